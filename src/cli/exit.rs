@@ -1,0 +1,43 @@
+//! The exit codes that scripts rely on.
+
+use std::process::ExitCode;
+
+/// How a command ended. The numbers are contract; 64 to 78 are those of BSD's `sysexits.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done; for the agent, after a clean drain.
+    Done,
+    /// 1: anything that has no number of its own.
+    Failed,
+    /// 64: the command line cannot be understood.
+    Usage,
+    /// 69: Consul cannot be reached, and waiting for it was bounded.
+    Unavailable,
+    /// 75: the slot was not to be had in the time given.
+    NotInTime,
+    /// 78: the configuration is wrong.
+    Config,
+    /// 80: the slot was lost and the workload has been told to stop.
+    SlotLost,
+}
+
+impl Exit {
+    /// The process exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::NotInTime => 75,
+            Self::Config => 78,
+            Self::SlotLost => 80,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}

@@ -1,0 +1,34 @@
+//! The command line: one file a subcommand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod exit;
+
+pub use exit::Exit;
+
+/// Holds slots of Consul semaphores on behalf of the workload beside it.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {}
+
+/// Parses the command line, runs the command and says how the process ends.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            // Nothing is left to do where even this cannot be printed.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    match cli.command {}
+}

@@ -1,0 +1,1 @@
+//! Configuration: what the user wrote, parsed into checked values.

@@ -1,0 +1,1 @@
+//! A Consul-compatible server in memory, for development and fast tests.

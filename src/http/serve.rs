@@ -1,0 +1,99 @@
+//! The accept loop: hyper connections with a header time-out and a bound on their number, routed by axum.
+//!
+//! axum's own `serve` has neither bound, which is why this exists.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// What one server allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections open at once; further ones wait in the kernel's backlog.
+    pub connections: usize,
+    /// Time a client has for sending its request head, also on an idle kept-alive connection.
+    pub header_timeout: Duration,
+    /// Bytes of a request head.
+    pub header_bytes: usize,
+    /// Time that open requests have for ending once the server is told to stop.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            header_timeout: Duration::from_secs(10),
+            header_bytes: 16 * 1024,
+            grace: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`.
+///
+/// # Errors
+///
+/// An accept error that does not pass by itself (one that comes of a connection or of a lack of descriptors does).
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.header_bytes.max(8192));
+    let mut stop = pin!(stop);
+    loop {
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = Arc::clone(&places).acquire_owned() => place.map_err(io::Error::other)?,
+        };
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) if passes_by_itself(&error) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        // Small answers are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            // A connection's end, orderly or not, concerns its client only.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
+    Ok(())
+}
+
+fn passes_by_itself(error: &io::Error) -> bool {
+    // EMFILE and ENFILE: out of descriptors until some connection ends.
+    matches!(error.raw_os_error(), Some(23 | 24))
+        || matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+        )
+}

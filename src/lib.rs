@@ -1,0 +1,12 @@
+//! slotkeeper holds slots of Consul semaphores on behalf of the workload beside it.
+//!
+//! The map of the code is ARCHITECTURE.md. In short: [`semaphore`] is the pure core that decides, [`consul`] the client
+//! that talks, [`agent`] the only place where the two meet.
+
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod consul;
+pub mod embedded;
+pub mod http;
+pub mod semaphore;

@@ -1,0 +1,7 @@
+//! Parse, run, exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    slotkeeper::cli::main()
+}
