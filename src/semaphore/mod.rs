@@ -1,6 +1,33 @@
 //! The pure core: it is told what was observed and what time it is, and says what to do. No I/O, no clock, no
 //! randomness of its own, nothing else of this crate.
+//!
+//! [`Keeper`] is one agent's whole core: one [`session`] and a [`machine`] for each semaphore. What it decides comes
+//! from one pure function, [`plan::hold`], over a [`View`].
+//!
+//! What it does not promise, first: a process that is paused at the wrong instant, or whose clock runs wild, can go on
+//! believing that it holds a slot. Only a downstream check of the fencing token is safe against that.
 
+mod backoff;
+mod command;
+pub mod contender;
+mod keeper;
+mod lease;
+mod machine;
+pub mod plan;
+pub mod record;
+mod session;
+mod session_id;
+mod settings;
 mod time;
+mod view;
 
-pub use time::Moment;
+pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op};
+pub use contender::Identity;
+pub use keeper::{Keeper, Resume, Start};
+pub use lease::{Lease, Terms};
+pub use machine::{Machine, Phase};
+pub use record::{Form, NotASemaphore};
+pub use session_id::SessionId;
+pub use settings::{LimitPolicy, OnLost, Settings};
+pub use time::{Moment, Wall};
+pub use view::{Contender, Lock, Pair, View};

@@ -1,7 +1,7 @@
 //! Time as a parameter.
 
 use std::ops::Add;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// An instant on a clock that never jumps and that counts suspend, as the time since that clock's zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,5 +29,28 @@ impl Add<Duration> for Moment {
 
     fn add(self, after: Duration) -> Self {
         Self(self.0.saturating_add(after))
+    }
+}
+
+/// What the wall clock shows at the zero of [`Moment`]s: turns instants into dates, for people only.
+#[derive(Clone, Copy, Debug)]
+pub struct Wall {
+    boot: SystemTime,
+}
+
+impl Wall {
+    /// From one reading of both clocks.
+    pub fn new(wall: SystemTime, now: Moment) -> Self {
+        Self { boot: wall.checked_sub(now.since_boot()).unwrap_or(SystemTime::UNIX_EPOCH) }
+    }
+
+    /// The date and time at an instant.
+    pub fn at(self, moment: Moment) -> SystemTime {
+        self.boot.checked_add(moment.since_boot()).unwrap_or(self.boot)
+    }
+
+    /// The same in RFC 3339, to the second.
+    pub fn text(self, moment: Moment) -> String {
+        humantime::format_rfc3339_seconds(self.at(moment).max(SystemTime::UNIX_EPOCH)).to_string()
     }
 }

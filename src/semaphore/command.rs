@@ -1,0 +1,315 @@
+//! What goes into the core and what comes out of it: closed sets, so that no case is forgotten on either side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SessionId;
+use super::view::Pair;
+
+/// A semaphore's configured name: how the shell and the core call it.
+pub type Name = Arc<str>;
+
+/// One step of a transaction. All of a transaction's steps are done, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Write the key and have the session lock it; refused where another session has, or where the session has ended.
+    Lock {
+        /// The full key.
+        key: String,
+        /// The value.
+        value: Vec<u8>,
+        /// The flags.
+        flags: u64,
+        /// The locking session.
+        session: SessionId,
+    },
+    /// Write the key if its last change was at `index`; 0 creates it.
+    Cas {
+        /// The full key.
+        key: String,
+        /// The value.
+        value: Vec<u8>,
+        /// The flags.
+        flags: u64,
+        /// The index that it must still have.
+        index: u64,
+    },
+    /// Delete the key.
+    Delete {
+        /// The full key.
+        key: String,
+    },
+    /// Delete the key if its last change was at `index`.
+    DeleteCas {
+        /// The full key.
+        key: String,
+        /// The index that it must still have.
+        index: u64,
+    },
+}
+
+/// What the shell is to do. Each but [`Command::Tell`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Create a session → [`Event::SessionCreated`].
+    CreateSession,
+    /// Renew it → [`Event::SessionRenewed`].
+    RenewSession {
+        /// Which.
+        session: SessionId,
+        /// The attempt is given up after this long.
+        timeout: Duration,
+    },
+    /// Destroy it → [`Event::SessionDestroyed`].
+    DestroySession {
+        /// Which.
+        session: SessionId,
+    },
+    /// List the semaphore's keys, consistently → [`Event::Listed`].
+    List {
+        /// Which semaphore.
+        name: Name,
+    },
+    /// Wait until anything under the semaphore's prefix has changed since `after` → [`Event::Watched`].
+    Watch {
+        /// Which semaphore.
+        name: Name,
+        /// The index of what is known; 0 answers at once.
+        after: u64,
+        /// The server answers after this long at the latest.
+        wait: Duration,
+    },
+    /// Give up the watch that is under way; its event does not come any more.
+    StopWatch {
+        /// Which semaphore.
+        name: Name,
+    },
+    /// Commit the transaction → [`Event::Committed`].
+    Commit {
+        /// Which semaphore.
+        name: Name,
+        /// The transaction's steps.
+        ops: Vec<Op>,
+    },
+    /// Tell the world.
+    Tell(Notice),
+}
+
+/// What the shell has observed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Answers [`Command::CreateSession`].
+    SessionCreated(Result<SessionId, Failure>),
+    /// Answers [`Command::RenewSession`] with the TTL that the session really has.
+    SessionRenewed(Result<Duration, Failure>),
+    /// Answers [`Command::DestroySession`].
+    SessionDestroyed(Result<(), Failure>),
+    /// Answers [`Command::List`].
+    Listed(Name, Result<Listing, Failure>),
+    /// Answers [`Command::Watch`].
+    Watched(Name, Result<Listing, Failure>),
+    /// Answers [`Command::Commit`].
+    Committed(Name, Result<Commit, Failure>),
+}
+
+/// All keys under a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The keys.
+    pub pairs: Vec<Pair>,
+    /// The index of the answer.
+    pub index: u64,
+}
+
+/// How a transaction that Consul decided ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// Done.
+    Done {
+        /// The index that the changed keys have got.
+        index: u64,
+    },
+    /// Nothing was done: what it was made from has changed since.
+    Stale,
+    /// Nothing was done: the session has ended.
+    SessionGone,
+    /// Nothing was done, for another reason.
+    Refused {
+        /// Consul's words.
+        why: String,
+    },
+}
+
+/// A request that brought no answer to go on with. What a failed write did is not known, so whatever the core does
+/// next begins with a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What sort.
+    pub kind: FailureKind,
+    /// What was tried, on what, what came back; for people.
+    pub text: String,
+}
+
+/// The sorts of failure that are acted upon differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// What was asked for does not exist (a session: it has ended).
+    NotFound,
+    /// The token does not allow it.
+    Denied,
+    /// Consul is away, has no leader or is overloaded, or the answer was lost.
+    Unavailable,
+    /// Consul answered something that is none of these.
+    Rejected,
+}
+
+/// Why a slot is held no longer, without having been given back. The texts are label values of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LossReason {
+    /// The session has ended.
+    SessionGone,
+    /// Somebody took us out of `.lock`, or wrote something else there.
+    Evicted,
+    /// Our contender entry is gone, or no longer ours.
+    ContenderGone,
+    /// No renewal was answered in time.
+    LeaseExpired,
+    /// The watch failed for longer than `session.watch_grace`.
+    WatchFailed,
+}
+
+impl LossReason {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::SessionGone, Self::Evicted, Self::ContenderGone, Self::LeaseExpired, Self::WatchFailed];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionGone => "session_gone",
+            Self::Evicted => "evicted",
+            Self::ContenderGone => "contender_gone",
+            Self::LeaseExpired => "lease_expired",
+            Self::WatchFailed => "watch_failed",
+        }
+    }
+}
+
+/// A change worth a log line, a metric or a hook.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// A session was created, or taken up again.
+    SessionStarted {
+        /// Which.
+        session: SessionId,
+        /// Whether it is one of an earlier process of ours.
+        resumed: bool,
+    },
+    /// The session has ended without us.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+    },
+    /// A renewal was answered.
+    Renewed {
+        /// How long it took.
+        took: Duration,
+    },
+    /// A renewal failed.
+    RenewFailed {
+        /// In what way.
+        failure: Failure,
+    },
+    /// Requests about the session or a semaphore have begun to fail.
+    Trouble {
+        /// The semaphore; `None` for the session.
+        name: Option<Name>,
+        /// In what way.
+        failure: Failure,
+    },
+    /// They work again.
+    TroubleOver {
+        /// The semaphore; `None` for the session.
+        name: Option<Name>,
+    },
+    /// In line, or about to be.
+    Waiting {
+        /// Which semaphore.
+        name: Name,
+        /// Own place in line, from 1.
+        position: u32,
+        /// Slots taken.
+        taken: u32,
+        /// The limit in force.
+        limit: u32,
+    },
+    /// The slot is held.
+    Acquired {
+        /// Which semaphore.
+        name: Name,
+        /// The fencing token: `.lock`'s index at the grant.
+        token: u64,
+        /// From asking to holding.
+        took: Duration,
+        /// From seeing room to holding, for one that had to wait.
+        handoff: Option<Duration>,
+    },
+    /// The slot is held no longer, and was not given back.
+    Lost {
+        /// Which semaphore.
+        name: Name,
+        /// Why.
+        reason: LossReason,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// The slot was given back.
+    Released {
+        /// Which semaphore.
+        name: Name,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// The slot cannot be asked for until somebody mends something.
+    Blocked {
+        /// Which semaphore.
+        name: Name,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// The bound on waiting has passed.
+    GaveUp {
+        /// Which semaphore.
+        name: Name,
+        /// Whether Consul ever answered.
+        reached: bool,
+    },
+    /// The stored limit differs from the configured one, and governs.
+    LimitDiffers {
+        /// Which semaphore.
+        name: Name,
+        /// The stored one.
+        stored: u32,
+        /// The configured one.
+        configured: u32,
+    },
+    /// Dead holders were taken out of `.lock`.
+    Pruned {
+        /// Which semaphore.
+        name: Name,
+        /// How many.
+        holders: u32,
+        /// How long the transaction took.
+        took: Duration,
+    },
+    /// A check-and-set lost against another client.
+    Conflict {
+        /// Which semaphore.
+        name: Name,
+    },
+    /// A removed semaphore has been left.
+    Removed {
+        /// Which semaphore.
+        name: Name,
+    },
+}

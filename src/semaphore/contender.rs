@@ -1,0 +1,100 @@
+//! The value of our contender entry `<prefix>/<session>`: what other agents need of it, and who and where for people.
+
+use serde::{Deserialize, Serialize};
+
+/// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
+const VERSION: u32 = 1;
+
+/// Where a participant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// In line.
+    Waiting,
+    /// In `.lock`.
+    Held,
+}
+
+/// Who a participant is, for the people who look at the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The pod's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The pod's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The Kubernetes node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The host's name, in a container the container's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The agent's process id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// The decoded value of a slotkeeper contender entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Marks the value as ours, and its version.
+    slotkeeper: u32,
+    /// Where its owner stands.
+    pub state: Standing,
+    /// Slots its owner takes or wants.
+    pub slots: u32,
+    /// Higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Since when it stands so, RFC 3339; for people.
+    #[serde(default)]
+    pub since: String,
+    /// Who wrote it.
+    #[serde(default)]
+    pub who: Identity,
+    /// Text from the configuration, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+}
+
+impl Entry {
+    /// An entry of this version.
+    pub fn new(state: Standing, slots: u32, priority: i32, since: String, who: Identity) -> Self {
+        Self { slotkeeper: VERSION, state, slots, priority, since, who, body: None }
+    }
+
+    /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let entry: Self = serde_json::from_slice(value).ok()?;
+        (entry.slotkeeper <= VERSION).then_some(entry)
+    }
+
+    /// The value to store.
+    pub fn encode(&self) -> Vec<u8> {
+        // A struct of texts and numbers always serialises.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let who = Identity { pod: Some("p-1".into()), pid: Some(7), ..Identity::default() };
+        let mut entry = Entry::new(Standing::Held, 2, 5, "2026-01-02T03:04:05Z".into(), who);
+        entry.body = Some("nightly".into());
+        assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+    }
+
+    #[test]
+    fn foreign_values_are_opaque() {
+        for value in [&b""[..], b"null", b"\"text\"", b"{}", br#"{"state":"held","slots":1}"#, b"\xff"] {
+            assert_eq!(Entry::decode(value), None);
+        }
+        let newer = br#"{"slotkeeper":2,"state":"held","slots":1}"#;
+        assert_eq!(Entry::decode(newer), None);
+    }
+}

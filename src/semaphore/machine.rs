@@ -1,0 +1,334 @@
+//! One semaphore's state machine: what was observed goes in, commands come out.
+//!
+//! Whether a slot is held is never remembered from a write that was sent; it is read off the view, which a committed
+//! transaction moves. So a lost answer, a restart and an operator's edit all take the same way: look again, plan again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::backoff::{Backoff, jittered};
+use super::command::{Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice};
+use super::plan::{self, Me, Plan, Stand, Write};
+use super::settings::{LimitPolicy, OnLost, Settings};
+use super::view::View;
+use super::{Identity, Lease, Moment, SessionId, Wall};
+
+mod answers;
+mod decide;
+
+/// A semaphore that is tried once is given up after this long without any answer.
+const TRY_ONCE: Duration = Duration::from_secs(10);
+/// Tidying up waits for a random time up to this, so that not everybody does it.
+const TIDY: Duration = Duration::from_secs(1);
+/// The wait after a lost check-and-set, first and longest.
+const CONTENTION: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// The wait after a failed request, first and longest.
+const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Bounds of the time for which one blocking query waits.
+const WATCH: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Where a semaphore stands, for the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing is known yet, or not any more: no session, or no answer.
+    Starting,
+    /// In line.
+    Waiting,
+    /// Held.
+    Held {
+        /// Since when.
+        since: Moment,
+        /// `.lock`'s index at the grant.
+        token: u64,
+    },
+    /// Kept out until somebody mends something.
+    Blocked {
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// Being given back.
+    Leaving,
+    /// The bound on waiting has passed.
+    GaveUp,
+    /// Lost, with `on_lost: exit`: it is not asked for again.
+    Lost,
+    /// Given back.
+    Released,
+}
+
+/// What the machine works towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    /// To hold.
+    Hold,
+    /// To be gone, and in which phase to end.
+    Leave(Farewell),
+    /// Nothing: it is gone.
+    Rest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    Released,
+    GaveUp,
+    Lost,
+}
+
+/// The one request under way besides the watch.
+#[derive(Debug)]
+enum Flight {
+    None,
+    Listing,
+    /// The session is being renewed to see whether it lives; its answer goes on from here.
+    Checking,
+    Committing {
+        write: Write,
+        sent: Moment,
+    },
+    /// The session it was sent for has ended: its answer says nothing.
+    Void,
+}
+
+/// What every step is given.
+pub(super) struct Context<'a> {
+    /// The session, once it is known to live or have lived.
+    pub(super) session: Option<&'a SessionId>,
+    pub(super) lease: Option<Lease>,
+    pub(super) now: Moment,
+    pub(super) who: &'a Identity,
+    pub(super) wall: Wall,
+    pub(super) ttl: Duration,
+    pub(super) watch_grace: Option<Duration>,
+    pub(super) rng: &'a mut fastrand::Rng,
+    pub(super) out: &'a mut VecDeque<Command>,
+}
+
+impl Context<'_> {
+    fn lease_is_valid(&self) -> bool {
+        self.lease.is_some_and(|lease| lease.is_valid(self.now))
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.out.push_back(Command::Tell(notice));
+    }
+}
+
+/// One semaphore of one agent.
+#[derive(Debug)]
+pub struct Machine {
+    name: Name,
+    settings: Settings,
+    phase: Phase,
+    intent: Intent,
+    view: Option<View>,
+    /// The view must be read again, consistently, before anything is decided by it.
+    doubt: bool,
+    /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
+    proved: bool,
+    flight: Flight,
+    watching: bool,
+    watch_failing_since: Option<Moment>,
+    /// Nothing is sent before.
+    retry_at: Option<Moment>,
+    tidy_at: Option<Moment>,
+    recheck_at: Option<Moment>,
+    dead_since: BTreeMap<SessionId, Moment>,
+    set_limit: bool,
+    told_limit: Option<u32>,
+    asked_at: Moment,
+    room_since: Option<Moment>,
+    waited: bool,
+    /// The token of a slot that an earlier process of ours left in `.lock`.
+    token: Option<u64>,
+    held_since: Option<Moment>,
+    last_commit: u64,
+    reached: bool,
+    check_session: bool,
+    failing: Option<FailureKind>,
+    failures: Backoff,
+    contention: Backoff,
+}
+
+impl Machine {
+    /// `token` is that of the slot which an earlier process may have left.
+    pub(super) fn new(name: Name, settings: Settings, token: Option<u64>, now: Moment) -> Self {
+        Self {
+            name,
+            set_limit: settings.limit_policy == LimitPolicy::Set,
+            settings,
+            phase: Phase::Starting,
+            intent: Intent::Hold,
+            view: None,
+            doubt: false,
+            proved: false,
+            flight: Flight::None,
+            watching: false,
+            watch_failing_since: None,
+            retry_at: None,
+            tidy_at: None,
+            recheck_at: None,
+            dead_since: BTreeMap::new(),
+            told_limit: None,
+            asked_at: now,
+            room_since: None,
+            waited: false,
+            token,
+            held_since: None,
+            last_commit: 0,
+            reached: false,
+            check_session: false,
+            failing: None,
+            failures: Backoff::new(FAILURE.0, FAILURE.1),
+            contention: Backoff::new(CONTENTION.0, CONTENTION.1),
+        }
+    }
+
+    /// The configured name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// What is wanted of it.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// What was last seen; `None` before the first look and after the session ended.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// Since when the slot is being asked for.
+    pub fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.intent == Intent::Rest && matches!(self.flight, Flight::None)
+    }
+
+    /// Whether the session ought to be proved alive now; asked once.
+    pub(super) fn take_check_session(&mut self) -> bool {
+        std::mem::take(&mut self.check_session)
+    }
+
+    /// Takes over changed settings. The prefix and the slots stay: another prefix is another semaphore.
+    pub(super) fn reconfigure(&mut self, settings: Settings, now: Moment) {
+        if settings.limit_policy == LimitPolicy::Set && settings.limit != self.settings.limit {
+            self.set_limit = true;
+        }
+        self.told_limit = None;
+        if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
+            self.ask_again(now);
+        }
+        self.settings = settings;
+        // The same view may now lead elsewhere.
+        self.tidy_at = None;
+    }
+
+    /// Goes, whatever it is doing.
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        if self.intent == Intent::Hold {
+            self.depart(Farewell::Released, cx);
+        }
+    }
+
+    fn depart(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
+        self.intent = Intent::Leave(farewell);
+        self.phase = Phase::Leaving;
+        self.retry_at = None;
+        self.stop_watch(cx);
+    }
+
+    fn ask_again(&mut self, now: Moment) {
+        self.intent = Intent::Hold;
+        self.phase = Phase::Starting;
+        self.asked_at = now;
+        self.room_since = None;
+        self.waited = false;
+        self.token = None;
+    }
+
+    /// When [`Self::drive`] has something to do although nothing was observed.
+    pub(super) fn timers(&self, watch_grace: Option<Duration>) -> impl Iterator<Item = Moment> {
+        let watch = self.watch_fails_at(watch_grace);
+        [self.retry_at, self.tidy_at, self.recheck_at, self.gives_up_at(), watch].into_iter().flatten()
+    }
+
+    fn gives_up_at(&self) -> Option<Moment> {
+        let open = self.intent == Intent::Hold && self.held_since.is_none();
+        let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
+        wait.filter(|_| open).map(|wait| self.asked_at + wait)
+    }
+
+    fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
+        let since = self.watch_failing_since.filter(|_| matches!(self.phase, Phase::Held { .. }))?;
+        grace.map(|grace| since + grace)
+    }
+
+    /// Does whatever the present state asks for.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Phase::Held { .. } = self.phase {
+            if !cx.lease_is_valid() {
+                self.lose(LossReason::LeaseExpired, cx);
+            } else if self.watch_fails_at(cx.watch_grace).is_some_and(|at| at <= cx.now) {
+                self.lose(LossReason::WatchFailed, cx);
+            }
+        }
+        if !matches!(self.flight, Flight::None) {
+            return;
+        }
+        if self.gives_up_at().is_some_and(|at| at <= cx.now) {
+            self.give_up(cx);
+        }
+        let Some(session) = cx.session.cloned() else {
+            return self.without_session(cx);
+        };
+        if self.retry_at.is_some_and(|at| cx.now < at) {
+            return;
+        }
+        self.retry_at = None;
+        match self.intent {
+            Intent::Rest => {}
+            // A lease that ran out says that nothing is known; writes wait until it is renewed.
+            Intent::Hold if !cx.lease_is_valid() => {}
+            Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
+        }
+    }
+
+    fn list(&mut self, cx: &mut Context<'_>) {
+        self.flight = Flight::Listing;
+        cx.out.push_back(Command::List { name: self.name.clone() });
+    }
+
+    fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
+        self.tidy_at = None;
+        let ops = write.ops.clone();
+        self.flight = Flight::Committing { write, sent: cx.now };
+        cx.out.push_back(Command::Commit { name: self.name.clone(), ops });
+    }
+
+    fn watch(&mut self, after: u64, cx: &mut Context<'_>) {
+        if !self.watching {
+            self.watching = true;
+            let wait = jittered((cx.ttl / 2).clamp(WATCH.0, WATCH.1), 0.1, cx.rng);
+            cx.out.push_back(Command::Watch { name: self.name.clone(), after, wait });
+        }
+    }
+
+    fn stop_watch(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.watching) {
+            cx.out.push_back(Command::StopWatch { name: self.name.clone() });
+        }
+        self.watch_failing_since = None;
+    }
+
+    fn view_index(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| view.index)
+    }
+}

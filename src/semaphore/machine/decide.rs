@@ -1,0 +1,191 @@
+//! What a machine makes of what it has seen: it follows the plan, and tells where that leads to.
+
+use super::*;
+
+impl Machine {
+    pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
+        let Some(view) = self.view.take().filter(|_| !self.doubt) else {
+            return self.list(cx);
+        };
+        let wall = cx.wall.text(cx.now);
+        let me = Me {
+            session,
+            settings: &self.settings,
+            who: cx.who,
+            wall: &wall,
+            set_limit: self.set_limit,
+            dead_since: &self.dead_since,
+        };
+        let intent = self.intent;
+        match intent {
+            Intent::Hold => {
+                let plan = plan::hold(&view, me, cx.now);
+                self.follow(&view, session, plan, cx);
+            }
+            Intent::Leave(farewell) => match plan::leave(&view, me, cx.now).write {
+                Some(write) => self.commit(write, cx),
+                None if self.proved => self.gone(farewell, cx),
+                None => self.list(cx),
+            },
+            Intent::Rest => {}
+        }
+        self.view = Some(view);
+        if intent != self.intent && matches!(self.flight, Flight::None) {
+            // The plan ended the asking; what is left of us in Consul goes at once.
+            self.decide(session, cx);
+        }
+    }
+
+    /// Goes by a plan to hold.
+    fn follow(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+        self.recheck_at = plan.recheck;
+        self.tell_limit(view, cx);
+        let held = matches!(self.phase, Phase::Held { .. });
+        if held && plan.stand != Stand::Holding {
+            if !self.proved {
+                return self.verify(view.contender(session).is_none(), cx);
+            }
+            let contender_stands = view.contender(session).is_some();
+            let in_record =
+                view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
+            let reason =
+                if in_record && !contender_stands { LossReason::ContenderGone } else { LossReason::Evicted };
+            self.lose(reason, cx);
+            if self.intent != Intent::Hold {
+                return;
+            }
+        }
+        match plan.stand {
+            Stand::Holding => self.hold(view, cx),
+            Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
+            Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
+            Stand::Apart { room: false } => self.room_since = None,
+            Stand::Blocked(why) => return self.block(why, view.index, cx),
+        }
+        match plan.write {
+            Some(write) if !write.tidy => return self.commit(write, cx),
+            Some(write) => match self.tidy_at {
+                Some(at) if at <= cx.now => return self.commit(write, cx),
+                Some(_) => {}
+                None => self.tidy_at = Some(cx.now + jittered(TIDY, 0.9, cx.rng)),
+            },
+            None => self.tidy_at = None,
+        }
+        if !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
+            self.wait(view, session, cx);
+        }
+        self.watch(view.index, cx);
+    }
+
+    /// Before a loss is concluded from what a watch brought: a consistent read, and where our contender is missing a
+    /// look at the session first, which is the likely cause.
+    fn verify(&mut self, check_session: bool, cx: &mut Context<'_>) {
+        if check_session {
+            self.check_session = true;
+            self.flight = Flight::Checking;
+            self.doubt = true;
+        } else {
+            self.list(cx);
+        }
+    }
+
+    fn hold(&mut self, view: &View, cx: &mut Context<'_>) {
+        if matches!(self.phase, Phase::Held { .. }) {
+            return;
+        }
+        let stored = view.lock_index();
+        // An own token from before a restart still orders us rightly: the slot has been ours all along.
+        let token = self.token.take().filter(|token| *token <= stored).unwrap_or(stored);
+        self.phase = Phase::Held { since: cx.now, token };
+        self.held_since = Some(cx.now);
+        let took = cx.now.since(self.asked_at);
+        let handoff = self.room_since.take().filter(|_| self.waited).map(|since| cx.now.since(since));
+        self.waited = false;
+        cx.tell(Notice::Acquired { name: self.name.clone(), token, took, handoff });
+    }
+
+    fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        self.phase = Phase::Waiting;
+        self.waited = true;
+        let (taken, limit) =
+            view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
+        let position = view.position(session).unwrap_or(0);
+        cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
+    }
+
+    fn block(&mut self, why: String, index: u64, cx: &mut Context<'_>) {
+        let blocked = Phase::Blocked { why };
+        if self.phase != blocked {
+            if let Phase::Blocked { why } = &blocked {
+                cx.tell(Notice::Blocked { name: self.name.clone(), why: why.clone() });
+            }
+            self.phase = blocked;
+        }
+        if self.settings.try_once() {
+            return self.give_up(cx);
+        }
+        self.watch(index, cx);
+    }
+
+    pub(super) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
+        if self.intent != Intent::Hold {
+            // It is being given back: that it is gone already ends the same way.
+            return;
+        }
+        let Some(since) = self.held_since.take() else { return };
+        let held = cx.now.since(since);
+        cx.tell(Notice::Lost { name: self.name.clone(), reason, held });
+        self.watch_failing_since = None;
+        self.doubt |= matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed);
+        match self.settings.on_lost {
+            OnLost::Reacquire => self.ask_again(cx.now),
+            OnLost::Exit => self.depart(Farewell::Lost, cx),
+        }
+    }
+
+    pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
+        cx.tell(Notice::GaveUp { name: self.name.clone(), reached: self.reached });
+        self.depart(Farewell::GaveUp, cx);
+    }
+
+    fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
+        if let Some(since) = self.held_since.take() {
+            cx.tell(Notice::Released { name: self.name.clone(), held: cx.now.since(since) });
+        }
+        self.intent = Intent::Rest;
+        self.phase = match farewell {
+            Farewell::Released => Phase::Released,
+            Farewell::GaveUp => Phase::GaveUp,
+            Farewell::Lost => Phase::Lost,
+        };
+        self.stop_watch(cx);
+    }
+
+    /// Without a session nothing of ours can be in Consul but what is dead already.
+    pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
+        match self.intent {
+            Intent::Leave(farewell) => self.gone(farewell, cx),
+            Intent::Hold => {
+                if !matches!(self.phase, Phase::Starting | Phase::Blocked { .. }) {
+                    self.phase = Phase::Starting;
+                }
+            }
+            Intent::Rest => {}
+        }
+    }
+
+    fn tell_limit(&mut self, view: &View, cx: &mut Context<'_>) {
+        let stored = view.record().map(|record| record.limit);
+        let differs = stored.filter(|stored| *stored != self.settings.limit && !self.set_limit);
+        if let Some(stored) = differs
+            && self.told_limit != differs
+        {
+            let configured = self.settings.limit;
+            cx.tell(Notice::LimitDiffers { name: self.name.clone(), stored, configured });
+        }
+        self.told_limit = differs;
+        if stored == Some(self.settings.limit) {
+            self.set_limit = false;
+        }
+    }
+}

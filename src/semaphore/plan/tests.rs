@@ -1,0 +1,275 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::semaphore::record::SEMAPHORE_FLAGS;
+use crate::semaphore::settings::OnLost;
+use crate::semaphore::view::Pair;
+
+const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+fn settings(limit: u32, slots: u32) -> Settings {
+    Settings {
+        prefix: "p".into(),
+        limit,
+        slots,
+        priority: 0,
+        wait: None,
+        on_lost: OnLost::Reacquire,
+        limit_policy: LimitPolicy::Adopt,
+        prune_delay: Duration::ZERO,
+        form: Form::List,
+        body: None,
+    }
+}
+
+/// A view of `.lock` as given and of live contenders; what is ours stands as waiting or held.
+fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> View {
+    let mut pairs = Vec::new();
+    if let Some((value, flags)) = lock {
+        let key = "p/.lock".to_owned();
+        let value = value.as_bytes().to_vec();
+        pairs.push(Pair { key, value, flags, session: None, create_index: 1, modify_index: 42 });
+    }
+    for (place, (session, standing)) in contenders.iter().enumerate() {
+        let entry = standing.map(|state| Entry::new(state, 1, 0, String::new(), Identity::default()));
+        pairs.push(Pair {
+            key: format!("p/{session}"),
+            value: entry.map(|entry| entry.encode()).unwrap_or_default(),
+            flags: 0,
+            session: Some((*session).into()),
+            create_index: 10 + place as u64,
+            modify_index: 10 + place as u64,
+        });
+    }
+    View::new("p", pairs, 50)
+}
+
+fn planned(
+    view: &View,
+    settings: &Settings,
+    plan: impl Fn(&View, Me<'_>, Moment) -> Plan,
+    set_limit: bool,
+) -> Plan {
+    let who = Identity::default();
+    let session = SessionId::from("me");
+    let dead_since = BTreeMap::new();
+    let me = Me { session: &session, settings, who: &who, wall: "", set_limit, dead_since: &dead_since };
+    plan(view, me, NOW)
+}
+
+/// What a plan writes: to `.lock` (value and index), and which other keys it locks or deletes.
+fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
+    let (mut lock, mut others) = (None, Vec::new());
+    for op in plan.write.iter().flat_map(|write| &write.ops) {
+        match op {
+            Op::Cas { key, value, index, .. } => {
+                assert_eq!(key, "p/.lock");
+                lock = Some((String::from_utf8(value.clone()).unwrap(), *index));
+            }
+            Op::Lock { key, value, .. } => {
+                others.push(format!("{key} {:?}", Entry::decode(value).unwrap().state));
+            }
+            Op::Delete { key } | Op::DeleteCas { key, .. } => others.push(format!("-{key}")),
+        }
+    }
+    (lock, others)
+}
+
+fn lock_of(plan: &Plan) -> String {
+    written(plan).0.unwrap_or_default().0
+}
+
+#[test]
+fn the_first_creates_the_record_with_itself_in_it() {
+    let plan = planned(&view(None, &[]), &settings(2, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: true });
+    let record = r#"{"Limit":2,"Holders":["me"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((record, 0)), vec!["p/me Held".into()]));
+}
+
+#[test]
+fn a_new_record_takes_the_configured_form_with_its_flags_on_both_keys() {
+    let settings = Settings { form: Form::Map, ..settings(2, 1) };
+    let plan = planned(&view(None, &[]), &settings, hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":{"me":true}}"#);
+    for op in plan.write.unwrap().ops {
+        assert!(matches!(
+            op,
+            Op::Cas { flags: SEMAPHORE_FLAGS, .. } | Op::Lock { flags: SEMAPHORE_FLAGS, .. }
+        ));
+    }
+}
+
+#[test]
+fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let plan = planned(&view(lock, &[("a", None)]), &settings(1, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
+    let in_line = view(lock, &[("a", None), ("me", Some(Standing::Waiting))]);
+    assert_eq!(planned(&in_line, &settings(1, 1), hold, false).write, None);
+}
+
+#[test]
+fn one_that_tries_once_leaves_no_trace() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
+    assert_eq!(planned(&view(lock, &[("a", None)]), &settings, hold, false).write, None);
+}
+
+#[test]
+fn the_dead_make_room() {
+    let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
+    let plan = planned(&view(lock, &[("a", None)]), &settings(2, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","me"]}"#);
+    assert_eq!(plan.write.unwrap().pruned, 1);
+}
+
+#[test]
+fn the_dead_rest_for_the_prune_delay() {
+    let view = view(Some((r#"{"Limit":1,"Holders":["dead"]}"#, 0)), &[]);
+    let settings = Settings { prune_delay: Duration::from_secs(20), ..settings(1, 1) };
+    let (session, who) = (SessionId::from("me"), Identity::default());
+    let dead_since = BTreeMap::from([(SessionId::from("dead"), NOW)]);
+    let me = Me {
+        session: &session,
+        settings: &settings,
+        who: &who,
+        wall: "",
+        set_limit: false,
+        dead_since: &dead_since,
+    };
+    let until = NOW + Duration::from_secs(20);
+    let early = hold(&view, me, NOW);
+    assert_eq!((early.stand, early.recheck), (Stand::Apart { room: false }, Some(until)));
+    assert_eq!(hold(&view, me, until).stand, Stand::Apart { room: true });
+}
+
+#[test]
+fn a_holder_only_tidies_up() {
+    let lock = Some((r#"{"Limit":2,"Holders":["me","dead"]}"#, 0));
+    let plan = planned(&view(lock, &[("me", Some(Standing::Held))]), &settings(2, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Holding);
+    assert!(plan.write.as_ref().unwrap().tidy);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["me"]}"#);
+}
+
+#[test]
+fn a_record_without_a_contender_is_no_slot_and_is_proved_before_it_counts_again() {
+    let lock = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
+    let plan = planned(&view(lock, &[]), &settings(1, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: true });
+    let same = r#"{"Limit":1,"Holders":["me"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((same, 42)), vec!["p/me Held".into()]));
+}
+
+#[test]
+fn several_slots_stand_several_times_and_are_taken_all_or_none() {
+    let lock = Some((r#"{"Limit":4,"Holders":["a","b"]}"#, 0));
+    let others = [("a", None), ("b", None)];
+    let plan = planned(&view(lock, &others), &settings(4, 2), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b","me","me"]}"#);
+    let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);
+    assert_eq!((plan.stand.clone(), written(&plan).0), (Stand::Apart { room: false }, None));
+    // A share left by an earlier life with other settings is no slot: it goes.
+    let lock = Some((r#"{"Limit":4,"Holders":["a","b","me"]}"#, 0));
+    let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b"]}"#);
+}
+
+#[test]
+fn the_map_form_cannot_say_several_slots() {
+    let lock = Some((r#"{"Limit":4,"Holders":{}}"#, SEMAPHORE_FLAGS));
+    let plan = planned(&view(lock, &[]), &settings(4, 2), hold, false);
+    assert!(matches!(plan.stand, Stand::Blocked(why) if why.contains("2 slots")));
+    assert_eq!(plan.write, None);
+}
+
+#[test]
+fn a_differing_limit_is_adopted_set_or_refused() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let view = view(lock, &[("a", None)]);
+    let with = |limit_policy| Settings { limit_policy, ..settings(2, 1) };
+    let adopt = planned(&view, &with(LimitPolicy::Adopt), hold, false);
+    assert_eq!(adopt.stand, Stand::Apart { room: false });
+    let set = planned(&view, &with(LimitPolicy::Set), hold, true);
+    assert_eq!(lock_of(&set), r#"{"Limit":2,"Holders":["a","me"]}"#);
+    let refuse = planned(&view, &with(LimitPolicy::Refuse), hold, false);
+    assert!(matches!(refuse.stand, Stand::Blocked(why) if why.contains("is 1, the configured one 2")));
+}
+
+#[test]
+fn a_limit_lowered_below_its_holders_throws_nobody_out_and_lets_nobody_in() {
+    let lock = Some((r#"{"Limit":1,"Holders":["me","a"]}"#, 0));
+    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    for limit_policy in [LimitPolicy::Adopt, LimitPolicy::Refuse] {
+        let settings = Settings { limit_policy, ..settings(2, 1) };
+        assert_eq!(planned(&held, &settings, hold, false).stand, Stand::Holding);
+    }
+    let lock = Some((r#"{"Limit":1,"Holders":["b","a"]}"#, 0));
+    let full = view(lock, &[("b", None), ("a", None)]);
+    assert_eq!(planned(&full, &settings(2, 1), hold, false).stand, Stand::Apart { room: false });
+}
+
+#[test]
+fn what_is_no_semaphore_is_left_alone() {
+    let view = view(Some(("not json", 0)), &[("me", Some(Standing::Waiting))]);
+    let plan = planned(&view, &settings(1, 1), hold, false);
+    assert!(
+        matches!(&plan.stand, Stand::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
+    );
+    assert_eq!(plan.write, None);
+    assert_eq!(written(&planned(&view, &settings(1, 1), leave, false)), (None, vec!["-p/me".into()]));
+}
+
+#[test]
+fn leaving_is_one_transaction_and_then_nothing() {
+    let lock = Some((r#"{"Limit":2,"Holders":["me","a","me"]}"#, 0));
+    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    let plan = planned(&held, &settings(2, 1), leave, false);
+    let rest = r#"{"Limit":2,"Holders":["a"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((rest, 42)), vec!["-p/me".into()]));
+    let gone = view(Some((r#"{"Limit":2,"Holders":["a"]}"#, 0)), &[("a", None)]);
+    assert_eq!(planned(&gone, &settings(2, 1), leave, false).write, None);
+}
+
+proptest! {
+    /// Whatever the record, a plan never lists more than the limit unless it was exceeded before, never touches a
+    /// live foreigner, and does nothing more once its own transaction is done.
+    #[test]
+    fn plans_keep_the_limit_and_come_to_rest(
+        limit in 0..6_u32,
+        slots in 1..3_u32,
+        holders in prop::collection::vec("[a-d]|me", 0..6),
+        live in prop::collection::btree_set("[a-d]|me", 0..5),
+        leaving: bool,
+    ) {
+        let stored = format!(r#"{{"Limit":{limit},"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());
+        let contenders: Vec<_> = live
+            .iter()
+            .map(|id| (id.as_str(), (id == "me").then_some(Standing::Waiting)))
+            .collect();
+        let mut seen = view(Some((&stored, 0)), &contenders);
+        let settings = settings(5, slots);
+        let what = if leaving { leave } else { hold };
+        let plan = planned(&seen, &settings, what, false);
+        if let Some(write) = &plan.write {
+            seen.apply(&write.ops, 60);
+        }
+        let record = seen.record().unwrap();
+        let before = u32::try_from(holders.len()).unwrap();
+        prop_assert!(record.taken() <= limit.max(before));
+        for foreigner in holders.iter().filter(|holder| *holder != "me" && live.contains(*holder)) {
+            let count = holders.iter().filter(|holder| *holder == foreigner).count();
+            prop_assert_eq!(record.slots_of(&foreigner.as_str().into()) as usize, count);
+        }
+        let again = planned(&seen, &settings, what, false);
+        prop_assert_eq!(&again.write, &None, "after {:?}", plan);
+        if plan.stand == (Stand::Apart { room: true }) && !leaving {
+            prop_assert_eq!(again.stand, Stand::Holding);
+            prop_assert!(record.taken() <= limit);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The record under `<prefix>/.lock`: the limit and who holds, in the two forms that clients write.
+//!
+//! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
+//! rewritten in the form, the spelling and with the foreign fields it was found with.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::SessionId;
+
+/// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
+pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
+
+/// Flags that Consul's Go API puts on a single-key lock (`api/lock.go`), which `consul lock -n 1 P` takes at `P/.lock`.
+pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
+
+/// How the holders are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `"Holders":["<session>",…]`, flags 0: the guide's. A session with k slots stands k times.
+    List,
+    /// `"Holders":{"<session>":true,…}`, flags [`SEMAPHORE_FLAGS`]: the Go API's. One slot a session.
+    Map,
+}
+
+impl Form {
+    /// The flags that a new semaphore of this form carries on all of its keys.
+    pub fn flags(self) -> u64 {
+        match self {
+            Self::List => 0,
+            Self::Map => SEMAPHORE_FLAGS,
+        }
+    }
+}
+
+/// Why what lies under `.lock` is not touched. Each says what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotASemaphore {
+    /// The flags of a single-key lock.
+    #[error("it carries the flags of a single-key lock (`consul lock -n 1` makes one there)")]
+    SingleKeyLock,
+    /// No JSON object.
+    #[error("it is no JSON object but {found}")]
+    NotAnObject {
+        /// The beginning of the value, made safe to print.
+        found: String,
+    },
+    /// A needed field is missing.
+    #[error("it is a JSON object without the field {field}")]
+    Missing {
+        /// `Limit` or `Holders`.
+        field: &'static str,
+    },
+    /// A needed field stands there twice in different spellings.
+    #[error("it has the field {field} twice, in different spellings")]
+    Twice {
+        /// `Limit` or `Holders`.
+        field: &'static str,
+    },
+    /// The limit is no whole number from 0 to 2³²−1.
+    #[error("its Limit is {found}, not a whole number from 0 up")]
+    BadLimit {
+        /// The value found, made safe to print.
+        found: String,
+    },
+    /// The holders are neither a list nor a map of session ids.
+    #[error("its Holders are {found}, neither a list of session ids nor a map of them")]
+    BadHolders {
+        /// The value found, made safe to print.
+        found: String,
+    },
+}
+
+/// A decoded `.lock`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Slots that may be held at once.
+    pub limit: u32,
+    /// Who holds, in the record's order. In form `list` a session stands here once for each slot it takes.
+    pub holders: Vec<SessionId>,
+    form: Form,
+    flags: u64,
+    /// The whole object as found: keeps foreign fields, spellings and order.
+    object: Map<String, Value>,
+}
+
+impl Record {
+    /// A record that nobody has written yet.
+    pub fn new(form: Form, limit: u32) -> Self {
+        let object = [("Limit", Value::Null), ("Holders", Value::Null)];
+        let object = object.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { limit, holders: Vec::new(), form, flags: form.flags(), object }
+    }
+
+    /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
+    /// they do for Go's decoder.
+    ///
+    /// # Errors
+    ///
+    /// [`NotASemaphore`] for anything that is not surely a semaphore's record: it is left alone.
+    pub fn decode(value: &[u8], flags: u64) -> Result<Self, NotASemaphore> {
+        if flags == LOCK_FLAGS {
+            return Err(NotASemaphore::SingleKeyLock);
+        }
+        let Ok(Value::Object(object)) = serde_json::from_slice(value) else {
+            return Err(NotASemaphore::NotAnObject { found: excerpt(&String::from_utf8_lossy(value)) });
+        };
+        let limit = field(&object, "Limit")?.1;
+        let limit = limit
+            .as_u64()
+            .and_then(|limit| u32::try_from(limit).ok())
+            .ok_or_else(|| NotASemaphore::BadLimit { found: excerpt(&limit.to_string()) })?;
+        let (form, holders) = decode_holders(field(&object, "Holders")?.1, flags)?;
+        Ok(Self { limit, holders, form, flags, object })
+    }
+
+    /// The record as JSON, in the form, spelling and field order it was found with.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut object = self.object.clone();
+        let holders = match self.form {
+            Form::List => self.holders.iter().map(|id| Value::from(id.as_str())).collect(),
+            Form::Map => Value::Object(
+                self.holders.iter().map(|id| (id.as_str().to_owned(), Value::Bool(true))).collect(),
+            ),
+        };
+        for (name, value) in [("Limit", Value::from(self.limit)), ("Holders", holders)] {
+            let name = field(&object, name).map_or(name, |(found, _)| found).to_owned();
+            object.insert(name, value);
+        }
+        Value::Object(object).to_string().into_bytes()
+    }
+
+    /// How the holders are written.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The flags that the key carries and keeps.
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    /// Slots that `session` takes.
+    pub fn slots_of(&self, session: &SessionId) -> u32 {
+        count(self.holders.iter().filter(|holder| *holder == session).count())
+    }
+
+    /// Slots taken by anybody.
+    pub fn taken(&self) -> u32 {
+        count(self.holders.len())
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The one field of that name in any case, with its spelling.
+fn field<'a>(
+    object: &'a Map<String, Value>,
+    name: &'static str,
+) -> Result<(&'a str, &'a Value), NotASemaphore> {
+    let mut found = object.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
+    match found.next() {
+        None => Ok((key, value)),
+        Some(_) => Err(NotASemaphore::Twice { field: name }),
+    }
+}
+
+fn decode_holders(value: &Value, flags: u64) -> Result<(Form, Vec<SessionId>), NotASemaphore> {
+    let bad = || NotASemaphore::BadHolders { found: excerpt(&value.to_string()) };
+    match value {
+        // Which form an empty record has is told by the flags alone.
+        Value::Null if flags == SEMAPHORE_FLAGS => Ok((Form::Map, Vec::new())),
+        Value::Null => Ok((Form::List, Vec::new())),
+        Value::Array(items) => {
+            let ids = items.iter().map(|item| item.as_str().filter(|id| !id.is_empty()).map(SessionId::from));
+            Ok((Form::List, ids.collect::<Option<_>>().ok_or_else(bad)?))
+        }
+        // Go counts a holder by its presence and never looks at the value.
+        Value::Object(map) if !map.contains_key("") => {
+            Ok((Form::Map, map.keys().map(SessionId::from).collect()))
+        }
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(bad()),
+    }
+}
+
+/// The beginning of a foreign text, with nothing in it that a terminal would obey.
+fn excerpt(text: &str) -> String {
+    const SHOWN: usize = 60;
+    let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() { format!("`{shown}…`") } else { format!("`{shown}`") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(record: &Record) -> Vec<&str> {
+        record.holders.iter().map(SessionId::as_str).collect()
+    }
+
+    #[test]
+    fn reads_the_guides_form_and_rewrites_it_as_found() {
+        let found = br#"{"Limit":2,"Holders":["a","b"],"Note":"ours"}"#;
+        let mut record = Record::decode(found, 0).unwrap();
+        assert_eq!((record.limit, ids(&record), record.form()), (2, vec!["a", "b"], Form::List));
+        assert_eq!(record.encode(), found);
+        record.holders.remove(0);
+        assert_eq!(record.encode(), br#"{"Limit":2,"Holders":["b"],"Note":"ours"}"#);
+    }
+
+    #[test]
+    fn reads_the_go_apis_form_and_rewrites_it_as_found() {
+        let found = br#"{"Limit":3,"Holders":{"a":true,"b":false}}"#;
+        let mut record = Record::decode(found, SEMAPHORE_FLAGS).unwrap();
+        assert_eq!((ids(&record), record.form()), (vec!["a", "b"], Form::Map));
+        record.holders.push(SessionId::from("c"));
+        assert_eq!(record.encode(), br#"{"Limit":3,"Holders":{"a":true,"b":true,"c":true}}"#);
+        assert_eq!(record.flags(), 16_210_313_421_097_356_768);
+    }
+
+    #[test]
+    fn keeps_spelling_of_names() {
+        // Seed article's Java client writes them in lower case.
+        let found = br#"{"limit":3,"holders":["x"]}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().encode(), found);
+    }
+
+    #[test]
+    fn null_holders_take_their_form_from_the_flags() {
+        let found = br#"{"Limit":3,"Holders":null}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().form(), Form::List);
+        assert_eq!(Record::decode(found, SEMAPHORE_FLAGS).unwrap().form(), Form::Map);
+    }
+
+    #[test]
+    fn refuses_what_is_no_semaphore_and_says_what_it_found() {
+        let cases: [(&[u8], u64, &str); 10] = [
+            (b"", LOCK_FLAGS, "single-key lock"),
+            (b"", 0, "no JSON object but ``"),
+            (b"hello \x1b[31m", 0, "hello \\u{1b}[31m"),
+            (b"[1]", 0, "`[1]`"),
+            (br#"{"Limit":1}"#, 0, "without the field Holders"),
+            (br#"{"Holders":[]}"#, 0, "without the field Limit"),
+            (br#"{"Limit":1,"limit":2,"Holders":[]}"#, 0, "Limit twice"),
+            (br#"{"Limit":-1,"Holders":[]}"#, 0, "Limit is `-1`"),
+            (br#"{"Limit":1.5,"Holders":[]}"#, 0, "Limit is `1.5`"),
+            (br#"{"Limit":1,"Holders":[7]}"#, 0, "Holders are `[7]`"),
+        ];
+        for (value, flags, said) in cases {
+            let error = Record::decode(value, flags).unwrap_err().to_string();
+            assert!(error.contains(said), "{error:?} should say {said:?}");
+        }
+    }
+
+    #[test]
+    fn counts_slots_not_sessions() {
+        let record = Record::decode(br#"{"Limit":5,"Holders":["a","b","a"]}"#, 0).unwrap();
+        assert_eq!((record.taken(), record.slots_of(&"a".into()), record.slots_of(&"c".into())), (3, 2, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(value: Vec<u8>, flags: u64) {
+            let _ = Record::decode(&value, flags);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(limit: u32, holders in prop::collection::btree_set("[a-f0-9-]{1,36}", 0..20), map: bool) {
+            let form = if map { Form::Map } else { Form::List };
+            let mut record = Record::new(form, limit);
+            record.holders = holders.iter().map(SessionId::from).collect();
+            let read = Record::decode(&record.encode(), record.flags()).unwrap();
+            prop_assert_eq!(read.form(), form);
+            prop_assert_eq!(read.limit, limit);
+            prop_assert_eq!(&read.holders, &record.holders);
+            prop_assert_eq!(read.encode(), record.encode());
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The life of the one session that all of an agent's semaphores share.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::backoff::{Backoff, jittered};
+use super::command::{Command, Failure, FailureKind, Notice};
+use super::lease::{Lease, Terms};
+use super::{Moment, SessionId};
+
+/// Share of the renewal interval that is left to chance.
+const JITTER: f64 = 0.1;
+/// The longest wait between attempts to create or to renew.
+const CEILING: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+enum State {
+    /// There is none. One is created at the instant.
+    None { create_at: Moment },
+    /// One has been asked for, at the instant.
+    Creating { sent: Moment },
+    /// There is one, as far as is known.
+    Live(Live),
+    /// It is being given up; `retry_at` where the attempt failed.
+    Destroying { id: SessionId, retry_at: Option<Moment> },
+    /// It was given up.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Live {
+    id: SessionId,
+    terms: Terms,
+    /// `None`: taken up from an earlier process and not yet renewed, so nothing is known of it.
+    lease: Option<Lease>,
+    renew_at: Moment,
+    /// An attempt is under way since.
+    sent: Option<Moment>,
+}
+
+/// What an answer meant for the semaphores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing.
+    None,
+    /// The session was proved alive just now.
+    Proved,
+    /// Whether it lives could not be learnt.
+    Unproved,
+    /// It has ended.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    ttl: Duration,
+    state: State,
+    backoff: Backoff,
+    failing: Option<FailureKind>,
+}
+
+impl Session {
+    /// `resume` names the session of an earlier process, to be taken up if it still lives.
+    pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
+        let state = match resume {
+            Some(id) => {
+                State::Live(Live { id, terms: Terms::new(ttl), lease: None, renew_at: now, sent: None })
+            }
+            None => State::None { create_at: now },
+        };
+        Self { ttl, state, backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)), failing: None }
+    }
+
+    /// The session, where there is one that is known to have lived.
+    pub(super) fn id(&self) -> Option<&SessionId> {
+        match &self.state {
+            State::Live(live) => live.lease.map(|_| &live.id),
+            State::Destroying { id, .. } => Some(id),
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
+        }
+    }
+
+    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    pub(super) fn remembered(&self) -> Option<&SessionId> {
+        match &self.state {
+            State::Live(live) => Some(&live.id),
+            State::Destroying { id, .. } => Some(id),
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
+        }
+    }
+
+    /// The lease, valid or run out.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        match &self.state {
+            State::Live(live) => live.lease,
+            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// When [`Self::act`] has something to do next.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        match &self.state {
+            State::None { create_at } => Some(*create_at),
+            State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
+            State::Destroying { retry_at, .. } => *retry_at,
+            State::Live(_) | State::Creating { .. } | State::Ended => None,
+        }
+    }
+
+    /// Sends what is due.
+    pub(super) fn act(&mut self, now: Moment, out: &mut VecDeque<Command>) {
+        match &mut self.state {
+            State::None { create_at } if *create_at <= now => {
+                out.push_back(Command::CreateSession);
+                self.state = State::Creating { sent: now };
+            }
+            State::Live(live) if live.sent.is_none() && live.renew_at <= now => {
+                live.sent = Some(now);
+                let timeout = live.terms.renew_timeout();
+                out.push_back(Command::RenewSession { session: live.id.clone(), timeout });
+            }
+            State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {
+                *retry_at = None;
+                out.push_back(Command::DestroySession { session: id.clone() });
+            }
+            State::None { .. }
+            | State::Live(_)
+            | State::Creating { .. }
+            | State::Destroying { .. }
+            | State::Ended => {}
+        }
+    }
+
+    /// Renews at the next [`Self::act`]: something suggests that the session has ended.
+    pub(super) fn check(&mut self, now: Moment) {
+        if let State::Live(live) = &mut self.state {
+            live.renew_at = now;
+        }
+    }
+
+    /// Gives the session up: nothing of ours hangs on it any more.
+    pub(super) fn end(&mut self, now: Moment) {
+        match &self.state {
+            State::Live(live) => {
+                self.state = State::Destroying { id: live.id.clone(), retry_at: Some(now) };
+                self.backoff.reset();
+            }
+            State::None { .. } => self.state = State::Ended,
+            // The answer to the creation brings us back here.
+            State::Creating { .. } | State::Destroying { .. } | State::Ended => {}
+        }
+    }
+
+    pub(super) fn created(
+        &mut self,
+        answer: Result<SessionId, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) -> Change {
+        let State::Creating { sent } = self.state else { return Change::None };
+        match answer {
+            Ok(id) => {
+                let terms = Terms::new(self.ttl);
+                let lease = Some(Lease::earned(sent, terms));
+                out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
+                let renew_at = sent + jittered(terms.renew_every(), JITTER, rng);
+                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None });
+                self.works(out);
+                Change::Proved
+            }
+            Err(failure) => {
+                self.state = State::None { create_at: now + self.backoff.next(rng) };
+                self.fails(failure, out);
+                Change::Unproved
+            }
+        }
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        answer: Result<Duration, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) -> Change {
+        // An answer that comes when the session is being given up already is of no use.
+        let State::Live(live) = &mut self.state else { return Change::None };
+        let Some(sent) = live.sent.take() else { return Change::None };
+        match answer {
+            Ok(ttl) => {
+                // A session taken up again may have another TTL than is configured now; the shorter is safe.
+                live.terms = Terms::new(ttl.min(self.ttl));
+                let first = live.lease.replace(Lease::earned(sent, live.terms)).is_none();
+                live.renew_at = sent + jittered(live.terms.renew_every(), JITTER, rng);
+                if first {
+                    let session = live.id.clone();
+                    out.push_back(Command::Tell(Notice::SessionStarted { session, resumed: true }));
+                }
+                out.push_back(Command::Tell(Notice::Renewed { took: now.since(sent) }));
+                self.works(out);
+                Change::Proved
+            }
+            Err(failure) => {
+                let gone = failure.kind == FailureKind::NotFound;
+                live.renew_at = now + self.backoff.next(rng);
+                out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
+                if !gone {
+                    self.fails(failure, out);
+                    return Change::Unproved;
+                }
+                let session = live.id.clone();
+                out.push_back(Command::Tell(Notice::SessionEnded { session }));
+                self.works(out);
+                self.state = State::None { create_at: now };
+                Change::Gone
+            }
+        }
+    }
+
+    pub(super) fn destroyed(
+        &mut self,
+        answer: Result<(), Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        let State::Destroying { retry_at, .. } = &mut self.state else { return };
+        match answer {
+            Ok(()) => self.state = State::Ended,
+            Err(failure) if failure.kind == FailureKind::NotFound => self.state = State::Ended,
+            Err(failure) => {
+                *retry_at = Some(now + self.backoff.next(rng));
+                self.fails(failure, out);
+            }
+        }
+    }
+
+    fn works(&mut self, out: &mut VecDeque<Command>) {
+        self.backoff.reset();
+        if self.failing.take().is_some() {
+            out.push_back(Command::Tell(Notice::TroubleOver { name: None }));
+        }
+    }
+
+    /// Tells of the first failure of a kind in a row; the following ones are no news.
+    fn fails(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
+        if self.failing.replace(failure.kind) != Some(failure.kind) {
+            out.push_back(Command::Tell(Notice::Trouble { name: None, failure }));
+        }
+    }
+}
