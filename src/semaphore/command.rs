@@ -163,6 +163,18 @@ pub enum FailureKind {
     Rejected,
 }
 
+impl FailureKind {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
 /// Why a slot is held no longer, without having been given back. The texts are label values of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossReason {

@@ -1,0 +1,131 @@
+//! Files that others read while we write them.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file could not be written or removed.
+#[derive(Debug, Error)]
+#[error("cannot {what} {}: {source}; {mend}", path.display())]
+pub struct FileError {
+    what: &'static str,
+    path: PathBuf,
+    mend: &'static str,
+    source: io::Error,
+}
+
+/// Makes the folder that the file will lie in, where it is missing.
+///
+/// # Errors
+///
+/// The folder cannot be made.
+pub fn make_folder(path: &Path) -> Result<(), FileError> {
+    let folder = folder(path);
+    std::fs::create_dir_all(folder).map_err(|source| FileError {
+        what: "make the folder",
+        path: folder.to_owned(),
+        mend: "make it beforehand, writable for this user",
+        source,
+    })
+}
+
+/// Writes a file in whole or not at all: a temporary file in the same folder, then a rename. A symbolic link under
+/// the name is replaced, not followed.
+///
+/// # Errors
+///
+/// The folder is missing, read-only or full; the file is then as it was.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
+    let failed = |source| FileError {
+        what: "write",
+        path: path.to_owned(),
+        mend: "see that its folder exists, has room and is writable for this user",
+        source,
+    };
+    let temporary = beside(path);
+    let written = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|source| {
+        // What the failed attempt left is of no use; that it cannot be removed either is the same trouble.
+        let _ = std::fs::remove_file(&temporary);
+        failed(source)
+    })
+}
+
+/// Removes a file; one that is not there is fine.
+///
+/// # Errors
+///
+/// The folder is read-only.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FileError {
+            what: "remove",
+            path: path.to_owned(),
+            mend: "remove it by hand, and see that its folder is writable for this user",
+            source,
+        }),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    // One that a killed process left: `create_new` would stumble over it, and writing through it might follow a link.
+    let _ = std::fs::remove_file(path);
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // The umask has taken its share of the mode above.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(content)
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    folder(path).join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_whole_with_the_mode_and_leaves_nothing_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sub/ready");
+        make_folder(&path).unwrap();
+        for content in ["first, longer", "second"] {
+            replace(&path, content.as_bytes(), 0o644).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_its_target_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        replace(&link, b"new", 0o600).unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_failure_says_what_to_do() {
+        let error = replace(Path::new("/nonexistent/ready"), b"", 0o644).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /nonexistent/ready: No such file"), "{error}");
+        assert!(error.contains("see that its folder exists"), "{error}");
+    }
+}

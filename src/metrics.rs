@@ -1,0 +1,410 @@
+//! The Prometheus metrics. Every series exists from the start, so that a dashboard tells "none yet" from "no data".
+//! No session id, pod name or error text is a label value.
+
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
+use crate::status::{Snapshot, State};
+
+const SEMAPHORE: &[&str] = &["semaphore"];
+/// From a local answer to a Consul in trouble.
+const REQUEST_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// From a free slot to a long queue: milliseconds to hours.
+const ACQUIRE_BUCKETS: &[f64] =
+    &[0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0];
+/// From a short step to a day's work.
+const HOLD_BUCKETS: &[f64] = &[0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
+
+/// All metrics of one agent.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    slot_held: IntGaugeVec,
+    holders: IntGaugeVec,
+    limit: IntGaugeVec,
+    limit_mismatch: IntGaugeVec,
+    waiters: IntGaugeVec,
+    queue_position: IntGaugeVec,
+    fencing_token: GaugeVec,
+    acquire_duration: HistogramVec,
+    handoff_duration: HistogramVec,
+    hold_duration: HistogramVec,
+    pruned_holders: IntCounterVec,
+    prune_duration: HistogramVec,
+    slots_lost: IntCounterVec,
+    cas_conflicts: IntCounterVec,
+    renew_duration: Histogram,
+    renew_failures: IntCounterVec,
+    session_expiry: Gauge,
+    consul_requests: IntCounterVec,
+    consul_request_duration: HistogramVec,
+    ready: IntGauge,
+    reload_successful: IntGauge,
+}
+
+impl Metrics {
+    /// Metrics with every series that does not hang on a semaphore. `operations` and `codes` are the label values of
+    /// the Consul client.
+    ///
+    /// # Errors
+    ///
+    /// Two metrics of one name: a programming error that every start would show.
+    pub fn new(operations: &[&str], codes: &[&str]) -> prometheus::Result<Self> {
+        let made = Maker { registry: Registry::new() };
+        let metrics = Self {
+            slot_held: made
+                .gauges("slot_held", "Whether the slot is held with a fresh lease (1) or not (0)")?,
+            holders: made.gauges("holders", "Slots taken by anybody, as last seen in .lock")?,
+            limit: made.gauges("limit", "The limit in force")?,
+            limit_mismatch: made
+                .gauges("limit_mismatch", "Whether the stored limit differs from the configured one (1)")?,
+            waiters: made.gauges("waiters", "Live contenders that hold no slot")?,
+            queue_position: made
+                .gauges("queue_position", "Own place among the waiters, from 1; 0 when not waiting")?,
+            fencing_token: made.registered(GaugeVec::new(
+                opts("fencing_token", "ModifyIndex of .lock at the grant of the slot held; 0 when none is"),
+                SEMAPHORE,
+            )?)?,
+            acquire_duration: made.histograms(
+                "acquire_duration_seconds",
+                "Time from asking for a slot to holding it",
+                SEMAPHORE,
+                ACQUIRE_BUCKETS,
+            )?,
+            handoff_duration: made.histograms(
+                "handoff_duration_seconds",
+                "Time from seeing a slot come free to holding it",
+                SEMAPHORE,
+                REQUEST_BUCKETS,
+            )?,
+            hold_duration: made.histograms(
+                "hold_duration_seconds",
+                "Time for which a slot was held, until it was given back or lost",
+                SEMAPHORE,
+                HOLD_BUCKETS,
+            )?,
+            pruned_holders: made.counters(
+                "pruned_holders_total",
+                "Holders without a live session that this agent took out of .lock",
+                SEMAPHORE,
+            )?,
+            prune_duration: made.histograms(
+                "prune_duration_seconds",
+                "Time that a transaction which pruned took",
+                SEMAPHORE,
+                REQUEST_BUCKETS,
+            )?,
+            slots_lost: made.counters(
+                "slots_lost_total",
+                "Slots held no longer without having been given back",
+                &["semaphore", "reason"],
+            )?,
+            cas_conflicts: made.counters(
+                "cas_conflicts_total",
+                "Check-and-set writes that lost against another client",
+                SEMAPHORE,
+            )?,
+            renew_duration: made.registered(Histogram::with_opts(buckets(
+                "session_renew_duration_seconds",
+                "Time that an answered session renewal took",
+                REQUEST_BUCKETS,
+            ))?)?,
+            renew_failures: made.counters(
+                "session_renew_failures_total",
+                "Session renewals that failed",
+                &["reason"],
+            )?,
+            session_expiry: made.registered(Gauge::with_opts(opts(
+                "session_expiry_timestamp_seconds",
+                "When the lease ends unless it is renewed, as Unix time; 0 without a session",
+            ))?)?,
+            consul_requests: made.counters(
+                "consul_requests_total",
+                "Requests to Consul by operation and outcome",
+                &["operation", "code"],
+            )?,
+            consul_request_duration: made.histograms(
+                "consul_request_duration_seconds",
+                "Time that requests to Consul took; a kv_watch waits for a change",
+                &["operation"],
+                REQUEST_BUCKETS,
+            )?,
+            ready: made.registered(IntGauge::with_opts(opts(
+                "ready",
+                "Whether every required slot is held with a fresh lease (1) or not (0)",
+            ))?)?,
+            reload_successful: made.registered(IntGauge::with_opts(opts(
+                "config_last_reload_successful",
+                "Whether the last reload of the configuration succeeded (1) or not (0)",
+            ))?)?,
+            registry: made.registry,
+        };
+        metrics.begin(operations, codes)?;
+        Ok(metrics)
+    }
+
+    fn begin(&self, operations: &[&str], codes: &[&str]) -> prometheus::Result<()> {
+        self.reload_successful.set(1);
+        for reason in
+            [FailureKind::NotFound, FailureKind::Denied, FailureKind::Unavailable, FailureKind::Rejected]
+        {
+            self.renew_failures.with_label_values(&[reason.as_str()]);
+        }
+        for operation in operations {
+            self.consul_request_duration.with_label_values(&[operation]);
+            for code in codes {
+                self.consul_requests.with_label_values(&[operation, code]);
+            }
+        }
+        let build =
+            IntGaugeVec::new(opts("build_info", "What is running; always 1"), &["version", "revision"])?;
+        let revision = option_env!("SLOTKEEPER_REVISION").unwrap_or("unknown");
+        build.with_label_values(&[env!("CARGO_PKG_VERSION"), revision]).set(1);
+        self.registry.register(Box::new(build))?;
+        let process = prometheus::process_collector::ProcessCollector::for_self();
+        self.registry.register(Box::new(process))
+    }
+
+    /// Makes every series of a semaphore.
+    pub fn add_semaphore(&self, name: &str) {
+        let labels = &[name];
+        for gauge in self.semaphore_gauges() {
+            gauge.with_label_values(labels);
+        }
+        self.fencing_token.with_label_values(labels);
+        for histogram in self.semaphore_histograms() {
+            histogram.with_label_values(labels);
+        }
+        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+            counter.with_label_values(labels);
+        }
+        for reason in LossReason::ALL {
+            self.slots_lost.with_label_values(&[name, reason.as_str()]);
+        }
+    }
+
+    /// Ends the series of a semaphore that was removed from the configuration.
+    pub fn remove_semaphore(&self, name: &str) {
+        let labels = &[name];
+        // What is not there need not be removed.
+        for gauge in self.semaphore_gauges() {
+            let _ = gauge.remove_label_values(labels);
+        }
+        let _ = self.fencing_token.remove_label_values(labels);
+        for histogram in self.semaphore_histograms() {
+            let _ = histogram.remove_label_values(labels);
+        }
+        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+            let _ = counter.remove_label_values(labels);
+        }
+        for reason in LossReason::ALL {
+            let _ = self.slots_lost.remove_label_values(&[name, reason.as_str()]);
+        }
+    }
+
+    /// Counts a change.
+    pub fn observe(&self, notice: &Notice) {
+        match notice {
+            Notice::Renewed { took } => self.renew_duration.observe(secs(*took)),
+            Notice::RenewFailed { failure } => {
+                self.renew_failures.with_label_values(&[failure.kind.as_str()]).inc();
+            }
+            Notice::Acquired { name, took, handoff, .. } => {
+                self.acquire_duration.with_label_values(&[&**name]).observe(secs(*took));
+                if let Some(handoff) = handoff {
+                    self.handoff_duration.with_label_values(&[&**name]).observe(secs(*handoff));
+                }
+            }
+            Notice::Lost { name, reason, held } => {
+                self.slots_lost.with_label_values(&[&**name, reason.as_str()]).inc();
+                self.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
+            }
+            Notice::Released { name, held } => {
+                self.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
+            }
+            Notice::Pruned { name, holders, took } => {
+                self.pruned_holders.with_label_values(&[&**name]).inc_by((*holders).into());
+                self.prune_duration.with_label_values(&[&**name]).observe(secs(*took));
+            }
+            Notice::Conflict { name } => self.cas_conflicts.with_label_values(&[&**name]).inc(),
+            Notice::Removed { name } => self.remove_semaphore(name),
+            Notice::SessionStarted { .. }
+            | Notice::SessionEnded { .. }
+            | Notice::Trouble { .. }
+            | Notice::TroubleOver { .. }
+            | Notice::Waiting { .. }
+            | Notice::Blocked { .. }
+            | Notice::GaveUp { .. }
+            | Notice::LimitDiffers { .. } => {}
+        }
+    }
+
+    /// Counts a request to Consul.
+    pub fn consul_request(&self, operation: &str, code: &str, took: Duration) {
+        self.consul_requests.with_label_values(&[operation, code]).inc();
+        self.consul_request_duration.with_label_values(&[operation]).observe(secs(took));
+    }
+
+    /// Says how the last reload went.
+    pub fn reloaded(&self, successfully: bool) {
+        self.reload_successful.set(successfully.into());
+    }
+
+    /// All metrics in Prometheus' text format, with the gauges as they are at `now`.
+    ///
+    /// # Errors
+    ///
+    /// A metric that cannot be written, which is a programming error.
+    pub fn text(&self, snapshot: &Snapshot, now: Moment, wall: Wall) -> prometheus::Result<String> {
+        self.set_gauges(snapshot, now, wall);
+        encode(&self.registry.gather())
+    }
+
+    fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
+        let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
+        for semaphore in &snapshot.semaphores {
+            let name = &[semaphore.name.as_str()];
+            let held = semaphore.state == State::Held && lease_is_fresh;
+            let mismatch = semaphore.limit != semaphore.configured_limit;
+            self.slot_held.with_label_values(name).set(held.into());
+            self.holders.with_label_values(name).set(semaphore.taken.into());
+            self.limit.with_label_values(name).set(semaphore.limit.into());
+            self.limit_mismatch.with_label_values(name).set(mismatch.into());
+            self.waiters.with_label_values(name).set(semaphore.waiters.into());
+            self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
+            // An index is far below 2⁵³, above which a float would round it.
+            #[allow(clippy::cast_precision_loss, reason = "see above")]
+            self.fencing_token.with_label_values(name).set(semaphore.fencing_token.unwrap_or(0) as f64);
+        }
+        let expiry = snapshot.session.as_ref().map(|session| wall.at(session.lease_ends));
+        let expiry = expiry.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        self.session_expiry.set(expiry.map_or(0.0, secs));
+        self.ready.set(snapshot.is_ready(now).into());
+    }
+
+    fn semaphore_gauges(&self) -> [&IntGaugeVec; 6] {
+        [
+            &self.slot_held,
+            &self.holders,
+            &self.limit,
+            &self.limit_mismatch,
+            &self.waiters,
+            &self.queue_position,
+        ]
+    }
+
+    fn semaphore_histograms(&self) -> [&HistogramVec; 4] {
+        [&self.acquire_duration, &self.handoff_duration, &self.hold_duration, &self.prune_duration]
+    }
+}
+
+/// Rewrites the text format into OpenMetrics 1.0, which the library does not write: a counter's family is named without
+/// the `_total` of its sample, and the end is marked.
+pub fn openmetrics(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        // The type stands on the line after the help.
+        let about = if line.starts_with("# HELP ") { lines.peek().copied().unwrap_or("") } else { line };
+        let counter = about.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix("_total counter"));
+        match counter {
+            Some(family) => out.push_str(&line.replacen(&format!("{family}_total"), family, 1)),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out.push_str("# EOF\n");
+    out
+}
+
+fn encode(families: &[MetricFamily]) -> prometheus::Result<String> {
+    let mut text = Vec::with_capacity(32 * 1024);
+    TextEncoder::new().encode(families, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("slotkeeper")
+}
+
+fn buckets(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
+    HistogramOpts::new(name, help).namespace("slotkeeper").buckets(buckets.to_vec())
+}
+
+fn secs(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+struct Maker {
+    registry: Registry,
+}
+
+impl Maker {
+    fn registered<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+        self.registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn gauges(&self, name: &str, help: &str) -> prometheus::Result<IntGaugeVec> {
+        self.registered(IntGaugeVec::new(opts(name, help), SEMAPHORE)?)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        self.registered(IntCounterVec::new(opts(name, help), labels)?)
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> prometheus::Result<HistogramVec> {
+        self.registered(HistogramVec::new(self::buckets(name, help, buckets), labels)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_names_counter_families_without_total_and_marks_the_end() {
+        let text = "# HELP a_total Some_total help\n# TYPE a_total counter\na_total 1\n# HELP b B\n# TYPE b gauge\nb 2\n";
+        let expected =
+            "# HELP a Some_total help\n# TYPE a counter\na_total 1\n# HELP b B\n# TYPE b gauge\nb 2\n# EOF\n";
+        assert_eq!(openmetrics(text), expected);
+    }
+
+    #[test]
+    fn every_series_exists_from_the_start_and_goes_with_its_semaphore() {
+        let metrics = Metrics::new(&["txn"], &["200", "timeout"]).unwrap();
+        metrics.add_semaphore("s");
+        let text = encode(&metrics.registry.gather()).unwrap();
+        for series in [
+            "slotkeeper_slot_held{semaphore=\"s\"} 0",
+            "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"} 0",
+            "slotkeeper_pruned_holders_total{semaphore=\"s\"} 0",
+            "slotkeeper_prune_duration_seconds_count{semaphore=\"s\"} 0",
+            "slotkeeper_session_renew_duration_seconds_count 0",
+            "slotkeeper_session_renew_failures_total{reason=\"denied\"} 0",
+            "slotkeeper_consul_requests_total{code=\"timeout\",operation=\"txn\"} 0",
+            "slotkeeper_consul_request_duration_seconds_count{operation=\"txn\"} 0",
+            "slotkeeper_config_last_reload_successful 1",
+            "slotkeeper_build_info{",
+            "process_resident_memory_bytes",
+        ] {
+            assert!(text.contains(series), "{series} is missing in\n{text}");
+        }
+        metrics.remove_semaphore("s");
+        assert!(!encode(&metrics.registry.gather()).unwrap().contains("semaphore=\"s\""));
+    }
+}

@@ -1,0 +1,313 @@
+//! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::semaphore::{Identity, Moment, Wall};
+
+/// What an agent is doing as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// It asks for slots and holds them.
+    Running,
+    /// It gives everything back.
+    Draining,
+}
+
+/// An agent at one instant. Whether it is ready is asked of it with the time, so that a lease which has run out is
+/// never reported as fresh, even by an agent that has not noticed yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// What it is doing.
+    pub stage: Stage,
+    /// When its process began.
+    pub started_at: Moment,
+    /// Whether all required slots have been held at some time.
+    pub started_up: bool,
+    /// The session, once there is one.
+    pub session: Option<Session>,
+    /// The semaphores, in the order of the configuration.
+    pub semaphores: Vec<Semaphore>,
+}
+
+/// The session of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// Its id.
+    pub id: String,
+    /// Its configured name.
+    pub name: String,
+    /// Its TTL.
+    pub ttl: Duration,
+    /// The instant from which nothing that hangs on it may be believed.
+    pub lease_ends: Moment,
+}
+
+/// The states a semaphore can be in, as the status spells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing is known yet, or not any more.
+    Starting,
+    /// In line.
+    Waiting,
+    /// Held.
+    Held,
+    /// Kept out until somebody mends something; `reason` says what.
+    Blocked,
+    /// Being given back.
+    Leaving,
+    /// The bound on waiting has passed.
+    GaveUp,
+    /// Lost, and not asked for again.
+    Lost,
+    /// Given back.
+    Released,
+}
+
+impl State {
+    /// The spelling in the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Waiting => "waiting",
+            Self::Held => "held",
+            Self::Blocked => "blocked",
+            Self::Leaving => "leaving",
+            Self::GaveUp => "gave_up",
+            Self::Lost => "lost",
+            Self::Released => "released",
+        }
+    }
+}
+
+/// One semaphore of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Semaphore {
+    /// Its configured name.
+    pub name: String,
+    /// Its key prefix.
+    pub prefix: String,
+    /// Whether readiness waits for it.
+    pub required: bool,
+    /// Where it stands.
+    pub state: State,
+    /// What is wrong, if anything is.
+    pub reason: Option<String>,
+    /// Slots that this workload takes.
+    pub slots: u32,
+    /// Since when it is held.
+    pub held_since: Option<Moment>,
+    /// `.lock`'s index at the grant.
+    pub fencing_token: Option<u64>,
+    /// The limit in force: the stored one, or before it is known the configured one.
+    pub limit: u32,
+    /// The configured limit.
+    pub configured_limit: u32,
+    /// Slots taken by anybody.
+    pub taken: u32,
+    /// Who takes them, in the record's order.
+    pub holders: Vec<Holder>,
+    /// Live contenders that hold nothing.
+    pub waiters: u32,
+    /// The own place among them, from 1.
+    pub position: Option<u32>,
+    /// Since when the slot is asked for, while it is not held.
+    pub asked_at: Option<Moment>,
+}
+
+/// One holder of a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Its session.
+    pub session: String,
+    /// Slots that it takes.
+    pub slots: u32,
+    /// Whether it is this agent.
+    pub mine: bool,
+    /// Whether it has a live contender entry.
+    pub alive: bool,
+    /// Who it says it is; missing for another kind of client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<Identity>,
+}
+
+/// One thing that readiness depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What is checked.
+    pub name: String,
+    /// Whether it is as it should be.
+    pub passed: bool,
+    /// How it stands, in a few words.
+    pub detail: String,
+}
+
+impl Snapshot {
+    /// Every required slot is held, its lease is fresh, and nothing is being given back.
+    pub fn is_ready(&self, now: Moment) -> bool {
+        self.checks(now).iter().all(|check| check.passed)
+    }
+
+    /// What readiness consists of.
+    pub fn checks(&self, now: Moment) -> Vec<Check> {
+        let mut checks = vec![Check {
+            name: "agent".into(),
+            passed: self.stage == Stage::Running,
+            detail: match self.stage {
+                Stage::Running => "running".into(),
+                Stage::Draining => "draining".into(),
+            },
+        }];
+        let required: Vec<_> = self.semaphores.iter().filter(|semaphore| semaphore.required).collect();
+        if !required.is_empty() {
+            checks.push(self.lease_check(now));
+        }
+        checks.extend(required.into_iter().map(Semaphore::check));
+        checks
+    }
+
+    fn lease_check(&self, now: Moment) -> Check {
+        let left = self.session.as_ref().map(|session| session.lease_ends.since(now));
+        let (passed, detail) = match left {
+            None => (false, "no session".to_owned()),
+            Some(Duration::ZERO) => (false, "the lease has run out".to_owned()),
+            Some(left) => (true, format!("{} s left", left.as_secs())),
+        };
+        Check { name: "lease".into(), passed, detail }
+    }
+
+    /// The lease time left; zero once it has run out.
+    pub fn lease_left(&self, now: Moment) -> Option<Duration> {
+        self.session.as_ref().map(|session| session.lease_ends.since(now))
+    }
+
+    /// The status as the endpoint gives it.
+    pub fn report(&self, now: Moment, wall: Wall) -> Report<'_> {
+        Report {
+            agent: AgentReport {
+                version: env!("CARGO_PKG_VERSION"),
+                state: self.stage,
+                ready: self.is_ready(now),
+                started_at: wall.text(self.started_at),
+            },
+            session: self.session.as_ref().map(|session| SessionReport {
+                id: &session.id,
+                name: &session.name,
+                ttl_seconds: session.ttl.as_secs_f64(),
+                lease_remaining_seconds: seconds(session.lease_ends.since(now)),
+            }),
+            semaphores: self.semaphores.iter().map(|one| self.semaphore_report(one, now, wall)).collect(),
+        }
+    }
+
+    /// One semaphore of the same.
+    pub fn semaphore_report<'a>(
+        &'a self,
+        semaphore: &'a Semaphore,
+        now: Moment,
+        wall: Wall,
+    ) -> SemaphoreReport<'a> {
+        SemaphoreReport {
+            name: &semaphore.name,
+            prefix: &semaphore.prefix,
+            state: semaphore.state,
+            reason: semaphore.reason.as_deref(),
+            required: semaphore.required,
+            slots: semaphore.slots,
+            held_since: semaphore.held_since.map(|since| wall.text(since)),
+            fencing_token: semaphore.fencing_token,
+            lease_remaining_seconds: semaphore.held_since.and_then(|_| self.lease_left(now)).map(seconds),
+            waiting_seconds: semaphore.asked_at.map(|since| seconds(now.since(since))),
+            limit: semaphore.limit,
+            configured_limit: semaphore.configured_limit,
+            slots_taken: semaphore.taken,
+            holders: &semaphore.holders,
+            queue_length: semaphore.waiters,
+            queue_position: semaphore.position,
+        }
+    }
+
+    /// What the readiness file holds: the session, and for each held semaphore its fencing token.
+    pub fn file(&self) -> serde_json::Value {
+        let held = self.semaphores.iter().filter(|semaphore| semaphore.state == State::Held);
+        let semaphores: BTreeMap<_, _> = held
+            .map(|semaphore| {
+                let token = serde_json::json!({ "fencing_token": semaphore.fencing_token });
+                (semaphore.name.as_str(), token)
+            })
+            .collect();
+        serde_json::json!({
+            "session": self.session.as_ref().map(|session| &session.id),
+            "semaphores": semaphores,
+        })
+    }
+}
+
+impl Semaphore {
+    fn check(&self) -> Check {
+        let name = format!("semaphore/{}", self.name);
+        let detail = match (self.state, self.position, &self.reason) {
+            (State::Waiting, Some(position), _) => {
+                format!("waiting, {position} of {} in line", self.waiters)
+            }
+            (state, _, Some(reason)) => format!("{}: {reason}", state.as_str()),
+            (state, _, None) => state.as_str().to_owned(),
+        };
+        Check { name, passed: self.state == State::Held, detail }
+    }
+}
+
+/// To the millisecond: more is noise.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// The JSON of `/v1/status`.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    agent: AgentReport,
+    session: Option<SessionReport<'a>>,
+    semaphores: Vec<SemaphoreReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AgentReport {
+    version: &'static str,
+    state: Stage,
+    ready: bool,
+    started_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SessionReport<'a> {
+    id: &'a str,
+    name: &'a str,
+    ttl_seconds: f64,
+    lease_remaining_seconds: f64,
+}
+
+/// The JSON of `/v1/semaphores/{name}`.
+#[derive(Debug, Serialize)]
+pub struct SemaphoreReport<'a> {
+    name: &'a str,
+    prefix: &'a str,
+    state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    required: bool,
+    slots: u32,
+    held_since: Option<String>,
+    fencing_token: Option<u64>,
+    lease_remaining_seconds: Option<f64>,
+    waiting_seconds: Option<f64>,
+    limit: u32,
+    configured_limit: u32,
+    slots_taken: u32,
+    holders: &'a [Holder],
+    queue_length: u32,
+    queue_position: Option<u32>,
+}

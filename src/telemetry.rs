@@ -1,0 +1,53 @@
+//! Logs on standard error: one event a state change.
+
+use std::io;
+
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, fmt, reload};
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Changes the log level of a running process.
+#[derive(Debug)]
+pub struct Handle(reload::Handle<Targets, Registry>);
+
+/// Begins to log.
+pub fn start(format: Format, level: Level) -> Handle {
+    let (filter, handle) = reload::Layer::new(targets(level));
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match format {
+        Format::Text => lines.with_target(false).with_ansi(false).boxed(),
+        Format::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+        }
+    };
+    // A second start, in a test, keeps the first one's subscriber.
+    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    Handle(handle)
+}
+
+impl Handle {
+    /// Logs from here on at another level.
+    pub fn set_level(&self, level: Level) {
+        // Fails only when the subscriber is gone, and then nothing is logged at all.
+        let _ = self.0.reload(targets(level));
+    }
+}
+
+/// The libraries' own events are for their authors: warnings at most.
+fn targets(level: Level) -> Targets {
+    Targets::new()
+        .with_default(LevelFilter::WARN.min(LevelFilter::from_level(level)))
+        .with_target("slotkeeper", level)
+}

@@ -1,0 +1,101 @@
+//! Commands that are run on changes, one after the other, each for a bounded time.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+/// Time that a hook has before it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Changes that may wait for their hook; what comes on top is dropped with a warning.
+const QUEUE: usize = 64;
+
+/// A hook to run: the command, and what it is told by its environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Program and arguments; not a shell line.
+    pub command: Vec<String>,
+    /// Variables in addition to our own.
+    pub environment: Vec<(&'static str, String)>,
+}
+
+/// Runs hooks in the order of their calls.
+#[derive(Debug)]
+pub struct Hooks {
+    calls: mpsc::Sender<Call>,
+    runner: tokio::task::JoinHandle<()>,
+}
+
+impl Hooks {
+    /// Begins to wait for calls.
+    pub fn start() -> Self {
+        let (calls, mut waiting) = mpsc::channel::<Call>(QUEUE);
+        let runner = tokio::spawn(async move {
+            while let Some(call) = waiting.recv().await {
+                run(call).await;
+            }
+        });
+        Self { calls, runner }
+    }
+
+    /// Has the hook run after those called before it.
+    pub fn call(&self, call: Call) {
+        if let Err(error) = self.calls.try_send(call) {
+            warn!("a hook is not run: {error}; {QUEUE} are waiting already, since one of them does not end");
+        }
+    }
+
+    /// Waits until all have run, at most `patience` long.
+    pub async fn finish(self, patience: Duration) {
+        drop(self.calls);
+        if tokio::time::timeout(patience, self.runner).await.is_err() {
+            warn!("hooks have not ended in time and are left behind");
+        }
+    }
+}
+
+async fn run(call: Call) {
+    let Some((program, arguments)) = call.command.split_first() else { return };
+    let mut command = Command::new(program);
+    command.args(arguments).envs(call.environment).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = match command.spawn() {
+        Ok(mut child) => tokio::time::timeout(PATIENCE, child.wait()).await,
+        Err(error) => {
+            warn!(hook = program, "the hook cannot be started: {error}");
+            return;
+        }
+    };
+    match ended {
+        Ok(Ok(status)) if status.success() => info!(hook = program, "hook done"),
+        Ok(Ok(status)) => warn!(hook = program, "the hook failed: {status}"),
+        Ok(Err(error)) => warn!(hook = program, "the hook's end was not seen: {error}"),
+        Err(_late) => warn!(hook = program, "the hook was killed after {} s", PATIENCE.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn hooks_run_in_order_with_their_environment_and_a_failing_one_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let line = |number: u32| Call {
+            command: ["/bin/sh", "-c", "echo $NUMBER $SLOT >> $FILE; exit 3"].map(String::from).to_vec(),
+            environment: vec![
+                ("NUMBER", number.to_string()),
+                ("SLOT", "a b;c".into()),
+                ("FILE", path.display().to_string()),
+            ],
+        };
+        let hooks = Hooks::start();
+        hooks.call(line(1));
+        hooks.call(Call { command: vec!["/nonexistent/hook".into()], environment: vec![] });
+        hooks.call(line(2));
+        hooks.finish(Duration::from_secs(20)).await;
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1 a b;c\n2 a b;c\n");
+    }
+}
