@@ -15,4 +15,5 @@ pub mod semaphore;
 pub mod shutdown;
 pub mod status;
 pub mod telemetry;
+pub mod vitals;
 pub mod workload;

@@ -1,0 +1,81 @@
+//! `/livez`, `/readyz` and `/startupz`, in the manner of Kubernetes' own components: `ok`, or with `?verbose` every
+//! check on a line.
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+
+use super::Site;
+use crate::clock;
+use crate::status::Check;
+
+/// Whether the agent's own loop makes progress. Never depends on Consul.
+pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let now = clock::now();
+    let detail = format!("last round {} s ago", site.vitals.silence(now).as_secs());
+    let check = Check { name: "loop".into(), passed: site.vitals.is_alive(now), detail };
+    answer("livez", &[check], query.as_deref())
+}
+
+/// Whether every required slot is held with a fresh lease.
+pub(super) async fn ready(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    answer("readyz", &site.snapshot().checks(clock::now()), query.as_deref())
+}
+
+/// Whether all required slots have been held at some time.
+pub(super) async fn startup(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let snapshot = site.snapshot();
+    let detail = if snapshot.started_up {
+        "all required slots were held".to_owned()
+    } else {
+        let waiting = snapshot.checks(clock::now()).into_iter().filter(|check| !check.passed);
+        waiting.map(|check| format!("{} {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
+    };
+    let check = Check { name: "startup".into(), passed: snapshot.started_up, detail };
+    answer("startupz", &[check], query.as_deref())
+}
+
+fn answer(endpoint: &str, checks: &[Check], query: Option<&str>) -> (StatusCode, String) {
+    let passed = checks.iter().all(|check| check.passed);
+    let status = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if passed && !is_verbose(query) {
+        return (status, "ok\n".into());
+    }
+    // A failure always says why: whoever looks at one has no time to ask again.
+    let mut text = String::new();
+    for check in checks {
+        let (sign, word) = if check.passed { ('+', "ok") } else { ('-', "failed") };
+        text.push_str(&format!("[{sign}]{} {word}: {}\n", check.name, check.detail));
+    }
+    text.push_str(&format!("{endpoint} check {}\n", if passed { "passed" } else { "failed" }));
+    (status, text)
+}
+
+/// `?verbose` or `?verbose=…`, anywhere in the query.
+fn is_verbose(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|item| item.split('=').next() == Some("verbose")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbose_is_recognised_as_kubernetes_does() {
+        for query in ["verbose", "verbose=1", "verbose=true", "a=b&verbose"] {
+            assert!(is_verbose(Some(query)), "{query}");
+        }
+        for query in [None, Some(""), Some("verbosely"), Some("a=verbose")] {
+            assert!(!is_verbose(query), "{query:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_says_why_even_when_not_asked() {
+        let check = |passed| Check { name: "lease".into(), passed, detail: "why".into() };
+        let (status, text) = answer("readyz", &[check(true), check(false)], None);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "[+]lease ok: why\n[-]lease failed: why\nreadyz check failed\n");
+        assert_eq!(answer("readyz", &[check(true)], None), (StatusCode::OK, "ok\n".into()));
+    }
+}
