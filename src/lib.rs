@@ -3,6 +3,7 @@
 //! The map of the code is ARCHITECTURE.md. In short: [`semaphore`] is the pure core that decides, [`consul`] the client
 //! that talks, [`agent`] the only place where the two meet.
 
+pub mod agent;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -11,6 +11,8 @@ use crate::semaphore::{Identity, Moment, Wall};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
+    /// It has not looked around yet.
+    Starting,
     /// It asks for slots and holds them.
     Running,
     /// It gives everything back.
@@ -158,6 +160,7 @@ impl Snapshot {
             name: "agent".into(),
             passed: self.stage == Stage::Running,
             detail: match self.stage {
+                Stage::Starting => "starting".into(),
                 Stage::Running => "running".into(),
                 Stage::Draining => "draining".into(),
             },

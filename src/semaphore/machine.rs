@@ -144,7 +144,7 @@ pub struct Machine {
     last_commit: u64,
     reached: bool,
     check_session: bool,
-    failing: Option<FailureKind>,
+    failing: Option<Failure>,
     failures: Backoff,
     contention: Backoff,
 }
@@ -201,6 +201,11 @@ impl Machine {
     /// What was last seen; `None` before the first look and after the session ended.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
+    }
+
+    /// What fails at present, if anything does: what was tried, on what, what came back.
+    pub fn trouble(&self) -> Option<&str> {
+        self.failing.as_ref().map(|failure| failure.text.as_str())
     }
 
     /// Since when the slot is being asked for.

@@ -26,7 +26,7 @@ pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};
 pub use machine::{Machine, Phase};
-pub use record::{Form, NotASemaphore};
+pub use record::{Form, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Settings};
 pub use time::{Moment, Wall};

@@ -1,4 +1,3 @@
-//! What the workload beside us sees: the readiness file, and the commands it has run on changes.
+//! The workload beside us: the commands it has run on changes.
 
 pub mod hooks;
-pub mod readiness;

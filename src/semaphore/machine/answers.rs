@@ -134,7 +134,8 @@ impl Machine {
 
     fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.retry_at = Some(cx.now + self.failures.next(cx.rng));
-        if self.failing.replace(failure.kind) != Some(failure.kind) {
+        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
+        if before != Some(failure.kind) {
             cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });
         }
     }

@@ -1,11 +1,15 @@
 //! Files that others read while we write them.
 
+mod kept;
+
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+pub use kept::KeptFile;
 
 /// A file could not be written or removed.
 #[derive(Debug, Error)]

@@ -1,6 +1,4 @@
-//! The readiness file: there while all required slots are held, gone before the first is given back.
-//!
-//! A task of its own writes it, so that a slow disk never delays a renewal.
+//! A file that is kept as it ought to be by a task of its own, so that a slow disk never delays a renewal.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,16 +6,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{error, info};
 
-use crate::files::{self, FileError};
+use super::{FileError, make_folder, remove, replace};
 
-/// Anybody may read it; it holds no secret.
-const MODE: u32 = 0o644;
 /// Wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The handle on the file.
 #[derive(Debug)]
-pub struct ReadinessFile {
+pub struct KeptFile {
+    path: PathBuf,
     wanted: watch::Sender<Wanted>,
     done: watch::Receiver<u64>,
 }
@@ -29,19 +26,24 @@ struct Wanted {
     content: Option<String>,
 }
 
-impl ReadinessFile {
-    /// Removes what an earlier process left, and begins to keep the file.
+impl KeptFile {
+    /// Removes what an earlier process left, and begins to keep the file, with this mode.
     ///
     /// # Errors
     ///
     /// The folder cannot be made, or the file in it cannot be removed.
-    pub fn start(path: PathBuf) -> Result<Self, FileError> {
-        files::make_folder(&path)?;
-        files::remove(&path)?;
+    pub fn start_absent(path: PathBuf, mode: u32) -> Result<Self, FileError> {
+        make_folder(&path)?;
+        remove(&path)?;
+        Ok(Self::start(path, mode))
+    }
+
+    /// Begins to keep the file, and leaves it as it is until [`Self::set`] says otherwise.
+    pub fn start(path: PathBuf, mode: u32) -> Self {
         let (wanted, wishes) = watch::channel(Wanted::default());
         let (doing, done) = watch::channel(0);
-        tokio::spawn(keep(path, wishes, doing));
-        Ok(Self { wanted, done })
+        tokio::spawn(keep(path.clone(), mode, wishes, doing));
+        Self { path, wanted, done }
     }
 
     /// Says what the file ought to be; nothing happens where it is that already.
@@ -61,34 +63,58 @@ impl ReadinessFile {
         let number = self.wanted.borrow().number;
         let settled = self.done.wait_for(|done| *done >= number);
         if tokio::time::timeout(patience, settled).await.is_err() {
-            error!("the readiness file's folder does not answer; going on without it");
+            error!("{} is not as it should be in time; going on", self.path.display());
         }
     }
 }
 
-async fn keep(path: PathBuf, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
+async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
     while wishes.changed().await.is_ok() {
         loop {
             let Wanted { number, content } = wishes.borrow_and_update().clone();
             let there = content.is_some();
             let target = path.clone();
             let done = tokio::task::spawn_blocking(move || match content {
-                Some(content) => files::replace(&target, content.as_bytes(), MODE),
-                None => files::remove(&target),
+                Some(content) => replace(&target, content.as_bytes(), mode),
+                None => remove(&target),
             });
             match done.await {
                 Ok(Ok(())) => {
-                    info!(path = %path.display(), "readiness file {}", if there { "written" } else { "removed" });
+                    info!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
                     doing.send_replace(number);
                     break;
                 }
-                Ok(Err(failure)) => error!("the readiness file is not as it should be: {failure}"),
-                Err(failure) => error!("the readiness file could not be kept: {failure}"),
+                Ok(Err(failure)) => error!("{failure}"),
+                Err(failure) => error!("{} could not be kept: {failure}", path.display()),
             }
             // Tried again after a while, or at once where something else is wanted meanwhile.
             if let Ok(Err(_sender_gone)) = tokio::time::timeout(RETRY, wishes.changed()).await {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn follows_what_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        std::fs::write(&path, "stale").unwrap();
+        let mut file = KeptFile::start_absent(path.clone(), 0o644).unwrap();
+        assert!(!path.exists());
+        for content in ["a", "b"] {
+            file.set(Some(content.into()));
+            file.settled(PATIENCE).await;
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        file.set(None);
+        file.settled(PATIENCE).await;
+        assert!(!path.exists());
     }
 }

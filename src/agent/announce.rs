@@ -1,0 +1,80 @@
+//! Tells of changes: a log line each, and the hooks.
+
+use tracing::{debug, error, info, warn};
+
+use crate::config;
+use crate::semaphore::{Keeper, Notice};
+use crate::workload::hooks::{Call, Hooks};
+
+/// One log event a state change; nothing that comes round by itself is above `debug`.
+pub(super) fn log(notice: &Notice) {
+    match notice {
+        Notice::SessionStarted { session, resumed: false } => info!(%session, "session created"),
+        Notice::SessionStarted { session, resumed: true } => info!(%session, "session taken up again"),
+        Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
+        Notice::Renewed { took } => debug!(took_ms = took.as_millis(), "session renewed"),
+        Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
+        Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
+        Notice::Trouble { name: Some(semaphore), failure } => warn!(%semaphore, "trouble: {}", failure.text),
+        Notice::TroubleOver { name: None } => info!("the session is in order again"),
+        Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "in order again"),
+        Notice::Waiting { name, position, taken, limit } => {
+            info!(semaphore = %name, position, taken, limit, "waiting for a slot");
+        }
+        Notice::Acquired { name, token, took, .. } => {
+            info!(semaphore = %name, fencing_token = token, after_ms = took.as_millis(), "slot acquired");
+        }
+        Notice::Lost { name, reason, held } => {
+            let reason = reason.as_str();
+            error!(semaphore = %name, reason, held_seconds = held.as_secs(), "slot lost");
+        }
+        Notice::Released { name, held } => {
+            info!(semaphore = %name, held_seconds = held.as_secs(), "slot given back");
+        }
+        Notice::Blocked { name, why } => error!(semaphore = %name, "kept out: {why}"),
+        Notice::GaveUp { name, reached: true } => warn!(semaphore = %name, "no slot in the time given"),
+        Notice::GaveUp { name, reached: false } => {
+            warn!(semaphore = %name, "no answer from Consul in the time given");
+        }
+        Notice::LimitDiffers { name, stored, configured } => {
+            warn!(semaphore = %name, stored, configured, "the stored limit governs, not the configured one");
+        }
+        Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "dead holders taken out"),
+        Notice::Conflict { name } => debug!(semaphore = %name, "another client was faster; looking again"),
+        Notice::Removed { name } => info!(semaphore = %name, "semaphore removed"),
+    }
+}
+
+/// Calls the hook that a change has, if it has one.
+pub(super) fn call_hook(notice: &Notice, keeper: &Keeper, config: &config::Hooks, hooks: &Hooks) {
+    let (name, command, event, particular) = match notice {
+        Notice::Acquired { name, token, .. } => {
+            let token = ("SLOTKEEPER_FENCING_TOKEN", token.to_string());
+            (name, &config.on_acquired, "acquired", token)
+        }
+        Notice::Lost { name, reason, .. } => {
+            (name, &config.on_lost, "lost", ("SLOTKEEPER_REASON", reason.as_str().to_owned()))
+        }
+        Notice::SessionStarted { .. }
+        | Notice::SessionEnded { .. }
+        | Notice::Renewed { .. }
+        | Notice::RenewFailed { .. }
+        | Notice::Trouble { .. }
+        | Notice::TroubleOver { .. }
+        | Notice::Waiting { .. }
+        | Notice::Released { .. }
+        | Notice::Blocked { .. }
+        | Notice::GaveUp { .. }
+        | Notice::LimitDiffers { .. }
+        | Notice::Pruned { .. }
+        | Notice::Conflict { .. }
+        | Notice::Removed { .. } => return,
+    };
+    let Some(command) = command.clone() else { return };
+    let mut environment =
+        vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string()), particular];
+    if let Some(session) = keeper.session() {
+        environment.push(("SLOTKEEPER_SESSION", session.to_string()));
+    }
+    hooks.call(Call { command, environment });
+}

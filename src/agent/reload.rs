@@ -1,0 +1,158 @@
+//! What a new configuration changes in a running agent, and what it cannot.
+
+use crate::config::{Config, Semaphore};
+
+/// The difference between two configurations, split by what can be done about it.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Changes {
+    /// Semaphores to be asked for.
+    pub(super) added: Vec<Semaphore>,
+    /// Names of semaphores to be given back.
+    pub(super) removed: Vec<String>,
+    /// Semaphores whose terms have changed.
+    pub(super) changed: Vec<Semaphore>,
+    /// What differs and stays as it was until a restart, each with what to do.
+    pub(super) refused: Vec<String>,
+}
+
+/// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on.
+pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) -> bool) -> Changes {
+    let mut changes = Changes::default();
+    keep_fixed(old, new, &mut changes.refused);
+    let mut kept = Vec::new();
+    for mut wanted in std::mem::take(&mut new.semaphores) {
+        match old.semaphores.iter().find(|had| had.name == wanted.name) {
+            Some(had) => {
+                if let Some(field) = fixed_field(had, &wanted) {
+                    changes.refused.push(format!(
+                        "semaphores: {}: {field} cannot change while it is held or waited for; remove the \
+                         semaphore, reload, add it again and reload",
+                        had.name
+                    ));
+                    wanted = had.clone();
+                } else if *had != wanted {
+                    changes.changed.push(wanted.clone());
+                }
+                kept.push(wanted);
+            }
+            None if is_leaving(&wanted.name) => changes.refused.push(format!(
+                "semaphores: {} is still being given back; reload again in a moment",
+                wanted.name
+            )),
+            None => {
+                changes.added.push(wanted.clone());
+                kept.push(wanted);
+            }
+        }
+    }
+    let is_kept = |had: &&Semaphore| !kept.iter().any(|wanted| wanted.name == had.name);
+    changes.removed = old.semaphores.iter().filter(is_kept).map(|had| had.name.clone()).collect();
+    new.semaphores = kept;
+    changes
+}
+
+/// What only a restart can change. Token and TLS files are not among it: a new client takes them.
+fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
+    let mut keep = |field: &str, differs: bool| {
+        if differs {
+            refused.push(format!("{field} takes effect only at a restart"));
+        }
+        differs
+    };
+    let (was, wants) = (&old.consul, &mut new.consul);
+    let place = |consul: &crate::consul::Settings| {
+        (
+            consul.address.clone(),
+            consul.datacenter.clone(),
+            consul.namespace.clone(),
+            consul.partition.clone(),
+        )
+    };
+    if keep("consul (address, datacenter, namespace, partition)", place(was) != place(wants)) {
+        (wants.address, wants.datacenter, wants.namespace, wants.partition) = place(was);
+    }
+    if keep("session", old.session != new.session) {
+        new.session = old.session.clone();
+    }
+    if keep("http", old.http != new.http) {
+        new.http = old.http.clone();
+    }
+    if keep("readiness", old.readiness != new.readiness) {
+        new.readiness.clone_from(&old.readiness);
+    }
+    if keep("log.format", old.log.format != new.log.format) {
+        new.log.format = old.log.format;
+    }
+}
+
+/// The first field that differs and that a machine cannot take over.
+fn fixed_field(had: &Semaphore, wanted: &Semaphore) -> Option<&'static str> {
+    let differs = [
+        ("prefix", had.prefix != wanted.prefix),
+        ("slots", had.slots != wanted.slots),
+        ("priority", had.priority != wanted.priority),
+        ("mode", had.mode != wanted.mode),
+    ];
+    differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{self, Environment, Overrides};
+
+    fn config(text: &str) -> Config {
+        let environment = Environment::default();
+        config::parse("test", text, &Overrides::default(), &environment).unwrap().config
+    }
+
+    fn names(semaphores: &[Semaphore]) -> Vec<&str> {
+        semaphores.iter().map(|one| one.name.as_str()).collect()
+    }
+
+    #[test]
+    fn semaphores_come_go_and_change() {
+        let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
+        let mut new = config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
+        let changes = compare(&old, &mut new, |_| false);
+        assert_eq!(names(&changes.added), ["c"]);
+        assert_eq!(changes.removed, ["a"]);
+        assert_eq!(names(&changes.changed), ["b"]);
+        assert_eq!(changes.refused, [""; 0]);
+        assert_eq!(names(&new.semaphores), ["b", "c"]);
+    }
+
+    #[test]
+    fn what_cannot_change_stays_as_it_was_and_is_said() {
+        let old = config("semaphores: [{name: a, prefix: p/a, limit: 2}]");
+        let mut new = config(
+            "semaphores: [{name: a, prefix: p/other, limit: 2}]\nsession: {ttl: 60s}\n\
+             consul: {address: 'http://127.0.0.2:8500', token_file: /token}\nreadiness: {file: /tmp/r}\n\
+             log: {format: json, level: debug}",
+        );
+        let changes = compare(&old, &mut new, |_| false);
+        let said = changes.refused.join("\n");
+        for field in ["consul", "session", "readiness", "log.format", "prefix"] {
+            assert!(said.contains(field), "{field} in {said}");
+        }
+        assert_eq!(new.session, old.session);
+        assert_eq!(new.consul.address, old.consul.address);
+        assert_eq!(new.semaphores, old.semaphores);
+        // These do change.
+        let file = crate::consul::TokenSource::File(Path::new("/token").to_owned());
+        assert_eq!(new.consul.token, Some(file));
+        assert_ne!(new.log.level, old.log.level);
+    }
+
+    #[test]
+    fn one_that_is_still_being_given_back_is_not_begun_again() {
+        let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
+        let text = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
+        let mut new = config(text);
+        let changes = compare(&old, &mut new, |name| name == "b");
+        assert_eq!(names(&new.semaphores), ["a"]);
+        assert!(changes.added.is_empty() && changes.refused[0].contains("b is still being given back"));
+    }
+}

@@ -1,0 +1,170 @@
+//! What a restarted agent needs to take its own session up again: `session.state_file`.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tracing::warn;
+
+use crate::files::{self, FileError, KeptFile};
+use crate::semaphore::{Keeper, Phase, Resume};
+
+/// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
+const MODE: u32 = 0o600;
+/// Bytes that a state file may have; a real one has some hundred.
+const LARGEST: u64 = 1024 * 1024;
+const VERSION: u32 = 1;
+
+/// Why an agent cannot have its state file.
+#[derive(Debug, Error)]
+pub enum StateFileError {
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FileError),
+    /// The lock file beside it.
+    #[error("cannot open {}: {source}; see that its folder is writable for this user", path.display())]
+    Lock {
+        /// The lock file.
+        path: PathBuf,
+        /// What came back.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error(
+        "{} is in use by another agent that runs now; two agents with one session would hold one slot twice. Give \
+         each its own session.state_file",
+        path.display()
+    )]
+    InUse {
+        /// The state file.
+        path: PathBuf,
+    },
+}
+
+/// The file's content.
+#[derive(Debug, Deserialize, Serialize)]
+struct Saved {
+    version: u32,
+    session: String,
+    /// By the semaphores' names.
+    fencing_tokens: BTreeMap<String, u64>,
+}
+
+/// The state file of this process, which no other may use meanwhile.
+#[derive(Debug)]
+pub struct StateFile {
+    file: KeptFile,
+    /// Locked while we live; the kernel lets go of it even when we are killed.
+    _lock: File,
+}
+
+impl StateFile {
+    /// Takes the file for this process and reads what an earlier one left. A file that cannot be read or understood is
+    /// warned of and means a new session: the old one ends by its TTL.
+    ///
+    /// # Errors
+    ///
+    /// [`StateFileError`]: the folder, or another agent that uses it.
+    pub fn open(path: PathBuf) -> Result<(Self, Option<Resume>), StateFileError> {
+        files::make_folder(&path)?;
+        let lock = take_lock(&path)?;
+        let resume = read(&path);
+        Ok((Self { file: KeptFile::start(path, MODE), _lock: lock }, resume))
+    }
+
+    /// Writes down the session and the slots held, where that has changed.
+    pub(super) fn save(&self, keeper: &Keeper) {
+        let Some(session) = keeper.session() else { return };
+        let tokens = keeper.machines().filter_map(|machine| match machine.phase() {
+            Phase::Held { token, .. } => Some((machine.name().to_string(), *token)),
+            Phase::Starting
+            | Phase::Waiting
+            | Phase::Blocked { .. }
+            | Phase::Leaving
+            | Phase::GaveUp
+            | Phase::Lost
+            | Phase::Released => None,
+        });
+        let saved =
+            Saved { version: VERSION, session: session.to_string(), fencing_tokens: tokens.collect() };
+        // A struct of texts and numbers always serialises.
+        self.file.set(serde_json::to_string(&saved).ok());
+    }
+
+    /// Removes it: nothing is left to be taken up.
+    pub(super) async fn clear(&mut self, patience: Duration) {
+        self.file.set(None);
+        self.file.settled(patience).await;
+    }
+}
+
+fn take_lock(path: &Path) -> Result<File, StateFileError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock_path = PathBuf::from(name);
+    let failed = |source| StateFileError::Lock { path: lock_path.clone(), source };
+    // Never through a link that somebody else has laid.
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(MODE).custom_flags(no_follow);
+    let lock = options.open(&lock_path).map_err(failed)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StateFileError::InUse { path: path.to_owned() }),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn read(path: &Path) -> Option<Resume> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            warn!("cannot read {}: {error}; beginning with a new session", path.display());
+            return None;
+        }
+    }
+    let saved = serde_json::from_str::<Saved>(&text).ok().filter(|saved| saved.version == VERSION);
+    let Some(saved) = saved else {
+        warn!("{} is no state file of this version; beginning with a new session", path.display());
+        return None;
+    };
+    let tokens = saved.fencing_tokens.into_iter().map(|(name, token)| (name.into(), token)).collect();
+    Some(Resume { session: saved.session.into(), tokens })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_saved_is_read_back_and_a_second_agent_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/session.json");
+        let (_mine, nothing) = StateFile::open(path.clone()).unwrap();
+        assert_eq!(nothing, None);
+        let refused = StateFile::open(path.clone()).unwrap_err().to_string();
+        assert!(refused.contains("in use by another agent"), "{refused}");
+        std::fs::write(&path, r#"{"version":1,"session":"s","fencing_tokens":{"a":7}}"#).unwrap();
+        let resume = read(&path).unwrap();
+        assert_eq!((resume.session.as_str(), resume.tokens["a"]), ("s", 7));
+    }
+
+    #[test]
+    fn rubbish_means_a_new_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("session.json");
+        for rubbish in ["", "{", r#"{"version":2,"session":"s","fencing_tokens":{}}"#] {
+            std::fs::write(&path, rubbish).unwrap();
+            assert_eq!(read(&path), None);
+        }
+    }
+}
