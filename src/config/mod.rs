@@ -1,7 +1,7 @@
 //! Configuration: what the user wrote, parsed into checked values.
 //!
-//! On its way a configuration is [a tree of values](yaml), then, with flags and variables laid over it, a
-//! [document], then [typed](raw), then [checked](check). Every step tells of all that is wrong and goes on, so that one
+//! On its way a configuration is a tree of values (`yaml`), then, with flags and variables laid over it, a `document`,
+//! then typed (`raw`), then checked (`check`). Every step tells of all that is wrong and goes on, so that one
 //! run shows every fault with its file, line and field. Nothing here talks to Consul or looks whether a file that the
 //! configuration names is there: that may differ between the machine that checks and the one that runs.
 

@@ -1,6 +1,8 @@
 //! The configuration's samples and schema, and the commands that read them, on the real binary.
 
 mod check;
+mod layers;
+mod rules;
 mod samples;
 
 use std::io::Write;
