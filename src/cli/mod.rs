@@ -4,8 +4,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod check;
+mod completions;
+mod consul_flags;
 mod exit;
+mod schema;
 
+pub use consul_flags::ConsulFlags;
 pub use exit::Exit;
 
 /// Holds slots of Consul semaphores on behalf of the workload beside it.
@@ -17,7 +22,11 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Check(check::Check),
+    Schema(schema::Schema),
+    Completions(completions::Completions),
+}
 
 /// Parses the command line, runs the command and says how the process ends.
 pub fn main() -> ExitCode {
@@ -30,5 +39,11 @@ pub fn main() -> ExitCode {
             return exit.into();
         }
     };
-    match cli.command {}
+    let done = match cli.command {
+        Command::Check(check) => check.run(),
+        Command::Schema(schema) => schema.run(),
+        Command::Completions(completions) => completions.run(),
+    };
+    // What fails here is the writing of the answer: whoever read it has gone.
+    done.unwrap_or(Exit::Failed).into()
 }

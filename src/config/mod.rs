@@ -1,1 +1,143 @@
 //! Configuration: what the user wrote, parsed into checked values.
+//!
+//! On its way a configuration is a tree of values (`yaml`), then, with flags and variables laid over it, a `document`,
+//! then typed (`raw`), then checked (`check`). Every step tells of all that is wrong and goes on, so that one
+//! run shows every fault with its file, line and field. Nothing here talks to Consul or looks whether a file that the
+//! configuration names is there: that may differ between the machine that checks and the one that runs.
+
+use std::io::Read;
+use std::path::Path;
+
+mod check;
+mod checked;
+mod choice;
+mod decode;
+mod document;
+pub mod duration;
+mod environment;
+mod fault;
+mod findings;
+mod locate;
+mod overrides;
+mod path;
+mod raw;
+pub mod schema;
+mod suggest;
+mod unavailable;
+mod yaml;
+
+pub use checked::{Config, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait};
+pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
+pub use environment::Environment;
+pub use fault::{Fault, Faults, Place};
+pub use overrides::Overrides;
+pub use path::FieldPath;
+
+use crate::consul;
+use document::Document;
+use findings::Findings;
+
+/// Bytes of a configuration file. A real one has a few thousand.
+const LARGEST_FILE: u64 = 1024 * 1024;
+
+/// What was configured, and what its user should know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded<T = Config> {
+    /// The checked values.
+    pub config: T,
+    /// Lines for the log, each with its place.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the file `path`, with `overrides` (flags) before `environment` before the file.
+///
+/// # Errors
+///
+/// Everything that is wrong with any of the three.
+pub fn load(path: &Path, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
+    let name = path.display().to_string();
+    let file =
+        std::fs::File::open(path).map_err(|error| whole(&name, format!("cannot be opened: {error}")))?;
+    parse(&name, &read(&name, file)?, overrides, environment)
+}
+
+/// The text of a file called `name`, bounded.
+///
+/// # Errors
+///
+/// Where it cannot be read, is too large, or is not UTF-8.
+pub fn read(name: &str, file: impl Read) -> Result<String, Faults> {
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| whole(name, format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(whole(name, format!("is larger than {LARGEST_FILE} bytes; a configuration never is")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        whole(name, format!("is not UTF-8 from byte {at} on; save it as UTF-8"))
+    })
+}
+
+/// Reads the text of a file called `name`, as [`load`] does.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn parse(
+    name: &str,
+    text: &str,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded, Faults> {
+    finish(Document::read(name, text)?, overrides, environment)
+}
+
+/// A configuration of flags and variables alone.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn without_file(overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
+    finish(Document::empty(), overrides, environment)
+}
+
+/// How to reach Consul, by flags and variables alone; for the commands that need nothing else.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn consul_settings(
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Loaded<consul::Settings>, Faults> {
+    let mut findings = lay_over(Document::empty(), overrides, environment);
+    let raw = decode::decode(&mut findings);
+    let config = check::check_consul(raw, &mut findings);
+    findings.finish().map(|warnings| Loaded { config, warnings })
+}
+
+fn finish(document: Document, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
+    let mut findings = lay_over(document, overrides, environment);
+    let raw = decode::decode(&mut findings);
+    unavailable::refuse(&raw, &mut findings);
+    let config = check::check(raw, environment.identity(), &mut findings);
+    findings.finish().map(|warnings| Loaded { config, warnings })
+}
+
+fn lay_over(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
+    document.lay_over(&environment.overrides());
+    document.lay_over(overrides);
+    if let Some(variable) = environment.asks_for_tls() {
+        document.ask_for_tls(variable);
+    }
+    let mut findings = Findings::of(document);
+    findings.add(environment.faults(), environment.warnings());
+    findings
+}
+
+fn whole(name: &str, message: String) -> Faults {
+    Fault { place: Place::File { name: name.to_owned(), at: None }, field: FieldPath::default(), message }
+        .into()
+}

@@ -1,0 +1,20 @@
+//! `slotkeeper schema`: the JSON Schema of the configuration.
+
+use std::io::{self, Write};
+
+use clap::Args;
+
+use super::Exit;
+use crate::config::schema;
+
+/// Print the JSON Schema of the configuration file, for editors.
+#[derive(Debug, Args)]
+pub(super) struct Schema {}
+
+impl Schema {
+    pub(super) fn run(self) -> io::Result<Exit> {
+        let Self {} = self;
+        io::stdout().write_all(schema::text().as_bytes())?;
+        Ok(Exit::Done)
+    }
+}

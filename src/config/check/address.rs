@@ -1,0 +1,144 @@
+//! Addresses: Consul's, and those that our own servers listen on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use axum::http::uri::Authority;
+
+use crate::config::checked::Listen;
+use crate::consul::Address;
+
+/// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as `CONSUL_HTTP_ADDR` may be.
+pub(super) fn consul(text: &str) -> Result<Address, String> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let https = match scheme {
+        "http" => false,
+        "https" => true,
+        "unix" => return socket(rest).map(Address::Unix),
+        _ => {
+            return Err(format!(
+                "unknown scheme `{}`; write http://, https:// or unix://",
+                scheme.escape_debug()
+            ));
+        }
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let authority = authority_with_port(authority, if https { 443 } else { 80 })
+        .ok_or("is no address; write http://host:port, https://host:port or unix:///path/to/socket")?;
+    let path = path.trim_end_matches('/');
+    if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/-._~%".contains(c)) {
+        return Err("has a path with characters that must be percent-encoded; no query goes here".to_owned());
+    }
+    Ok(Address::Http { https, authority, path: path.to_owned() })
+}
+
+/// An IP address and port.
+pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let example = match text.rsplit_once(':') {
+            Some(("", port)) if port.parse::<u16>().is_ok() => format!("0.0.0.0:{port} for every interface"),
+            Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
+            Some(_) | None => "127.0.0.1:9377 or [::1]:9377".to_owned(),
+        };
+        format!("`{}` is not an IP address with a port; write such as {example}", text.escape_debug())
+    })
+}
+
+/// Where nobody from outside the machine gets: loopback, or a unix socket.
+pub(super) fn local(text: &str) -> Result<Listen, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket(path.strip_prefix("//").unwrap_or(path)).map(Listen::Unix);
+    }
+    let address = tcp(text)?;
+    if address.ip().is_loopback() {
+        Ok(Listen::Tcp(address))
+    } else {
+        Err(format!(
+            "{address} can be reached from other machines; write a loopback address or unix:/path/to/socket"
+        ))
+    }
+}
+
+fn socket(path: &str) -> Result<PathBuf, String> {
+    // `sun_path` has 108 bytes with its closing NUL.
+    const LONGEST: usize = 107;
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        return Err("is no socket's path; write unix:/path/to/socket, absolute".to_owned());
+    }
+    if path.len() > LONGEST {
+        return Err(format!(
+            "the socket's path has {} bytes; the system takes at most {LONGEST}",
+            path.len()
+        ));
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// `host:port`, with `default` where no port is given; none where it is anything else.
+fn authority_with_port(text: &str, default: u16) -> Option<String> {
+    let authority = Authority::try_from(text).ok().filter(|authority| !authority.as_str().contains('@'))?;
+    let host = Some(authority.host()).filter(|host| !host.is_empty() && !host.starts_with(':'))?;
+    match authority.as_str().strip_prefix(host)? {
+        "" => Some(format!("{host}:{default}")),
+        _ => authority.port_u16().filter(|port| *port > 0).map(|port| format!("{host}:{port}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(https: bool, authority: &str, path: &str) -> Result<Address, String> {
+        Ok(Address::Http { https, authority: authority.to_owned(), path: path.to_owned() })
+    }
+
+    #[test]
+    fn consul_addresses_are_read_as_consul_reads_them() {
+        assert_eq!(consul("127.0.0.1:8500"), http(false, "127.0.0.1:8500", ""));
+        assert_eq!(consul("http://consul.example:8500/"), http(false, "consul.example:8500", ""));
+        assert_eq!(consul("https://consul.example"), http(true, "consul.example:443", ""));
+        assert_eq!(consul("https://gate.example:8443/consul/"), http(true, "gate.example:8443", "/consul"));
+        assert_eq!(consul("http://[::1]:8500"), http(false, "[::1]:8500", ""));
+        assert_eq!(consul("unix:///run/consul.sock"), Ok(Address::Unix("/run/consul.sock".into())));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            ":8500",
+            "http://",
+            "http://:8500",
+            "ftp://x",
+            "http://x:0",
+            "http://x:99999",
+            "http://x:",
+            "http://u:p@x:1",
+            "http://x:1/?dc=a",
+            "unix://run/x",
+            "unix:///",
+            "a b:1",
+            "http://x:1/ä",
+            "127.0.0.1:8500x",
+        ] {
+            assert!(consul(text).is_err(), "{text:?} gives {:?}", consul(text));
+        }
+    }
+
+    #[test]
+    fn listeners_are_bound_by_number() {
+        assert!(tcp("0.0.0.0:9377").is_ok() && tcp("[::]:9377").is_ok());
+        assert!(tcp(":9377").unwrap_err().contains("0.0.0.0:9377"));
+        assert!(tcp("localhost:9377").unwrap_err().contains("127.0.0.1:9377"));
+        assert!(tcp("9377").is_err() && tcp("127.0.0.1").is_err());
+    }
+
+    #[test]
+    fn what_changes_state_is_local() {
+        assert_eq!(local("unix:/run/s.sock"), Ok(Listen::Unix("/run/s.sock".into())));
+        assert_eq!(local("unix:///run/s.sock"), Ok(Listen::Unix("/run/s.sock".into())));
+        assert!(local("127.0.0.1:9378").is_ok() && local("[::1]:9378").is_ok());
+        assert!(local("0.0.0.0:9378").is_err() && local("unix:s.sock").is_err());
+        assert!(local(&format!("unix:/{}", "x".repeat(200))).is_err());
+    }
+}

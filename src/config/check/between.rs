@@ -1,0 +1,143 @@
+//! The rules between entries, and between sections.
+//!
+//! They look at the raw values: an entry with a fault of its own still has a name that another must not bear.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::config::duration::show;
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::raw::{self, WrittenDuration};
+
+pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
+    let contended = contended(raw);
+    if contended.is_empty() {
+        findings.fault(&FieldPath::of("semaphores"), "nothing to hold; list at least one semaphore");
+    } else if contended.iter().all(|one| one.required == Some(false)) {
+        findings.warn(&FieldPath::of("semaphores"), "none is required: readiness waits for nothing");
+    }
+    names_are_unique(&contended, findings);
+    keys_are_apart(&contended, findings);
+    files_are_apart(raw, findings);
+    checks_leave_time(raw, findings);
+}
+
+/// What semaphores and locks have in common.
+struct Contended<'r> {
+    at: FieldPath,
+    name: Option<&'r str>,
+    key: Option<&'r str>,
+    key_field: &'static str,
+    required: Option<bool>,
+}
+
+fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
+    let semaphores = raw.semaphores.iter().flatten().enumerate().map(|(index, one)| Contended {
+        at: FieldPath::of("semaphores").index(index),
+        name: one.as_ref().and_then(|one| one.name.as_deref()),
+        key: one.as_ref().and_then(|one| one.prefix.as_deref()),
+        key_field: "prefix",
+        required: one.as_ref().and_then(|one| one.required),
+    });
+    let locks = raw.locks.iter().flatten().enumerate().map(|(index, one)| Contended {
+        at: FieldPath::of("locks").index(index),
+        name: one.as_ref().and_then(|one| one.name.as_deref()),
+        key: one.as_ref().and_then(|one| one.key.as_deref()),
+        key_field: "key",
+        required: one.as_ref().and_then(|one| one.required),
+    });
+    semaphores.chain(locks).collect()
+}
+
+/// Unique also in the variables that `slotkeeper run` gives its child, where `a-b` and `a.b` are both `A_B`.
+fn names_are_unique(contended: &[Contended<'_>], findings: &mut Findings) {
+    let mut taken: BTreeMap<String, (&str, &FieldPath)> = BTreeMap::new();
+    for one in contended {
+        let Some(name) = one.name else { continue };
+        let suffix = name.to_ascii_uppercase().replace(['-', '.'], "_");
+        match taken.get(&suffix) {
+            None => {
+                taken.insert(suffix, (name, &one.at));
+            }
+            Some((other, at)) if *other == name => {
+                findings.fault(&one.at.key("name"), format!("`{name}` is the name of {at} already; write another"));
+            }
+            Some((other, at)) => findings.fault(
+                &one.at.key("name"),
+                format!("in a child's environment this is SLOTKEEPER_SLOT_{suffix}, as `{other}` of {at} is; write another"),
+            ),
+        }
+    }
+}
+
+/// No two are at one key, and nothing else is below a semaphore's prefix: every key there with a session counts as a
+/// contender, for the guide's other clients at least.
+fn keys_are_apart(contended: &[Contended<'_>], findings: &mut Findings) {
+    for (position, one) in contended.iter().enumerate() {
+        let Some(key) = one.key.map(normalised) else { continue };
+        for (other_position, other) in contended.iter().enumerate() {
+            let Some(other_key) = other.key.map(normalised).filter(|_| other_position != position) else {
+                continue;
+            };
+            let field = one.at.key(one.key_field);
+            let whose = format!("the {} of {}", other.key_field, other.at);
+            if key == other_key {
+                // Told once, of the later one.
+                if other_position < position {
+                    findings.fault(&field, format!("`{key}` is {whose} already; write another"));
+                }
+            } else if other.key_field == "prefix" && lies_below(key, other_key) {
+                findings.fault(
+                    &field,
+                    format!(
+                        "lies below `{other_key}`, {whose}, and would be counted there; write one beside it"
+                    ),
+                );
+                break;
+            }
+        }
+    }
+}
+
+fn normalised(key: &str) -> &str {
+    key.trim_matches('/')
+}
+
+fn lies_below(key: &str, prefix: &str) -> bool {
+    key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
+    let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_ref());
+    let state = raw.session.as_ref().and_then(|session| session.state_file.as_ref());
+    if readiness.is_some() && readiness == state {
+        findings.fault(&FieldPath::of("readiness.file"), "is session.state_file too; write another path");
+    }
+}
+
+/// A health check ends the session at once, and a holder that is cut off then believes for up to a TTL more that it
+/// holds. Only a rest of the dead holder's slot covers that, and only where every client of the semaphore keeps it:
+/// we cannot know, so this is told and not refused.
+fn checks_leave_time(raw: &raw::Config, findings: &mut Findings) {
+    let Some(session) = &raw.session else { return };
+    let lists =
+        [("session.node_checks", &session.node_checks), ("session.service_checks", &session.service_checks)];
+    let Some((field, _)) = lists.into_iter().find(|(_, checks)| checks.iter().flatten().next().is_some())
+    else {
+        return;
+    };
+    let ttl = session.ttl.map_or(Duration::from_secs(30), |WrittenDuration(ttl)| ttl);
+    let rest = |one: &raw::Semaphore| one.prune_delay.map_or(Duration::ZERO, |WrittenDuration(rest)| rest);
+    let hasty = raw.semaphores.iter().flatten().flatten().any(|one| rest(one) < ttl);
+    if hasty {
+        let ttl = show(ttl);
+        findings.warn(
+            &FieldPath::of(field),
+            &format!(
+                "a failing check ends the session at once, while a holder cut off from Consul goes on for up to {ttl}; \
+                 write a prune_delay of at least {ttl} on every client of the semaphore, or remove the checks"
+            ),
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The `consul` section.
+
+use super::{address, value};
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::raw;
+use crate::consul::{Address, Settings, Tls, TokenSource};
+
+pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -> Settings {
+    if let Some(login) = &raw.login {
+        check_login(login, &at.key("login"), findings);
+    }
+    Settings {
+        token: token(&raw, at, findings),
+        datacenter: value::line(raw.datacenter, &at.key("datacenter"), findings),
+        namespace: value::line(raw.namespace, &at.key("namespace"), findings),
+        partition: value::line(raw.partition, &at.key("partition"), findings),
+        tls: tls(raw.tls, raw.address.as_deref(), &at.key("tls"), findings),
+        address: address(raw.address.as_deref(), &at.key("address"), findings),
+    }
+}
+
+fn address(written: Option<&str>, at: &FieldPath, findings: &mut Findings) -> Address {
+    let default =
+        || Address::Http { https: false, authority: "127.0.0.1:8500".to_owned(), path: String::new() };
+    let Some(written) = written else { return default() };
+    address::consul(written).unwrap_or_else(|message| {
+        findings.fault(at, message);
+        default()
+    })
+}
+
+fn token(raw: &raw::Consul, at: &FieldPath, findings: &mut Findings) -> Option<TokenSource> {
+    let ways = [raw.token.is_some(), raw.token_file.is_some(), raw.login.is_some()];
+    if ways.iter().filter(|given| **given).count() > 1 {
+        findings.fault(at, "has more than one of `token`, `token_file` and `login`; keep one");
+    }
+    if let Some(token) = &raw.token {
+        let sendable = |byte: u8| byte.is_ascii_graphic();
+        if token.expose().is_empty() || !token.expose().bytes().all(sendable) {
+            findings.fault(
+                &at.key("token"),
+                "is empty or holds characters that no HTTP header can; write it anew",
+            );
+        }
+    }
+    let file = value::path(raw.token_file.clone(), &at.key("token_file"), findings);
+    file.map(TokenSource::File).or_else(|| raw.token.clone().map(TokenSource::Value))
+}
+
+fn tls(raw: Option<raw::Tls>, address: Option<&str>, at: &FieldPath, findings: &mut Findings) -> Tls {
+    let Some(raw) = raw else { return Tls::default() };
+    let tls = Tls {
+        ca_file: value::path(raw.ca_file, &at.key("ca_file"), findings),
+        ca_path: value::path(raw.ca_path, &at.key("ca_path"), findings),
+        cert_file: value::path(raw.cert_file, &at.key("cert_file"), findings),
+        key_file: value::path(raw.key_file, &at.key("key_file"), findings),
+        server_name: value::line(raw.server_name, &at.key("server_name"), findings),
+        insecure_skip_verify: raw.insecure_skip_verify.unwrap_or(false),
+    };
+    match (&tls.cert_file, &tls.key_file) {
+        (Some(_), None) => lacks(&at.key("cert_file"), &at.key("key_file"), findings),
+        (None, Some(_)) => lacks(&at.key("key_file"), &at.key("cert_file"), findings),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let https = address.is_some_and(|address| address.starts_with("https://"));
+    if tls.insecure_skip_verify {
+        let field = at.key("insecure_skip_verify");
+        findings.warn(&field, "any certificate is taken; whoever is in between can read the token");
+    } else if tls != Tls::default() && !https {
+        findings.warn(at, "has no effect: the address is not https://");
+    }
+    tls
+}
+
+fn lacks(one: &FieldPath, other: &FieldPath, findings: &mut Findings) {
+    if !findings.is_unsure(other) {
+        findings.fault(one, format!("goes with {other}, which is missing; write both or neither"));
+    }
+}
+
+fn check_login(login: &raw::Login, at: &FieldPath, findings: &mut Findings) {
+    if login.auth_method.is_none() {
+        findings.fault(&at.key("auth_method"), "missing; write the auth method's name");
+    }
+    if login.bearer_token_file.is_none() {
+        findings.fault(&at.key("bearer_token_file"), "missing; write the path of the bearer token's file");
+    }
+    value::line(login.auth_method.clone(), &at.key("auth_method"), findings);
+    value::path(login.bearer_token_file.clone(), &at.key("bearer_token_file"), findings);
+    for (key, meta) in login.meta.iter().flatten() {
+        value::line(Some(meta.clone()), &at.key("meta").key(key.as_str()), findings);
+    }
+}

@@ -1,0 +1,186 @@
+//! The entries of `semaphores` and `locks`, each by itself.
+
+use std::time::Duration;
+
+use super::{DAY, value};
+use crate::config::checked::{Lock, Semaphore};
+use crate::config::choice::Format;
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::raw;
+
+/// Entries in one list; each is a metric label and several long polls.
+const MOST_ENTRIES: usize = 256;
+/// Slots of one semaphore. Consul keeps a value below 512 KiB, which is about 11 900 holders.
+const MOST_SLOTS: u32 = 10_000;
+/// Bytes of a body. Everybody who lists the semaphore is sent it.
+const LONGEST_BODY: usize = 1024;
+
+pub(super) fn semaphores(raw: Vec<Option<raw::Semaphore>>, findings: &mut Findings) -> Vec<Semaphore> {
+    entries(raw, "semaphores", semaphore, findings)
+}
+
+pub(super) fn locks(raw: Vec<Option<raw::Lock>>, findings: &mut Findings) -> Vec<Lock> {
+    entries(raw, "locks", lock, findings)
+}
+
+fn entries<R, C>(
+    raw: Vec<Option<R>>,
+    list: &str,
+    check: impl Fn(R, &FieldPath, &mut Findings) -> Option<C>,
+    findings: &mut Findings,
+) -> Vec<C> {
+    let list = FieldPath::of(list);
+    if raw.len() > MOST_ENTRIES {
+        findings.fault(&list, format!("has {} entries; write at most {MOST_ENTRIES}", raw.len()));
+    }
+    let mut checked = Vec::new();
+    for (index, entry) in raw.into_iter().take(MOST_ENTRIES).enumerate() {
+        let at = list.index(index);
+        match entry {
+            Some(entry) => checked.extend(check(entry, &at, findings)),
+            None => findings.fault(&at, "is empty; write the entry or remove the dash"),
+        }
+    }
+    checked
+}
+
+/// One semaphore; none where what makes it one is missing or wrong.
+fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Option<Semaphore> {
+    let name = name(raw.name, &at.key("name"), findings);
+    let prefix = key(raw.prefix, "service/warehouse/writers", &at.key("prefix"), findings);
+    let limit = limit(raw.limit, &at.key("limit"), findings);
+    let format = raw.format.unwrap_or_default();
+    let slots = slots(raw.slots, limit, format, at, findings);
+    let priority = raw.priority.unwrap_or(0);
+    let priority = value::number(priority, i32::MIN..=i32::MAX, &at.key("priority"), findings);
+    let prune_at = at.key("prune_delay");
+    let prune_delay =
+        value::duration(raw.prune_delay, Duration::ZERO, Duration::ZERO..=DAY, &prune_at, findings);
+    let body = body(raw.body, &at.key("body"), findings);
+    Some(Semaphore {
+        name: name?,
+        prefix: prefix?,
+        limit: limit?,
+        slots: slots?,
+        priority: priority?,
+        required: raw.required.unwrap_or(true),
+        mode: raw.mode.unwrap_or_default(),
+        wait: raw.wait.unwrap_or_default(),
+        on_lost: raw.on_lost.unwrap_or_default(),
+        limit_policy: raw.limit_policy.unwrap_or_default(),
+        prune_delay,
+        format,
+        body,
+    })
+}
+
+/// One lock; none where what makes it one is missing or wrong.
+fn lock(raw: raw::Lock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
+    let name = name(raw.name, &at.key("name"), findings);
+    let key = key(raw.key, "service/nightly/leader", &at.key("key"), findings);
+    let body = body(raw.body, &at.key("body"), findings);
+    Some(Lock {
+        name: name?,
+        key: key?,
+        required: raw.required.unwrap_or(true),
+        mode: raw.mode.unwrap_or_default(),
+        wait: raw.wait.unwrap_or_default(),
+        on_lost: raw.on_lost.unwrap_or_default(),
+        body,
+    })
+}
+
+fn limit(limit: Option<i64>, at: &FieldPath, findings: &mut Findings) -> Option<u32> {
+    let Some(limit) = limit else {
+        findings.fault(at, "missing; write how many slots there are, at least 1");
+        return None;
+    };
+    value::number(limit, 1..=MOST_SLOTS, at, findings)
+}
+
+fn slots(
+    slots: Option<i64>,
+    limit: Option<u32>,
+    format: Format,
+    at: &FieldPath,
+    findings: &mut Findings,
+) -> Option<u32> {
+    let slots_at = at.key("slots");
+    let slots = value::number(slots.unwrap_or(1), 1..=MOST_SLOTS, &slots_at, findings)?;
+    if let Some(limit) = limit.filter(|limit| slots > *limit) {
+        findings.fault(&slots_at, format!("{slots} is more than the limit, {limit}; write at most {limit}"));
+    }
+    // A map has a key once: it cannot say that one session has several slots.
+    if slots > 1 && format == Format::Map {
+        findings.fault(
+            &at.key("format"),
+            "`map` cannot hold more than one slot a holder; write `list`, or 1 slot",
+        );
+    }
+    Some(slots)
+}
+
+/// Metric label, URL segment and, in capitals, part of a variable's name.
+fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+    const LONGEST: usize = 63;
+    let Some(name) = name else {
+        findings.fault(at, "missing; write a name such as warehouse-writers");
+        return None;
+    };
+    let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let goes_on_well = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if !starts_well || !goes_on_well || name.len() > LONGEST {
+        findings.fault(
+            at,
+            "cannot be a metric label and a URL segment; write at most 63 letters, digits, dots, dashes and \
+             underscores, a letter or digit first",
+        );
+    }
+    Some(name)
+}
+
+/// A key or prefix in Consul's store, without the slash it may end in.
+fn key(key: Option<String>, example: &str, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+    let Some(key) = key else {
+        findings.fault(at, format!("missing; write where it is in the key-value store, such as {example}"));
+        return None;
+    };
+    match wrong_with_key(&key) {
+        Some(wrong) => {
+            findings.fault(at, format!("{wrong}, such as {example}"));
+            None
+        }
+        None => Some(key.trim_end_matches('/').to_owned()),
+    }
+}
+
+fn wrong_with_key(key: &str) -> Option<&'static str> {
+    const LONGEST: usize = 400;
+    let segments = || key.trim_end_matches('/').split('/');
+    if key.is_empty() {
+        Some("is empty; write a path")
+    } else if key.starts_with('/') {
+        // The server refuses such keys.
+        Some("begins with a slash; write it without")
+    } else if key.len() > LONGEST {
+        Some("has more than 400 bytes; write a shorter one")
+    } else if key.contains(char::is_control) {
+        Some("holds control characters; write a path")
+    } else if segments().any(|segment| matches!(segment, "" | "." | "..")) {
+        // Go's HTTP server redirects such a path to the cleaned one, which is another key.
+        Some("has an empty, `.` or `..` segment, which Consul's HTTP server resolves; write a plain path")
+    } else if segments().next_back() == Some(".lock") {
+        Some("ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone")
+    } else {
+        None
+    }
+}
+
+fn body(body: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+    let body = body?;
+    if body.len() > LONGEST_BODY {
+        findings.fault(at, format!("has {} bytes; write at most {LONGEST_BODY}", body.len()));
+    }
+    Some(body)
+}

@@ -1,0 +1,88 @@
+//! From the raw configuration to the checked one: the bounds of each value and the rules between them.
+//!
+//! A value that breaks a rule is told of and something harmless stands in for it, so that the rest can be checked too;
+//! nothing checked leaves this module where anything was told.
+
+use std::time::Duration;
+
+use super::checked::{Config, Drain, Hooks, Http, Identity, Listen, Log};
+use super::findings::Findings;
+use super::path::FieldPath;
+use super::raw;
+
+mod address;
+mod between;
+mod consul;
+mod contended;
+mod session;
+mod value;
+
+/// The longest of the durations that nothing else bounds.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Checks `raw`. The result counts only where `findings` has no fault at the end.
+pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Findings) -> Config {
+    between::check(&raw, findings);
+    let root = FieldPath::root();
+    let http = raw.http.unwrap_or_default();
+    let log = raw.log.unwrap_or_default();
+    Config {
+        consul: consul::check(raw.consul.unwrap_or_default(), &root.key("consul"), findings),
+        session: session::check(raw.session.unwrap_or_default(), &root.key("session"), findings),
+        semaphores: contended::semaphores(raw.semaphores.unwrap_or_default(), findings),
+        locks: contended::locks(raw.locks.unwrap_or_default(), findings),
+        acquire: raw.acquire.unwrap_or_default(),
+        http: Http { listen: http_listen(http.listen, findings) },
+        control: raw.control.and_then(|control| control_listen(control.listen, findings)),
+        readiness: raw
+            .readiness
+            .and_then(|readiness| value::path(readiness.file, &FieldPath::of("readiness.file"), findings)),
+        hooks: hooks(raw.hooks.unwrap_or_default(), findings),
+        drain: drain(raw.drain.unwrap_or_default(), findings),
+        log: Log { format: log.format.unwrap_or_default(), level: log.level.unwrap_or_default() },
+        identity,
+    }
+}
+
+/// Checks what concerns Consul alone, for the commands that need nothing else.
+pub(super) fn check_consul(raw: raw::Config, findings: &mut Findings) -> crate::consul::Settings {
+    consul::check(raw.consul.unwrap_or_default(), &FieldPath::of("consul"), findings)
+}
+
+fn http_listen(listen: Option<String>, findings: &mut Findings) -> Option<std::net::SocketAddr> {
+    let listen = listen.unwrap_or_else(|| "127.0.0.1:9377".to_owned());
+    if listen == "off" {
+        return None;
+    }
+    address::tcp(&listen).map_err(|message| findings.fault(&FieldPath::of("http.listen"), message)).ok()
+}
+
+fn control_listen(listen: Option<String>, findings: &mut Findings) -> Option<Listen> {
+    let field = FieldPath::of("control.listen");
+    let Some(listen) = listen else {
+        findings.fault(&field, "missing; write `unix:/path/to/socket` or a loopback address and port");
+        return None;
+    };
+    address::local(&listen).map_err(|message| findings.fault(&field, message)).ok()
+}
+
+fn hooks(raw: raw::Hooks, findings: &mut Findings) -> Hooks {
+    let mut command = |name: &str, argv: Option<raw::Argv>| {
+        let raw::Argv(argv) = argv?;
+        if argv.first().is_none_or(String::is_empty) {
+            findings.fault(
+                &FieldPath::of("hooks").key(name),
+                "names no command; write [command, argument] or remove it",
+            );
+        }
+        Some(argv)
+    };
+    Hooks { on_acquired: command("on_acquired", raw.on_acquired), on_lost: command("on_lost", raw.on_lost) }
+}
+
+fn drain(raw: raw::Drain, findings: &mut Findings) -> Drain {
+    let field = FieldPath::of("drain.timeout");
+    let bounds = Duration::from_millis(1)..=DAY;
+    let timeout = value::duration(raw.timeout, Duration::from_secs(10), bounds, &field, findings);
+    Drain { timeout, release: raw.release.unwrap_or_default() }
+}

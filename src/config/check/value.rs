@@ -1,0 +1,76 @@
+//! The bounds of single values.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::duration::show;
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::raw::WrittenDuration;
+
+/// A duration within `bounds`.
+pub(super) fn duration(
+    written: Option<WrittenDuration>,
+    default: Duration,
+    bounds: RangeInclusive<Duration>,
+    field: &FieldPath,
+    findings: &mut Findings,
+) -> Duration {
+    let duration = written.map_or(default, |WrittenDuration(duration)| duration);
+    if !bounds.contains(&duration) {
+        let (least, most) = (show(*bounds.start()), show(*bounds.end()));
+        findings.fault(field, format!("{} is out of bounds; write {least} to {most}", show(duration)));
+    }
+    duration
+}
+
+/// A whole number within `bounds`.
+pub(super) fn number<T>(
+    number: i64,
+    bounds: RangeInclusive<T>,
+    field: &FieldPath,
+    findings: &mut Findings,
+) -> Option<T>
+where
+    T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+{
+    let inside = T::try_from(number).ok().filter(|number| bounds.contains(number));
+    if inside.is_none() {
+        let (least, most) = (bounds.start(), bounds.end());
+        findings.fault(field, format!("{number} is out of bounds; write {least} to {most}"));
+    }
+    inside
+}
+
+/// A file's path.
+pub(super) fn path(path: Option<PathBuf>, field: &FieldPath, findings: &mut Findings) -> Option<PathBuf> {
+    let path = path?;
+    if path.as_os_str().is_empty() {
+        findings.fault(field, "is empty; write a path or remove the key");
+    }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        findings.fault(field, "holds a NUL character, which no path can");
+    }
+    Some(path)
+}
+
+/// A text that stands in a header, a query or a line: not empty, at most 256 bytes, no control characters.
+pub(super) fn line(text: Option<String>, field: &FieldPath, findings: &mut Findings) -> Option<String> {
+    const LONGEST: usize = 256;
+    let text = text?;
+    if text.is_empty() {
+        findings.fault(field, "is empty; write a text or remove the key");
+    } else if text.len() > LONGEST {
+        findings.fault(field, format!("has {} bytes; write at most {LONGEST}", text.len()));
+    } else if text.contains(char::is_control) {
+        findings.fault(field, "holds control characters; remove them");
+    }
+    Some(text)
+}
+
+/// Several such texts.
+pub(super) fn lines(texts: Option<Vec<String>>, field: &FieldPath, findings: &mut Findings) -> Vec<String> {
+    let texts = texts.unwrap_or_default().into_iter().enumerate();
+    texts.filter_map(|(index, text)| line(Some(text), &field.index(index), findings)).collect()
+}

@@ -1,0 +1,121 @@
+//! From the tree of values to the raw configuration, with every wrong type and unknown key told in one go.
+//!
+//! serde stops at the first wrong type. So the value it stopped at is told of, emptied, and the tree read again.
+
+use std::cell::RefCell;
+
+use serde::Deserialize;
+use serde_path_to_error::{Segment, Track};
+use serde_yaml::{Mapping, Value};
+
+use super::document::{look_up, value_at};
+use super::findings::Findings;
+use super::locate::Part;
+use super::path::FieldPath;
+use super::{raw, schema, suggest};
+
+/// Values emptied before we give up; more faults than this nobody reads.
+const MAX_ROUNDS: usize = 200;
+
+/// Reads the document that `findings` is about.
+pub(super) fn decode(findings: &mut Findings) -> raw::Config {
+    let mut tree = findings.document().tree.clone();
+    for _ in 0..MAX_ROUNDS {
+        let unknown = RefCell::new(Vec::new());
+        let mut track = Track::new();
+        let reader = serde_path_to_error::Deserializer::new(&tree, &mut track);
+        let mut note = |path: serde_ignored::Path<'_>| unknown.borrow_mut().push(of_ignored(&path));
+        match raw::Config::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
+            Ok(raw) => {
+                tell_unknown(findings, &tree, &unknown.into_inner());
+                return raw;
+            }
+            Err(error) => {
+                let field = of_tracked(&track.path());
+                findings.fault(&field, reworded(&error.to_string()));
+                findings.hush(empty(&mut tree, field));
+            }
+        }
+    }
+    raw::Config::default()
+}
+
+fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
+    if keys.is_empty() {
+        return;
+    }
+    let schema = schema::schema();
+    for key in keys {
+        let parent = key.parent().unwrap_or_default();
+        let known = schema::keys_at(&schema, &parent);
+        let near = suggest::nearest(key.last_key().unwrap_or_default(), known.iter().copied());
+        let message = match near {
+            Some(near) => format!("unknown key; did you mean `{near}`?"),
+            None => format!("unknown key; remove it, or write one of: {}", known.join(", ")),
+        };
+        findings.fault_at(key, Part::Key, message);
+        // That the key which was meant is missing is the same mistake, and told by now.
+        let meant = near.map(|near| parent.key(near)).filter(|meant| look_up(tree, meant).is_none());
+        meant.into_iter().for_each(|meant| findings.hush(meant));
+    }
+}
+
+/// Empties the value at `field`, or what is nearest around it that is not empty yet, and says which that was.
+fn empty(tree: &mut Value, field: FieldPath) -> FieldPath {
+    let mut sought = field;
+    loop {
+        let parent = sought.parent();
+        match (value_at(tree, &sought), parent) {
+            (Some(value), None) => {
+                *value = Value::Mapping(Mapping::new());
+                return sought;
+            }
+            (Some(value), Some(_)) if !value.is_null() => {
+                *value = Value::Null;
+                return sought;
+            }
+            (Some(_) | None, Some(parent)) => sought = parent,
+            (None, None) => return sought,
+        }
+    }
+}
+
+/// serde's message in the words of somebody who writes YAML.
+fn reworded(message: &str) -> String {
+    const WORDS: [(&str, &str); 7] = [
+        ("expected a sequence", "expected a list"),
+        ("expected a boolean", "expected true or false"),
+        ("expected i64", "expected a whole number"),
+        ("expected path string", "expected a path"),
+        ("unknown variant ", "unknown value "),
+        ("unit value", "nothing"),
+        ("invalid type: ", "found "),
+    ];
+    let mapping = ["expected struct ", "expected a map"];
+    let message = match mapping.iter().find_map(|start| message.split_once(start)) {
+        Some((before, _)) => format!("{before}expected a mapping"),
+        None => message.to_owned(),
+    };
+    WORDS.iter().fold(message, |message, (from, to)| message.replacen(from, to, 1))
+}
+
+fn of_ignored(path: &serde_ignored::Path<'_>) -> FieldPath {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => FieldPath::root(),
+        Path::Seq { parent, index } => of_ignored(parent).index(*index),
+        Path::Map { parent, key } => of_ignored(parent).key(key.as_str()),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            of_ignored(parent)
+        }
+    }
+}
+
+fn of_tracked(path: &serde_path_to_error::Path) -> FieldPath {
+    path.iter().fold(FieldPath::root(), |field, segment| match segment {
+        Segment::Seq { index } => field.index(*index),
+        Segment::Map { key } => field.key(key.as_str()),
+        // An enum's value is a text; nothing of ours lies below it.
+        Segment::Enum { .. } | Segment::Unknown => field,
+    })
+}

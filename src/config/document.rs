@@ -1,0 +1,162 @@
+//! One configuration document: the file's tree of values with the overrides laid over it, and where each came from.
+
+use serde_yaml::{Mapping, Value};
+
+use super::fault::{Fault, Place};
+use super::locate::{self, Part};
+use super::overrides::{Override, Overrides};
+use super::path::{FieldPath, Step};
+use super::yaml::{self, Oddity};
+
+/// The tree, and what is needed to say where a value was written.
+pub(super) struct Document {
+    pub(super) tree: Value,
+    /// What the YAML itself has wrong.
+    pub(super) oddities: Vec<(FieldPath, Oddity)>,
+    file: Option<File>,
+    origins: Vec<(FieldPath, Place)>,
+}
+
+struct File {
+    name: String,
+    text: String,
+}
+
+impl Document {
+    /// A document with nothing in it.
+    pub(super) fn empty() -> Self {
+        Self { tree: Value::Mapping(Mapping::new()), oddities: Vec::new(), file: None, origins: Vec::new() }
+    }
+
+    /// The document `text`, which faults call `name`.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not one YAML document.
+    pub(super) fn read(name: &str, text: &str) -> Result<Self, Fault> {
+        let tree = yaml::parse(text).map_err(|error| {
+            let at = error.location().map(|at| (at.line(), at.column()));
+            let place = Place::File { name: name.to_owned(), at };
+            Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {error}") }
+        })?;
+        let file = Some(File { name: name.to_owned(), text: text.to_owned() });
+        Ok(Self { tree: tree.root, oddities: tree.oddities, file, origins: Vec::new() })
+    }
+
+    /// Lays `overrides` over what is there.
+    ///
+    /// A token and a token file are two ways of saying the same: one of them drops whatever weaker sources said of
+    /// either, and of two in one source the file counts, as for `consul`.
+    pub(super) fn lay_over(&mut self, overrides: &Overrides) {
+        const TOKEN: [&str; 2] = ["consul.token", "consul.token_file"];
+        let [token, token_file] = TOKEN.map(FieldPath::of);
+        let gives = |field: &FieldPath| overrides.0.iter().any(|one| one.field == *field);
+        if gives(&token) || gives(&token_file) {
+            for field in [&token, &token_file] {
+                if let Some(value) = value_at(&mut self.tree, field) {
+                    *value = Value::Null;
+                }
+                self.origins.retain(|(path, _)| path != field);
+            }
+        }
+        let both = gives(&token) && gives(&token_file);
+        for one in overrides.0.iter().filter(|one| !(both && one.field == token)) {
+            self.lay(one);
+        }
+    }
+
+    /// Turns the address into an `https` one, as `consul` does where a variable asks for TLS.
+    pub(super) fn ask_for_tls(&mut self, variable: &'static str) {
+        let field = FieldPath::of("consul.address");
+        match value_at(&mut self.tree, &field) {
+            None | Some(Value::Null) => self.lay(&Override {
+                origin: Place::Variable(variable),
+                field,
+                value: "https://127.0.0.1:8500".into(),
+            }),
+            Some(Value::String(address)) => {
+                if let Some(rest) = address.strip_prefix("http://") {
+                    *address = format!("https://{rest}");
+                } else if !address.contains("://") {
+                    *address = format!("https://{address}");
+                }
+            }
+            // Of the wrong type: that is told elsewhere.
+            Some(_) => {}
+        }
+    }
+
+    /// Where `field` was written; where nobody wrote it, what is nearest.
+    pub(super) fn place(&self, field: &FieldPath, part: Part) -> Place {
+        let origin = self.origins.iter().rev().find(|(path, _)| path.covers(field));
+        match (origin, &self.file) {
+            (Some((_, origin)), _) => origin.clone(),
+            (None, Some(File { name, text })) => {
+                Place::File { name: name.clone(), at: locate::locate(text, field, part) }
+            }
+            (None, None) => Place::Nowhere,
+        }
+    }
+
+    /// The part of `field` to point at where its value is wrong: the value, or the key where that has many lines.
+    pub(super) fn part_of(&self, field: &FieldPath) -> Part {
+        match look_up(&self.tree, field) {
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Part::Value,
+            Some(Value::Null | Value::Sequence(_) | Value::Mapping(_) | Value::Tagged(_)) | None => Part::Key,
+        }
+    }
+
+    /// The place of what concerns the whole document.
+    pub(super) fn whole(&self) -> Place {
+        match &self.file {
+            Some(File { name, .. }) => Place::File { name: name.clone(), at: None },
+            None => Place::Nowhere,
+        }
+    }
+
+    fn lay(&mut self, one: &Override) {
+        if let Some(value) = entry_at(&mut self.tree, &one.field) {
+            *value = one.value.clone();
+            self.origins.push((one.field.clone(), one.origin.clone()));
+        }
+    }
+}
+
+/// The value at `field`, where there is one.
+pub(super) fn look_up<'t>(tree: &'t Value, field: &FieldPath) -> Option<&'t Value> {
+    field.steps().iter().try_fold(tree, |value, step| match step {
+        Step::Key(key) => value.as_mapping()?.get(key.as_str()),
+        Step::Index(index) => value.as_sequence()?.get(*index),
+    })
+}
+
+/// The value at `field`, where there is one, to change.
+pub(super) fn value_at<'t>(tree: &'t mut Value, field: &FieldPath) -> Option<&'t mut Value> {
+    field.steps().iter().try_fold(tree, |value, step| match step {
+        Step::Key(key) => value.as_mapping_mut()?.get_mut(key.as_str()),
+        Step::Index(index) => value.as_sequence_mut()?.get_mut(*index),
+    })
+}
+
+/// The place for a value at `field`, made where there is none yet; none where something of another kind is in the way,
+/// which is a fault told elsewhere.
+fn entry_at<'t>(tree: &'t mut Value, field: &FieldPath) -> Option<&'t mut Value> {
+    field.steps().iter().try_fold(tree, |value, step| match step {
+        Step::Key(key) => {
+            if value.is_null() {
+                *value = Value::Mapping(Mapping::new());
+            }
+            Some(value.as_mapping_mut()?.entry(key.as_str().into()).or_insert(Value::Null))
+        }
+        Step::Index(index) => {
+            if value.is_null() {
+                *value = Value::Sequence(Vec::new());
+            }
+            let sequence = value.as_sequence_mut()?;
+            if *index == sequence.len() {
+                sequence.push(Value::Null);
+            }
+            sequence.get_mut(*index)
+        }
+    })
+}

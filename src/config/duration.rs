@@ -1,0 +1,114 @@
+//! Durations as people write them: `30s`, `1m30s`, `500ms`.
+//!
+//! Whole numbers with units, no spaces, no fractions: one form, which the JSON Schema can state as a pattern and which
+//! Consul reads too. A bare number is refused, since nobody can see whether it means seconds or milliseconds.
+
+use std::time::Duration;
+
+/// The pattern of a duration, for the JSON Schema.
+pub(super) const PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
+
+/// What is wrong with a duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A number without a unit.
+    #[error("`{0}` has no unit; write {0}s for seconds")]
+    NoUnit(String),
+    /// Anything else that is not a duration.
+    #[error(
+        "`{0}` is not a duration; write whole numbers with the units ms, s, m, h or d, such as 30s or 1m30s"
+    )]
+    Malformed(String),
+    /// More than we can count.
+    #[error("`{0}` is too long")]
+    TooLong(String),
+}
+
+/// Reads a duration. Fit as a clap value parser.
+///
+/// # Errors
+///
+/// Where `text` is not a duration.
+pub fn parse(text: &str) -> Result<Duration, Error> {
+    let malformed = || Error::Malformed(text.to_owned());
+    let too_long = || Error::TooLong(text.to_owned());
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Error::NoUnit(text.to_owned()));
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() || text.is_empty() {
+        let (number, after) = split_where(rest, |c| !c.is_ascii_digit());
+        let (unit, after) = split_where(after, |c| c.is_ascii_digit());
+        let unit = match unit {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(60 * 60),
+            "d" => Duration::from_secs(24 * 60 * 60),
+            _ => return Err(malformed()),
+        };
+        if number.is_empty() {
+            return Err(malformed());
+        }
+        let number: u32 = number.parse().map_err(|_| too_long())?;
+        total = unit.checked_mul(number).and_then(|part| total.checked_add(part)).ok_or_else(too_long)?;
+        rest = after;
+    }
+    Ok(total)
+}
+
+/// Writes a duration so that [`parse`] reads it; what is below a millisecond is cut off.
+pub fn show(duration: Duration) -> String {
+    let mut left = duration.as_millis();
+    let mut shown = String::new();
+    for (unit, millis) in [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
+        let count = left / millis;
+        left %= millis;
+        if count > 0 {
+            shown.push_str(&format!("{count}{unit}"));
+        }
+    }
+    if shown.is_empty() { "0s".to_owned() } else { shown }
+}
+
+fn split_where(text: &str, stop: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(stop).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read() {
+        for (text, millis) in
+            [("30s", 30_000), ("1m30s", 90_000), ("500ms", 500), ("0s", 0), ("24h", 86_400_000)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_the_mend() {
+        assert!(parse("30").unwrap_err().to_string().contains("write 30s"));
+        for text in ["", " ", "s", "1.5s", "30 s", "-1s", "30sec", "forever", "1s ", "ms1", "99999999999s"] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back(millis in 0u64..=u64::from(u32::MAX) * 1000) {
+            let duration = Duration::from_millis(millis);
+            prop_assert_eq!(parse(&show(duration)), Ok(duration));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,20}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The environment variables that count: our own, and Consul's with the meaning they have for `consul`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::checked::Identity;
+use super::fault::{Fault, Place};
+use super::overrides::Overrides;
+use super::path::FieldPath;
+use super::suggest;
+
+/// Variables that stand for one field.
+const FIELDS: &[(&str, &str)] = &[
+    ("CONSUL_HTTP_ADDR", "consul.address"),
+    ("CONSUL_HTTP_TOKEN", "consul.token"),
+    ("CONSUL_HTTP_TOKEN_FILE", "consul.token_file"),
+    ("CONSUL_NAMESPACE", "consul.namespace"),
+    ("CONSUL_PARTITION", "consul.partition"),
+    ("CONSUL_CACERT", "consul.tls.ca_file"),
+    ("CONSUL_CAPATH", "consul.tls.ca_path"),
+    ("CONSUL_CLIENT_CERT", "consul.tls.cert_file"),
+    ("CONSUL_CLIENT_KEY", "consul.tls.key_file"),
+    ("CONSUL_TLS_SERVER_NAME", "consul.tls.server_name"),
+    ("SLOTKEEPER_SESSION_NAME", "session.name"),
+    ("SLOTKEEPER_SESSION_TTL", "session.ttl"),
+    ("SLOTKEEPER_STATE_FILE", "session.state_file"),
+    ("SLOTKEEPER_HTTP_LISTEN", "http.listen"),
+    ("SLOTKEEPER_CONTROL_LISTEN", "control.listen"),
+    ("SLOTKEEPER_READINESS_FILE", "readiness.file"),
+    ("SLOTKEEPER_LOG_FORMAT", "log.format"),
+    ("SLOTKEEPER_LOG_LEVEL", "log.level"),
+];
+
+/// Our own variables that stand for no field.
+const OTHERS: &[&str] =
+    &["SLOTKEEPER_CONFIG", "SLOTKEEPER_POD_NAME", "SLOTKEEPER_POD_NAMESPACE", "SLOTKEEPER_NODE_NAME"];
+
+const SSL: &str = "CONSUL_HTTP_SSL";
+const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
+
+/// Variables by name. An empty one counts as absent, as it does for `consul`.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// Those of this process. What is not UTF-8 is replaced, and then found wrong by whoever uses it.
+    pub fn of_process() -> Self {
+        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    /// Who the environment says we are.
+    pub fn identity(&self) -> Identity {
+        let own = |name| self.get(name).map(str::to_owned);
+        Identity {
+            pod: own("SLOTKEEPER_POD_NAME"),
+            namespace: own("SLOTKEEPER_POD_NAMESPACE"),
+            node: own("SLOTKEEPER_NODE_NAME"),
+        }
+    }
+
+    pub(super) fn overrides(&self) -> Overrides {
+        let mut overrides = Overrides::default();
+        for (name, field) in FIELDS {
+            overrides.variable(name, field, self.get(name));
+        }
+        if let Ok(verify) = self.boolean(SSL_VERIFY, "consul.tls.insecure_skip_verify") {
+            overrides.variable(SSL_VERIFY, "consul.tls.insecure_skip_verify", verify.map(|verify| !verify));
+        }
+        overrides
+    }
+
+    /// The variable that asks for TLS whatever the address says, where it does.
+    pub(super) fn asks_for_tls(&self) -> Option<&'static str> {
+        matches!(self.boolean(SSL, "consul.address"), Ok(Some(true))).then_some(SSL)
+    }
+
+    /// What is wrong with the variables themselves.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let booleans = [(SSL, "consul.address"), (SSL_VERIFY, "consul.tls.insecure_skip_verify")];
+        booleans.into_iter().filter_map(|(name, field)| self.boolean(name, field).err()).collect()
+    }
+
+    /// A line for each variable that looks like ours and is not.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.0
+            .keys()
+            .filter(|name| name.starts_with("SLOTKEEPER_"))
+            .filter_map(|name| unknown(name))
+            .collect()
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// What Go's `strconv.ParseBool` takes, since that is what `consul` reads these variables with.
+    fn boolean(&self, name: &'static str, field: &str) -> Result<Option<bool>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
+            Some(other) => Err(Fault {
+                place: Place::Variable(name),
+                field: FieldPath::of(field),
+                message: format!("`{}` is neither true nor false; write one of them", other.escape_debug()),
+            }),
+        }
+    }
+}
+
+fn unknown(name: &str) -> Option<String> {
+    let own = || FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied());
+    if own().any(|known| known == name) || is_child_variable(name) || is_service_link(name) {
+        return None;
+    }
+    Some(match suggest::nearest(name, own().filter(|known| known.starts_with("SLOTKEEPER_"))) {
+        Some(near) => format!("{name}: no such variable; did you mean {near}?"),
+        None => format!("{name}: no such variable; it has no effect"),
+    })
+}
+
+/// What `slotkeeper run` gives its child, where one slotkeeper runs below another.
+fn is_child_variable(name: &str) -> bool {
+    name == "SLOTKEEPER_SESSION"
+        || name == "SLOTKEEPER_SLOT"
+        || name.starts_with("SLOTKEEPER_SLOT_")
+        || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
+}
+
+/// What Kubernetes gives every container for a Service named `slotkeeper` or `slotkeeper-…`.
+fn is_service_link(name: &str) -> bool {
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT")
+        || name.contains("_PORT_")
+}
+
+impl FromIterator<(String, String)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+/// Shows the names alone, since a value may be a token.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(names: &[&str]) -> Vec<String> {
+        let environment: Environment =
+            names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+        environment.warnings()
+    }
+
+    #[test]
+    fn a_misspelt_variable_earns_a_warning() {
+        let warnings = warnings(&["SLOTKEEPER_SESION_TTL", "SLOTKEEPER_REPLICA_COUNT_MAXIMUM", "PATH"]);
+        assert_eq!(
+            warnings,
+            [
+                "SLOTKEEPER_REPLICA_COUNT_MAXIMUM: no such variable; it has no effect",
+                "SLOTKEEPER_SESION_TTL: no such variable; did you mean SLOTKEEPER_SESSION_TTL?",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_others_set_for_their_own_purpose_does_not() {
+        let names = [
+            "SLOTKEEPER_CONFIG",
+            "SLOTKEEPER_LOG_LEVEL",
+            "SLOTKEEPER_SESSION",
+            "SLOTKEEPER_FENCING_TOKEN_WAREHOUSE",
+            "SLOTKEEPER_SLOT",
+            "SLOTKEEPER_SLOT_WAREHOUSE",
+            "SLOTKEEPER_SERVICE_HOST",
+            "SLOTKEEPER_SERVICE_PORT_HTTP",
+            "SLOTKEEPER_PORT",
+            "SLOTKEEPER_PORT_9377_TCP_ADDR",
+            "SLOTKEEPER_METRICS_SERVICE_HOST",
+        ];
+        assert_eq!(warnings(&names), Vec::<String>::new());
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let environment: Environment =
+            [("CONSUL_HTTP_TOKEN".to_owned(), "s3cret".to_owned())].into_iter().collect();
+        assert!(!format!("{environment:?} {:?}", environment.overrides()).contains("s3cret"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What is wrong with a configuration, and where it was written.
+
+use std::fmt;
+
+use super::path::FieldPath;
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A command line flag, such as `--http-addr`.
+    Flag(&'static str),
+    /// An environment variable.
+    Variable(&'static str),
+    /// A file.
+    File {
+        /// Its name as it was given to us.
+        name: String,
+        /// Line and column, each counted from 1; none where the fault is the whole file's.
+        at: Option<(usize, usize)>,
+    },
+    /// Nowhere: there is no file, and no flag or variable gave the value.
+    Nowhere,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) | Self::Variable(name) => f.write_str(name),
+            Self::File { name, at: None } => f.write_str(name),
+            Self::File { name, at: Some((line, column)) } => write!(f, "{name}:{line}:{column}"),
+            Self::Nowhere => f.write_str("configuration"),
+        }
+    }
+}
+
+/// One thing that is wrong. Displays as `FILE:LINE:COLUMN: field: what is wrong; what to do`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Where it was written.
+    pub place: Place,
+    /// The field; the root where the fault is the whole document's.
+    pub field: FieldPath,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, field, message } = self;
+        if *field == FieldPath::root() {
+            write!(f, "{place}: {message}")
+        } else {
+            write!(f, "{place}: {field}: {message}")
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, in the order of the file, one a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct Faults(pub Vec<Fault>);
+
+impl From<Fault> for Faults {
+    fn from(fault: Fault) -> Self {
+        Self(vec![fault])
+    }
+}

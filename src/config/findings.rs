@@ -1,0 +1,106 @@
+//! What a reading of the configuration brings up: faults and warnings, each with its place.
+
+use super::document::Document;
+use super::fault::{Fault, Faults};
+use super::locate::Part;
+use super::path::FieldPath;
+use super::yaml::Oddity;
+
+/// Faults told in one run. Finding the place of each costs a pass over the text.
+const MAX_FAULTS: usize = 100;
+
+/// Collects faults and warnings about one document.
+pub(super) struct Findings {
+    document: Document,
+    faults: Vec<Fault>,
+    warnings: Vec<String>,
+    /// Fields whose value is not known since something is wrong with them already; nothing more is said of those.
+    unsure: Vec<FieldPath>,
+    untold: usize,
+}
+
+impl Findings {
+    pub(super) fn of(document: Document) -> Self {
+        let oddities = document.oddities.clone();
+        let mut findings =
+            Self { document, faults: Vec::new(), warnings: Vec::new(), unsure: Vec::new(), untold: 0 };
+        for (field, oddity) in oddities {
+            match oddity {
+                Oddity::Duplicate => {
+                    findings.fault_at(
+                        &field,
+                        Part::SecondKey,
+                        "this key stands here for the second time; remove one",
+                    );
+                }
+                Oddity::Tagged => {
+                    findings.fault(&field, "has a YAML tag, which means nothing here; remove it")
+                }
+            }
+        }
+        findings
+    }
+
+    pub(super) fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// Something is wrong with the value of `field`.
+    pub(super) fn fault(&mut self, field: &FieldPath, message: impl Into<String>) {
+        let part = self.document.part_of(field);
+        self.fault_at(field, part, message);
+    }
+
+    /// Something is wrong with one part of `field`.
+    pub(super) fn fault_at(&mut self, field: &FieldPath, part: Part, message: impl Into<String>) {
+        if self.is_unsure(field) {
+            return;
+        }
+        if self.faults.len() == MAX_FAULTS {
+            self.untold += 1;
+            return;
+        }
+        let place = self.document.place(field, part);
+        self.faults.push(Fault { place, field: field.clone(), message: message.into() });
+    }
+
+    /// Adds what was found elsewhere.
+    pub(super) fn add(&mut self, faults: Vec<Fault>, warnings: Vec<String>) {
+        self.faults.extend(faults);
+        self.warnings.extend(warnings);
+    }
+
+    /// Says nothing more of `field` and what lies below it.
+    pub(super) fn hush(&mut self, field: FieldPath) {
+        self.unsure.push(field);
+    }
+
+    /// Whether the value of `field` is not known.
+    pub(super) fn is_unsure(&self, field: &FieldPath) -> bool {
+        self.unsure.iter().any(|unsure| unsure.covers(field))
+    }
+
+    /// `field` is allowed, and its user should know something.
+    pub(super) fn warn(&mut self, field: &FieldPath, message: &str) {
+        let place = self.document.place(field, self.document.part_of(field));
+        self.warnings.push(Fault { place, field: field.clone(), message: message.to_owned() }.to_string());
+    }
+
+    /// The warnings, where nothing is wrong.
+    ///
+    /// # Errors
+    ///
+    /// Where something is: all of it, in the order of the file.
+    pub(super) fn finish(mut self) -> Result<Vec<String>, Faults> {
+        if self.faults.is_empty() {
+            return Ok(self.warnings);
+        }
+        self.faults.sort();
+        if self.untold > 0 {
+            let place = self.document.whole();
+            let message = format!("and {} more; mend these first", self.untold);
+            self.faults.push(Fault { place, field: FieldPath::root(), message });
+        }
+        Err(Faults(self.faults))
+    }
+}

@@ -1,0 +1,114 @@
+//! The configuration file as it is written: every field optional, nothing checked but its type.
+//!
+//! The comments on the fields are the descriptions of the JSON Schema, which is why they speak to the user.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::choice::{Acquire, LogFormat, LogLevel, Release};
+
+mod consul;
+mod scalar;
+mod semaphore;
+mod session;
+
+pub(super) use consul::{Consul, Login, Tls};
+pub(super) use scalar::{Argv, WrittenDuration};
+pub(super) use semaphore::{Lock, Semaphore};
+pub(super) use session::Session;
+
+/// Configuration of the slotkeeper agent. Flags and environment variables win over what is written here.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, title = "slotkeeper")]
+pub(super) struct Config {
+    /// How to reach Consul.
+    pub(super) consul: Option<Consul>,
+    /// The Consul session that all slots of this agent belong to.
+    pub(super) session: Option<Session>,
+    /// The semaphores to hold slots of.
+    #[schemars(with = "Option<Vec<Semaphore>>", length(max = 256))]
+    pub(super) semaphores: Option<Vec<Option<Semaphore>>>,
+    /// Single-key locks: mutual exclusion, leader election. Not available in this version.
+    #[schemars(with = "Option<Vec<Lock>>", length(max = 256))]
+    pub(super) locks: Option<Vec<Option<Lock>>>,
+    /// `independently`: each slot is taken as soon as it is to be had. `together`: all required ones in one
+    /// transaction, or none. `together` is not available in this version.
+    #[schemars(extend("default" = "independently"))]
+    pub(super) acquire: Option<Acquire>,
+    /// The read-only HTTP endpoints.
+    pub(super) http: Option<Http>,
+    /// The endpoints that change state; off unless set. Not available in this version.
+    pub(super) control: Option<Control>,
+    /// The file that stands while all required slots are held.
+    pub(super) readiness: Option<Readiness>,
+    /// Commands run when slots come and go.
+    pub(super) hooks: Option<Hooks>,
+    /// How the agent stops.
+    pub(super) drain: Option<Drain>,
+    /// What the agent writes to standard error.
+    pub(super) log: Option<Log>,
+}
+
+/// The read-only HTTP endpoints.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Http {
+    /// IP address and port to listen on, or `off`.
+    #[schemars(extend("default" = "127.0.0.1:9377"))]
+    pub(super) listen: Option<String>,
+}
+
+/// The endpoints that change state.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Control {
+    /// `unix:/path/to/socket`, or a loopback address and port.
+    pub(super) listen: Option<String>,
+}
+
+/// The readiness file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Readiness {
+    /// The file. It appears when all required slots are held, and is gone before the first one is
+    /// given back. None is written unless this is set.
+    pub(super) file: Option<PathBuf>,
+}
+
+/// Commands run when slots come and go.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Hooks {
+    /// Command and arguments, run each time a slot has been taken.
+    pub(super) on_acquired: Option<Argv>,
+    /// Command and arguments, run each time a slot has been lost.
+    pub(super) on_lost: Option<Argv>,
+}
+
+/// How the agent stops.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Drain {
+    /// The longest that stopping may take, more than 0s and at most 24h. The surroundings' own grace period (such as
+    /// `terminationGracePeriodSeconds`) must be longer.
+    #[schemars(extend("default" = "10s"))]
+    pub(super) timeout: Option<WrittenDuration>,
+    /// `at_once`: give the slots back as soon as the agent is told to stop. `after_workload`: hold them until the
+    /// workload says it is done, or the timeout ends; not available in this version.
+    #[schemars(extend("default" = "at_once"))]
+    pub(super) release: Option<Release>,
+}
+
+/// What the agent writes to standard error.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Log {
+    /// `text` for people, `json` for machines.
+    #[schemars(extend("default" = "text"))]
+    pub(super) format: Option<LogFormat>,
+    /// The least severe level that is written.
+    #[schemars(extend("default" = "info"))]
+    pub(super) level: Option<LogLevel>,
+}

@@ -1,0 +1,31 @@
+//! What the configuration's format has and this version does not act on yet.
+//!
+//! It is refused, since a setting that is silently without effect would be believed in.
+
+use super::choice::{Acquire, Mode, Release};
+use super::findings::Findings;
+use super::path::FieldPath;
+use super::raw;
+
+/// Tells of everything in `raw` that this version cannot do.
+pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
+    let mut refuse = |unavailable: bool, field: FieldPath, what: &str| {
+        if unavailable {
+            findings.fault(&field, format!("{what} not available in this version; remove it"));
+        }
+    };
+    refuse(raw.locks.iter().flatten().next().is_some(), FieldPath::of("locks"), "single-key locks are");
+    refuse(raw.control.is_some(), FieldPath::of("control"), "the control endpoints are");
+    refuse(raw.acquire == Some(Acquire::Together), FieldPath::of("acquire"), "`together` is");
+    let login = raw.consul.as_ref().is_some_and(|consul| consul.login.is_some());
+    refuse(login, FieldPath::of("consul.login"), "logging in with an auth method is");
+    let release = raw.drain.as_ref().and_then(|drain| drain.release);
+    refuse(release == Some(Release::AfterWorkload), FieldPath::of("drain.release"), "`after_workload` is");
+    for (index, semaphore) in raw.semaphores.iter().flatten().enumerate() {
+        let Some(semaphore) = semaphore else { continue };
+        let at = FieldPath::of("semaphores").index(index);
+        refuse(semaphore.mode == Some(Mode::OnDemand), at.key("mode"), "`on_demand` is");
+        let priority = semaphore.priority.unwrap_or(0);
+        refuse(priority != 0, at.key("priority"), "a priority other than 0 is");
+    }
+}

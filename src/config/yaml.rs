@@ -1,0 +1,192 @@
+//! YAML text to a tree of values, with what the YAML itself has wrong.
+//!
+//! `serde_yaml::Value` read directly would stop at the first key given twice, would take a tag such as `!secret` away
+//! silently, and would let an alias grow without a bound of ours. Hence a visitor of our own.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+use serde_yaml::{Mapping, Value};
+
+use super::path::FieldPath;
+
+/// Values in one document, aliases counted each time they are used.
+const MAX_VALUES: usize = 50_000;
+
+/// What a text holds.
+pub(super) struct Tree {
+    /// The values; merge keys (`<<`) are merged.
+    pub(super) root: Value,
+    /// What is wrong, by field.
+    pub(super) oddities: Vec<(FieldPath, Oddity)>,
+}
+
+/// What YAML allows and a configuration does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Oddity {
+    /// The key stands twice in its mapping; the first one counts.
+    Duplicate,
+    /// The value has a tag (`!name`).
+    Tagged,
+}
+
+/// Reads one document. An empty one is an empty mapping.
+///
+/// # Errors
+///
+/// Where the text is no YAML, or more than one document, or far too much.
+pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
+    let mut reading = Reading { values: 0, oddities: Vec::new() };
+    let seed = Node { path: FieldPath::root(), reading: &mut reading };
+    let mut root = seed.deserialize(serde_yaml::Deserializer::from_str(text))?;
+    root.apply_merge()?;
+    if root.is_null() {
+        root = Value::Mapping(Mapping::new());
+    }
+    Ok(Tree { root, oddities: reading.oddities })
+}
+
+struct Reading {
+    values: usize,
+    oddities: Vec<(FieldPath, Oddity)>,
+}
+
+struct Node<'a> {
+    path: FieldPath,
+    reading: &'a mut Reading,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.reading.values += 1;
+        if self.reading.values > MAX_VALUES {
+            return Err(de::Error::custom(format!("holds more than {MAX_VALUES} values")));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut sequence = Vec::new();
+        loop {
+            let path = self.path.index(sequence.len());
+            match elements.next_element_seed(Node { path, reading: &mut *self.reading })? {
+                Some(element) => sequence.push(element),
+                None => return Ok(Value::Sequence(sequence)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut mapping = Mapping::new();
+        let mut repeated = BTreeSet::new();
+        while let Some(key) = entries.next_key::<Key>()? {
+            let path = self.path.key(key.as_str());
+            let value = entries.next_value_seed(Node { path: path.clone(), reading: &mut *self.reading })?;
+            if !mapping.contains_key(key.as_str()) {
+                mapping.insert(key.into(), value);
+            } else if repeated.insert(key) {
+                self.reading.oddities.push((path, Oddity::Duplicate));
+            }
+        }
+        Ok(Value::Mapping(mapping))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
+        // That is how serde_yaml presents `!tag value`.
+        let (_, contents) = tagged.variant::<Key>()?;
+        self.reading.oddities.push((self.path.clone(), Oddity::Tagged));
+        contents.newtype_variant_seed(self)
+    }
+}
+
+/// A key, as the text it is written as: `1:` and `true:` are unknown keys like any other.
+type Key = String;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oddities(text: &str) -> Vec<(String, Oddity)> {
+        parse(text).unwrap().oddities.into_iter().map(|(path, oddity)| (path.to_string(), oddity)).collect()
+    }
+
+    #[test]
+    fn an_empty_document_is_an_empty_mapping() {
+        for text in ["", "# nothing\n", "---\n", "~"] {
+            assert_eq!(parse(text).unwrap().root, Value::Mapping(Mapping::new()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_keys_counts_and_both_are_told() {
+        let tree = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n").unwrap();
+        assert_eq!(tree.root["a"], Value::from(1));
+        assert_eq!(
+            oddities("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n"),
+            [("b.c".to_owned(), Oddity::Duplicate), ("a".to_owned(), Oddity::Duplicate)]
+        );
+    }
+
+    #[test]
+    fn tags_are_told_and_keys_are_text() {
+        assert_eq!(oddities("a: !secret x\n"), [("a".to_owned(), Oddity::Tagged)]);
+        assert_eq!(parse("1: x\ntrue: y\n").unwrap().root["1"], Value::from("x"));
+    }
+
+    #[test]
+    fn merge_keys_merge() {
+        let tree = parse("a: &a {limit: 1}\nb:\n  <<: *a\n  x: 2\n").unwrap();
+        assert_eq!(tree.root["b"]["limit"], Value::from(1));
+    }
+
+    #[test]
+    fn aliases_cannot_grow_without_bound() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let below = format!("*a{}, ", level - 1).repeat(10);
+            text.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+        }
+        assert!(parse(&text).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! `slotkeeper check`: every fault at its place, and the exit code.
+
+use crate::{slotkeeper, stderr, stdout};
+
+const GOOD: &str = "semaphores: [{name: a, prefix: b, limit: 1}]\n";
+
+/// What `check` says of `text`, the name of standard input left out.
+fn faults(text: &str) -> Vec<String> {
+    let output = slotkeeper(&["check", "-"], text);
+    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+    let name = "<stdin>";
+    stderr(&output).lines().map(|line| line.strip_prefix(name).unwrap_or(line).to_owned()).collect()
+}
+
+/// `faults` are as many as `expected`, and each begins with its own.
+fn assert_faults(text: &str, expected: &[&str]) {
+    let faults = faults(text);
+    let matching = faults.iter().zip(expected).filter(|(fault, start)| fault.starts_with(**start)).count();
+    assert!(matching == expected.len() && faults.len() == expected.len(), "{faults:#?}");
+}
+
+#[test]
+fn every_fault_of_a_file_is_told_in_one_run_with_its_line() {
+    let text = "\
+consul:
+  address: ftp://consul
+  tokn_file: /x
+session:
+  ttl: 5s
+  lock_delay: 2m
+  watch_grace: 15
+semaphores:
+  - name: a
+    prefix: /work
+    limit: 0
+  - name: a
+    prefix: jobs/b
+    limit: 2
+    slots: 3
+    wait: soon
+    on_lost: panic
+  - prefix: jobs/b/c
+    limit: many
+    required: yes
+acquire: together
+http: {listen: localhost:9377}
+hooks:
+  on_lost: rm -rf
+drain: {timeout: 0s}
+";
+    assert_faults(
+        text,
+        &[
+            ":2:12: consul.address: unknown scheme `ftp`; write",
+            ":3:3: consul.tokn_file: unknown key; did you mean `token_file`?",
+            ":5:8: session.ttl: 5s is out of bounds; write 10s to 24h",
+            ":6:15: session.lock_delay: 2m is out of bounds; write 0s to 1m",
+            ":7:16: session.watch_grace: `15` has no unit; write 15s",
+            ":10:13: semaphores[0].prefix: begins with a slash",
+            ":11:12: semaphores[0].limit: 0 is out of bounds; write 1 to 10000",
+            ":12:11: semaphores[1].name: `a` is the name of semaphores[0] already",
+            ":15:12: semaphores[1].slots: 3 is more than the limit, 2",
+            ":16:11: semaphores[1].wait: `soon` is not a duration",
+            ":17:14: semaphores[1].on_lost: unknown value `panic`, expected `reacquire` or `exit`",
+            ":18:5: semaphores[2].name: missing",
+            ":18:13: semaphores[2].prefix: lies below `jobs/b`, the prefix of semaphores[1]",
+            ":19:12: semaphores[2].limit: found string \"many\", expected a whole number",
+            ":20:15: semaphores[2].required: found string \"yes\", expected true or false",
+            ":21:10: acquire: `together` is not available in this version",
+            ":22:16: http.listen: `localhost:9377` is not an IP address",
+            ":24:12: hooks.on_lost: found string \"rm -rf\", expected a list such as [command, argument]",
+            ":25:18: drain.timeout: 0s is out of bounds; write 1ms to 24h",
+        ],
+    );
+}
+
+#[test]
+fn all_files_are_checked_and_one_bad_file_fails_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("good.yaml"), GOOD).unwrap();
+    std::fs::write(path("bad.yaml"), "semaphores: []\n").unwrap();
+    std::fs::write(path("binary.yaml"), b"\xff\xfe").unwrap();
+    std::fs::write(path("large.yaml"), "#".repeat(2 << 20)).unwrap();
+    let files = ["missing.yaml", "bad.yaml", "binary.yaml", "large.yaml", "good.yaml"].map(path);
+    let mut args = vec!["check"];
+    args.extend(files.iter().map(String::as_str));
+    let output = slotkeeper(&args, "");
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(stdout(&output), format!("{}: ok (1 semaphore)\n", path("good.yaml")));
+    let said = stderr(&output);
+    let expected = [
+        format!("{}: cannot be opened: No such file", path("missing.yaml")),
+        format!("{}:1:1: semaphores: nothing to hold", path("bad.yaml")),
+        format!("{}: is not UTF-8", path("binary.yaml")),
+        format!("{}: is larger than", path("large.yaml")),
+    ];
+    assert_eq!(said.lines().count(), expected.len(), "{said}");
+    assert!(said.lines().zip(&expected).all(|(line, start)| line.starts_with(start)), "{said}");
+}
+
+#[test]
+fn a_good_file_is_counted() {
+    let output = slotkeeper(
+        &["check", "-"],
+        "semaphores: [{name: a, prefix: b, limit: 1}, {name: c, prefix: d, limit: 2}]",
+    );
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    assert_eq!(stdout(&output), "-: ok (2 semaphores)\n");
+}
+
+#[test]
+fn a_warning_is_told_and_is_no_fault() {
+    let text = "session: {node_checks: [serfHealth]}\nsemaphores: [{name: a, prefix: b, limit: 1, required: false}]\n";
+    let output = slotkeeper(&["check", "-"], text);
+    assert_eq!(output.status.code(), Some(0));
+    let said = stderr(&output);
+    assert!(
+        said.contains("<stdin>:1:11: session.node_checks: a failing check ends the session at once"),
+        "{said}"
+    );
+    assert!(
+        said.contains("prune_delay of at least 30s") && said.contains("readiness waits for nothing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_yaml_is_told_with_its_line() {
+    assert_faults("semaphores:\n  - name: [a\n", &[":3:1: not a YAML document: "]);
+    assert_faults("a: 1\n---\nb: 2\n", &[": not a YAML document: "]);
+    assert_faults("just text\n", &[":1:1: found string"]);
+    assert_faults("", &[":1:1: semaphores: nothing to hold"]);
+}
+
+#[test]
+fn keys_given_twice_and_tags_are_told_at_their_own_line() {
+    assert_faults(
+        "semaphores:\n- name: a\n  prefix: b\n  limit: 1\n  limit: 2\n  body: !secret x\n",
+        &[
+            ":5:3: semaphores[0].limit: this key stands here for the second time",
+            ":6:9: semaphores[0].body: has a YAML tag",
+        ],
+    );
+}
+
+#[test]
+fn an_entry_of_the_wrong_kind_hides_no_other() {
+    assert_faults(
+        "semaphores:\n- a\n-\n- {name: b, prefix: c, limit: -1}\nlog: loud\nhooks: {on_lost: [sleep, 5]}\n",
+        &[
+            ":2:3: semaphores[0]: found string \"a\", expected a mapping",
+            ":3:2: semaphores[1]: is empty",
+            ":4:31: semaphores[2].limit: -1 is out of bounds",
+            ":5:6: log: found string \"loud\", expected a mapping",
+            ":6:26: hooks.on_lost[1]: found integer `5`, expected a string",
+        ],
+    );
+}
+
+#[test]
+fn what_this_version_cannot_do_is_refused() {
+    let semaphore = "semaphores: [{name: a, prefix: b, limit: 1, mode: on_demand, priority: 3}]\n";
+    let rest = "locks: [{name: c, key: d}]\ncontrol: {listen: 'unix:/run/s.sock'}\ndrain: {release: after_workload}\n\
+                consul: {login: {auth_method: k, bearer_token_file: /t}}\n";
+    let faults = faults(&format!("{semaphore}{rest}"));
+    assert_eq!(faults.len(), 6, "{faults:#?}");
+    assert!(faults.iter().all(|fault| fault.contains("not available in this version")), "{faults:#?}");
+}
+
+#[test]
+fn a_token_is_never_shown() {
+    let said = faults("consul: {token: 271828182845, address: 'http://271828182845@x:1'}\n").join("\n");
+    assert!(said.contains("consul.token: reads as a number") && !said.contains("271828182845"), "{said}");
+}
+
+#[test]
+fn thousands_of_faults_are_cut_short() {
+    let text = format!("{GOOD}{}", (0..3000).map(|key| format!("key{key}: x\n")).collect::<String>());
+    let faults = faults(&text);
+    assert_eq!(faults.len(), 101);
+    assert_eq!(faults[100], ": and 2900 more; mend these first");
+}
+
+#[test]
+fn no_file_is_a_wrong_use() {
+    assert_eq!(slotkeeper(&["check"], "").status.code(), Some(64));
+}
+
+#[test]
+fn completions_are_written_for_each_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = slotkeeper(&["completions", shell], "");
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stdout(&output).contains("slotkeeper") && stdout(&output).contains("check"), "{shell}");
+    }
+    assert_eq!(slotkeeper(&["completions", "cmd"], "").status.code(), Some(64));
+}

@@ -1,0 +1,188 @@
+//! Flags before variables before the file, and Consul's variables with the meaning they have for `consul`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slotkeeper::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
+use slotkeeper::consul::{Address, Secret, Settings, TokenSource};
+
+const FILE: &str = "\
+consul: {address: 'http://file:8500', token: from-file, tls: {insecure_skip_verify: true}}
+session: {name: file, ttl: 20s}
+http: {listen: off}
+semaphores: [{name: a, prefix: b, limit: 1}]
+";
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(text: &str, variables: &[(&str, &str)], flags: &Overrides) -> Result<Loaded, Faults> {
+    config::parse("f.yaml", text, flags, &environment(variables))
+}
+
+fn with(variables: &[(&str, &str)]) -> Config {
+    load(FILE, variables, &Overrides::default()).unwrap().config
+}
+
+fn consul(variables: &[(&str, &str)]) -> Settings {
+    config::consul_settings(&Overrides::default(), &environment(variables)).unwrap().config
+}
+
+fn http(https: bool, authority: &str) -> Address {
+    Address::Http { https, authority: authority.to_owned(), path: String::new() }
+}
+
+fn token(text: &str) -> Option<TokenSource> {
+    Some(TokenSource::Value(Secret::new(text.to_owned())))
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_that_over_the_file() {
+    let variables = [("SLOTKEEPER_SESSION_NAME", "variable"), ("SLOTKEEPER_SESSION_TTL", "40s")];
+    let mut flags = Overrides::default();
+    flags.flag("--session-name", "session.name", Some("flag"));
+    flags.flag("--log-level", "log.level", None::<&str>);
+    let config = load(FILE, &variables, &flags).unwrap().config;
+    assert_eq!((config.session.name.as_str(), config.session.ttl), ("flag", Duration::from_secs(40)));
+    assert_eq!((config.http.listen, config.log.level), (None, LogLevel::Info));
+}
+
+#[test]
+fn every_own_variable_reaches_its_field() {
+    let config = with(&[
+        ("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:1"),
+        ("SLOTKEEPER_READINESS_FILE", "/r"),
+        ("SLOTKEEPER_STATE_FILE", "/s"),
+        ("SLOTKEEPER_LOG_FORMAT", "json"),
+        ("SLOTKEEPER_LOG_LEVEL", "debug"),
+        ("SLOTKEEPER_POD_NAME", "pod"),
+        ("SLOTKEEPER_POD_NAMESPACE", "space"),
+        ("SLOTKEEPER_NODE_NAME", "node"),
+    ]);
+    assert_eq!(config.http.listen.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:1"));
+    assert_eq!(config.readiness, Some(PathBuf::from("/r")));
+    assert_eq!(config.session.state_file, Some(PathBuf::from("/s")));
+    assert_eq!((config.log.format, config.log.level), (config::LogFormat::Json, LogLevel::Debug));
+    let identity = config.identity;
+    let identity = [identity.pod, identity.namespace, identity.node].map(Option::unwrap);
+    assert_eq!(identity, ["pod", "space", "node"]);
+}
+
+#[test]
+fn an_empty_variable_is_an_absent_one() {
+    assert_eq!(with(&[("CONSUL_HTTP_ADDR", ""), ("SLOTKEEPER_SESSION_TTL", "")]), with(&[]));
+}
+
+#[test]
+fn a_wrong_variable_is_named_in_place_of_the_file() {
+    let faults = load(
+        FILE,
+        &[
+            ("SLOTKEEPER_SESSION_TTL", "5"),
+            ("SLOTKEEPER_LOG_LEVEL", "loud"),
+            ("CONSUL_HTTP_SSL", "perhaps"),
+            ("SLOTKEEPER_CONTROL_LISTEN", "0.0.0.0:1"),
+        ],
+        &Overrides::default(),
+    );
+    let faults = faults.unwrap_err().to_string();
+    for start in [
+        "CONSUL_HTTP_SSL: consul.address: `perhaps` is neither",
+        "SLOTKEEPER_CONTROL_LISTEN: control.listen: 0.0.0.0:1 can be reached from other machines",
+        "SLOTKEEPER_LOG_LEVEL: log.level: unknown value `loud`, expected",
+        "SLOTKEEPER_SESSION_TTL: session.ttl: `5` has no unit; write 5s",
+    ] {
+        assert!(faults.lines().any(|line| line.starts_with(start)), "{start}: {faults}");
+    }
+}
+
+#[test]
+fn an_unknown_variable_of_ours_earns_a_warning() {
+    let loaded =
+        load(FILE, &[("SLOTKEEPER_LOGLEVEL", "x"), ("SLOTKEEPER_SLOT_A", "0")], &Overrides::default());
+    let warnings = loaded.unwrap().warnings;
+    assert!(
+        warnings.iter().any(|warning| warning.contains("did you mean SLOTKEEPER_LOG_LEVEL?")),
+        "{warnings:?}"
+    );
+    assert!(!warnings.iter().any(|warning| warning.contains("SLOTKEEPER_SLOT_A")), "{warnings:?}");
+}
+
+#[test]
+fn consuls_variables_mean_what_they_mean_for_consul() {
+    let settings = consul(&[
+        ("CONSUL_HTTP_ADDR", "consul:8501"),
+        ("CONSUL_HTTP_SSL", "true"),
+        ("CONSUL_HTTP_SSL_VERIFY", "false"),
+        ("CONSUL_CACERT", "/ca"),
+        ("CONSUL_CAPATH", "/cas"),
+        ("CONSUL_CLIENT_CERT", "/cert"),
+        ("CONSUL_CLIENT_KEY", "/key"),
+        ("CONSUL_TLS_SERVER_NAME", "server"),
+        ("CONSUL_NAMESPACE", "n"),
+        ("CONSUL_PARTITION", "p"),
+        ("CONSUL_HTTP_TOKEN", "t"),
+    ]);
+    assert_eq!((settings.address, settings.token), (http(true, "consul:8501"), token("t")));
+    assert_eq!((settings.namespace.as_deref(), settings.partition.as_deref()), (Some("n"), Some("p")));
+    assert!(settings.tls.insecure_skip_verify);
+    let files = [settings.tls.ca_file, settings.tls.ca_path, settings.tls.cert_file, settings.tls.key_file];
+    assert_eq!(files.map(Option::unwrap), ["/ca", "/cas", "/cert", "/key"].map(PathBuf::from));
+    assert_eq!(settings.tls.server_name.as_deref(), Some("server"));
+    // Verification asked for by the environment is not undone by the file.
+    assert!(!with(&[("CONSUL_HTTP_SSL_VERIFY", "1")]).consul.tls.insecure_skip_verify);
+}
+
+#[test]
+fn tls_asked_for_is_never_taken_back() {
+    let ssl = ("CONSUL_HTTP_SSL", "1");
+    assert_eq!(consul(&[]).address, http(false, "127.0.0.1:8500"));
+    assert_eq!(consul(&[ssl]).address, http(true, "127.0.0.1:8500"));
+    assert_eq!(consul(&[ssl, ("CONSUL_HTTP_ADDR", "http://c:1")]).address, http(true, "c:1"));
+    assert_eq!(with(&[ssl]).consul.address, http(true, "file:8500"));
+    let off = [("CONSUL_HTTP_SSL", "false"), ("CONSUL_HTTP_ADDR", "https://c:1")];
+    assert_eq!(consul(&off).address, http(true, "c:1"));
+    let unix = [ssl, ("CONSUL_HTTP_ADDR", "unix:///run/c.sock")];
+    assert_eq!(consul(&unix).address, Address::Unix("/run/c.sock".into()));
+}
+
+#[test]
+fn a_token_from_nearer_replaces_either_kind_from_farther() {
+    let file = |path: &str| Some(TokenSource::File(path.into()));
+    assert_eq!(with(&[]).consul.token, token("from-file"));
+    assert_eq!(with(&[("CONSUL_HTTP_TOKEN_FILE", "/t")]).consul.token, file("/t"));
+    let both = [("CONSUL_HTTP_TOKEN_FILE", "/t"), ("CONSUL_HTTP_TOKEN", "v")];
+    assert_eq!(with(&both).consul.token, file("/t"));
+    let mut flags = Overrides::default();
+    flags.flag("--token", "consul.token", Some("flag"));
+    assert_eq!(load(FILE, &both, &flags).unwrap().config.consul.token, token("flag"));
+    assert!(load("consul: {token: a, token_file: b}", &[], &Overrides::default()).is_err());
+}
+
+#[test]
+fn flags_alone_make_a_configuration() {
+    let mut flags = Overrides::default();
+    flags.flag("PREFIX", "semaphores[0].prefix", Some("jobs/nightly"));
+    flags.flag("PREFIX", "semaphores[0].name", Some("jobs-nightly"));
+    flags.flag("--limit", "semaphores[0].limit", Some(3));
+    flags.flag("--slots", "semaphores[0].slots", Some(2));
+    let config = config::without_file(&flags, &Environment::default()).unwrap().config;
+    assert_eq!((config.semaphores[0].limit, config.semaphores[0].slots), (3, 2));
+    flags.flag("--slots", "semaphores[0].slots", Some(4));
+    let faults = config::without_file(&flags, &Environment::default()).unwrap_err().to_string();
+    assert_eq!(faults, "--slots: semaphores[0].slots: 4 is more than the limit, 3; write at most 3");
+}
+
+#[test]
+fn nothing_that_debugs_shows_a_token() {
+    let loaded = load(FILE, &[("CONSUL_HTTP_TOKEN", "s3cret")], &Overrides::default()).unwrap();
+    assert_eq!(loaded.config.consul.token, token("s3cret"));
+    assert!(!format!("{loaded:?}").contains("s3cret"));
+}
+
+#[test]
+fn equal_configurations_compare_equal_and_others_do_not() {
+    assert_eq!(with(&[]), with(&[]));
+    assert_ne!(with(&[]), with(&[("SLOTKEEPER_LOG_LEVEL", "debug")]));
+}

@@ -1,0 +1,216 @@
+//! The rules of single fields and between them, one by one; and that no text whatever breaks the reader.
+
+use proptest::prelude::*;
+
+use slotkeeper::config::{self, Environment, Loaded, Overrides};
+
+fn parse(text: &str) -> Result<Loaded, String> {
+    config::parse("f", text, &Overrides::default(), &Environment::default())
+        .map_err(|faults| faults.to_string())
+}
+
+/// A semaphore with `fields` in place of those it has otherwise.
+fn semaphore(fields: &str) -> String {
+    let given: Vec<&str> =
+        fields.split(", ").filter_map(|field| field.split_once(':')).map(|(key, _)| key).collect();
+    let rest = [("name", "a"), ("prefix", "p"), ("limit", "4")];
+    let rest =
+        rest.iter().filter(|(key, _)| !given.contains(key)).map(|(key, value)| format!("{key}: {value}"));
+    let all: Vec<String> = rest.chain((!fields.is_empty()).then(|| fields.to_owned())).collect();
+    format!("- {{{}}}\n", all.join(", "))
+}
+
+fn one(fields: &str) -> Result<Loaded, String> {
+    parse(&format!("semaphores:\n{}", semaphore(fields)))
+}
+
+fn two(first: &str, second: &str) -> Result<Loaded, String> {
+    parse(&format!("semaphores:\n{}{}", semaphore(first), semaphore(second)))
+}
+
+fn beside(section: &str) -> Result<Loaded, String> {
+    parse(&format!("{section}\nsemaphores:\n{}", semaphore("")))
+}
+
+fn refused(result: Result<Loaded, String>, field: &str) {
+    let faults = result.expect_err(field);
+    assert!(faults.lines().count() == 1 && faults.contains(&format!(": {field}: ")), "{field}: {faults}");
+}
+
+#[test]
+fn names_are_labels_and_url_segments() {
+    for good in ["a", "A.b_c-9", &"x".repeat(63)] {
+        one(&format!("name: {good}")).expect(good);
+    }
+    for bad in ["''", "-a", "a/b", "a b", "ä", &"x".repeat(64)] {
+        refused(one(&format!("name: {bad}")), "semaphores[0].name");
+    }
+    refused(two("prefix: x", "prefix: y"), "semaphores[1].name");
+    // One variable in a child's environment.
+    refused(two("name: a-b, prefix: x", "name: A.b, prefix: y"), "semaphores[1].name");
+}
+
+#[test]
+fn prefixes_are_plain_and_apart() {
+    assert_eq!(one("prefix: a/b/").unwrap().config.semaphores[0].prefix, "a/b");
+    for bad in ["''", "/", "/a", "a//b", "a/../b", "./a", "a/.lock", ".lock", "\"a\\nb\"", &"x".repeat(401)] {
+        refused(one(&format!("prefix: {bad}")), "semaphores[0].prefix");
+    }
+    refused(two("prefix: x", "name: b, prefix: x/"), "semaphores[1].prefix");
+    refused(two("prefix: x/y", "name: b, prefix: x"), "semaphores[0].prefix");
+    two("prefix: writers", "name: b, prefix: writers-2").unwrap();
+}
+
+#[test]
+fn limits_and_slots_are_bounded() {
+    for (fields, field) in [
+        ("limit: 0", "semaphores[0].limit"),
+        ("limit: -3", "semaphores[0].limit"),
+        ("limit: 10001", "semaphores[0].limit"),
+        ("limit: 1.5", "semaphores[0].limit"),
+        ("limit: ~", "semaphores[0].limit"),
+        ("slots: 0", "semaphores[0].slots"),
+        ("slots: 5", "semaphores[0].slots"),
+        ("slots: 2, format: map", "semaphores[0].format"),
+        ("prune_delay: 25h", "semaphores[0].prune_delay"),
+        ("priority: 99999999999", "semaphores[0].priority"),
+        ("body: [a]", "semaphores[0].body"),
+        ("wait: 5", "semaphores[0].wait"),
+    ] {
+        let faults = one(fields).expect_err(fields);
+        assert!(faults.contains(&format!(": {field}: ")), "{faults}");
+    }
+    refused(one(&format!("body: {}", "x".repeat(1025))), "semaphores[0].body");
+    assert_eq!(one("slots: 4").unwrap().config.semaphores[0].slots, 4);
+}
+
+#[test]
+fn consuls_bounds_on_sessions_hold() {
+    for bad in ["9s", "9999ms", "24h1s"] {
+        refused(beside(&format!("session: {{ttl: {bad}}}")), "session.ttl");
+    }
+    for good in ["10s", "24h"] {
+        beside(&format!("session: {{ttl: {good}}}")).expect(good);
+    }
+    refused(beside("session: {lock_delay: 61s}"), "session.lock_delay");
+    beside("session: {lock_delay: 0s}").unwrap();
+}
+
+#[test]
+fn a_watch_is_not_tolerated_beyond_the_lease() {
+    refused(beside("session: {ttl: 20s, watch_grace: 21s}"), "session.watch_grace");
+    beside("session: {ttl: 20s, watch_grace: 20s}").unwrap();
+    beside("session: {watch_grace: 0s}").unwrap();
+    // Where the TTL itself is wrong, nothing is said of what depends on it.
+    refused(beside("session: {ttl: soon, watch_grace: 10m}"), "session.ttl");
+}
+
+#[test]
+fn health_checks_are_told_what_they_cost() {
+    let checks = "session: {node_checks: [serfHealth]}";
+    assert_eq!(beside(checks).unwrap().warnings.len(), 1);
+    let rested = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 30s")));
+    assert_eq!(rested.unwrap().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn sections_are_checked() {
+    for (section, field) in [
+        ("consul: {tls: {cert_file: c}}", "consul.tls.cert_file"),
+        ("consul: {address: ''}", "consul.address"),
+        ("consul: {token: ''}", "consul.token"),
+        ("consul: {token_file: ''}", "consul.token_file"),
+        ("consul: {datacenter: ''}", "consul.datacenter"),
+        ("http: {listen: on}", "http.listen"),
+        ("hooks: {on_lost: []}", "hooks.on_lost"),
+        ("drain: {timeout: 25h}", "drain.timeout"),
+        ("log: {format: xml}", "log.format"),
+        ("session: {state_file: x}\nreadiness: {file: x}", "readiness.file"),
+    ] {
+        refused(beside(section), field);
+    }
+    assert!(beside("http: {listen: off}").unwrap().config.http.listen.is_none());
+}
+
+#[test]
+fn a_misspelt_required_key_is_one_fault() {
+    refused(parse("semaphores: [{name: a, prefix: b, limt: 1}]"), "semaphores[0].limt");
+    refused(parse("semafores: [{name: a, prefix: b, limit: 1}]"), "semafores");
+}
+
+#[test]
+fn merge_keys_and_aliases_work() {
+    let text = "semaphores:\n- &a {name: a, prefix: a, limit: 2, wait: 5s}\n- {<<: *a, name: b, prefix: b}\n";
+    let config = parse(text).unwrap().config;
+    assert_eq!((config.semaphores[1].limit, config.semaphores[1].wait), (2, config.semaphores[0].wait));
+}
+
+/// Pieces that configurations are made of, put together at random.
+fn fragments() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "consul",
+        "session",
+        "semaphores",
+        "locks",
+        "name",
+        "prefix",
+        "limit",
+        "ttl",
+        "hooks",
+        "on_lost",
+        "wait",
+        "tls",
+        ": ",
+        ":\n  ",
+        "\n",
+        "\n- ",
+        "\n  - ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        "&a ",
+        "*a",
+        "<<",
+        "!t ",
+        "~",
+        "30s",
+        "5",
+        "-1",
+        "1.5",
+        "yes",
+        "true",
+        "'",
+        "\"",
+        "|\n",
+        "? ",
+        "---\n",
+        "#",
+        "ü",
+        "\t",
+        "\u{0}",
+    ]);
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_the_reader(text in prop_oneof!["\\PC{0,80}", fragments()]) {
+        match parse(&text) {
+            Ok(loaded) => prop_assert!(!loaded.config.semaphores.is_empty()),
+            Err(faults) => prop_assert!(!faults.is_empty()),
+        }
+    }
+
+    /// However a file is broken, each fault is one line that begins with the file's name.
+    #[test]
+    fn every_fault_has_a_place(field in "[a-z_]{1,12}", value in fragments()) {
+        let text = format!("semaphores:\n- name: a\n  prefix: p\n  {field}: {value}\n");
+        if let Err(faults) = parse(&text) {
+            for fault in faults.lines() {
+                prop_assert!(fault.starts_with("f:"), "{}", fault);
+            }
+        }
+    }
+}
