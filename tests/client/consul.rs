@@ -12,19 +12,19 @@ use tokio::time::{Instant, sleep};
 use crate::{client, spec};
 
 /// A development server on ports of its own; ends with the value.
-pub struct Consul {
+pub(crate) struct Consul {
     child: Child,
     address: Address,
 }
 
 impl Consul {
     /// Starts one with the defaults.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with("").await
     }
 
     /// Starts one with more configuration.
-    pub async fn start_with(hcl: &str) -> Self {
+    pub(crate) async fn start_with(hcl: &str) -> Self {
         // A port that was free may be taken by the time Consul listens: it ends, and the next ones are tried.
         for _ in 0..5 {
             let port = free_port();
@@ -38,14 +38,14 @@ impl Consul {
     }
 
     /// Starts one that listens on a unix socket.
-    pub async fn start_on_socket(socket: &Path) -> Self {
+    pub(crate) async fn start_on_socket(socket: &Path) -> Self {
         let url = format!("unix://{}", socket.display());
         let hcl = format!("addresses {{ http = \"{url}\" }}");
         Self::spawn(&hcl, url.parse().unwrap(), &[]).await.expect("Consul did not start on a unix socket")
     }
 
     /// Where it listens.
-    pub fn addr(&self) -> &Address {
+    pub(crate) fn addr(&self) -> &Address {
         &self.address
     }
 
@@ -90,7 +90,7 @@ impl Drop for Consul {
 }
 
 /// The Consul to test with: `CONSUL_BIN`, else the one on the PATH, else the one that `scripts/consul` fetched.
-pub fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(named) = env::var_os("CONSUL_BIN") {
         return named.into();
     }
@@ -105,6 +105,6 @@ pub fn binary() -> PathBuf {
 }
 
 /// A port that is free now.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

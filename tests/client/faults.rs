@@ -198,6 +198,7 @@ async fn every_request_carries_what_it_was_told() {
     };
     let recorder = Arc::new(Recorder::default());
     let client = Client::new(&settings, recorder.clone()).unwrap();
+    assert!(!format!("{settings:?} {client:?}").contains(TOKEN));
     assert_eq!(client.session_create(&spec()).await.unwrap(), "some-id");
     assert!(client.kv_put("a b", b"x", Put::Acquire("s"), u64::MAX).await.unwrap());
     let [create, put] = stub.seen().try_into().unwrap();
@@ -236,15 +237,34 @@ async fn failures_are_observed_too() {
 
 #[tokio::test]
 async fn a_rollback_for_want_of_a_right_is_tried_again_with_a_new_token() {
+    let committed = Act::json(200, r#"{"Results":[],"Errors":null}"#);
     let denied = r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"Permission denied"}]}"#;
-    let stub = Stub::start(vec![Act::json(409, denied), Act::json(200, "{\"Results\":[]}")]).await;
+    let stub = Stub::start(vec![committed.clone(), Act::json(409, denied), committed]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "old").unwrap();
     let client = client_with(&stub.addr(), TokenSource::File(file.clone()));
     let ops = [TxnOp::Delete { key: "k".into() }];
-    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::RolledBack(_)) || !stub.seen().is_empty());
-    assert!(stub.seen()[0].contains("x-consul-token: old"));
+    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    std::fs::write(&file, "new").unwrap();
+    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    let sent = stub.seen();
+    assert_eq!(sent.len(), 3);
+    assert!(sent[0].contains("x-consul-token: old") && sent[2].contains("x-consul-token: new"), "{sent:?}");
+}
+
+#[test]
+fn proxies_of_the_environment_are_not_used() {
+    // Variables cannot be set in a process of many threads, so one of the tests above is run in another process.
+    let nobody = format!("http://127.0.0.1:{}", crate::consul::free_port());
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "faults::refusals_have_classes"]);
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        again.env(name, &nobody);
+    }
+    let output = again.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! The Consul client against a real Consul, and against a server that does what no Consul should.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
 mod acl;
 mod consul;
 mod faults;

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 /// What the stub does with a request.
 #[derive(Clone)]
-pub enum Act {
+pub(crate) enum Act {
     /// Answers and keeps the connection.
     Say(Vec<u8>),
     /// Sends this and then resets the connection.
@@ -21,12 +21,12 @@ pub enum Act {
 
 impl Act {
     /// An answer of JSON.
-    pub fn json(status: u16, body: &str) -> Self {
+    pub(crate) fn json(status: u16, body: &str) -> Self {
         Self::answer(status, "X-Consul-Index: 7\r\n", body)
     }
 
     /// An answer with headers of one's own.
-    pub fn answer(status: u16, headers: &str, body: &str) -> Self {
+    pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Say(
             format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes(),
@@ -35,14 +35,14 @@ impl Act {
 }
 
 /// A server that does one act a request, the last one again and again.
-pub struct Stub {
+pub(crate) struct Stub {
     addr: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 impl Stub {
-    pub async fn start(acts: Vec<Act>) -> Self {
+    pub(crate) async fn start(acts: Vec<Act>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -58,12 +58,12 @@ impl Stub {
         Self { addr, seen, task }
     }
 
-    pub fn addr(&self) -> Address {
+    pub(crate) fn addr(&self) -> Address {
         self.addr.to_string().parse().unwrap()
     }
 
     /// The requests that came, each with its body.
-    pub fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -119,7 +119,13 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// One request to a real Consul, for what our client has no function for.
-pub async fn http(address: Address, method: &str, path: String, token: &str, body: &str) -> (u16, String) {
+pub(crate) async fn http(
+    address: Address,
+    method: &str,
+    path: String,
+    token: &str,
+    body: &str,
+) -> (u16, String) {
     let Address::Http { authority, .. } = address else { panic!("not by TCP: {address}") };
     let mut stream = TcpStream::connect(&authority).await.unwrap();
     let token = if token.is_empty() { String::new() } else { format!("X-Consul-Token: {token}\r\n") };
