@@ -1,5 +1,34 @@
 //! The HTTP client of Consul: one function an endpoint.
+//!
+//! [`Client`] is cheap to clone. Every request is bounded in time and in bytes, every answer has a type, and no token
+//! reaches a log or an error. It never retries what Consul may already have applied: [`Error::outcome_unknown`] tells
+//! the caller to read again first. Nothing else of this crate is known here.
 
+mod address;
+mod client;
+mod cursor;
+mod error;
+mod fault;
+mod key;
+mod kv;
+mod operation;
+mod read;
+mod request;
+mod session;
 mod settings;
+mod tls;
+mod token;
+mod txn;
 
-pub use settings::{Address, Secret, Settings, Tls, TokenSource};
+pub use address::{Address, AddressError};
+pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
+pub use cursor::{Cursor, Seen};
+pub use error::{Class, Error, Tried};
+pub use kv::{KvPair, Put};
+pub use operation::{Code, Observer, Operation, Unobserved};
+pub use read::{Blocking, Consistency, Indexed, MAX_WAIT, Read};
+pub use session::{Behavior, Session, SessionSpec};
+pub use settings::{Settings, Tls};
+pub use tls::TlsError;
+pub use token::{Secret, TokenError, TokenSource};
+pub use txn::{Fault, TXN_OPERATIONS, Txn, TxnFault, TxnOp};

@@ -1,91 +1,41 @@
-//! How to reach Consul: address, token, TLS, and where in the cluster.
+//! What the client must be told: where Consul is, who asks, and how to trust it.
 
-use std::fmt;
 use std::path::PathBuf;
 
-/// Everything a client needs to know before its first request.
-#[derive(Clone, Debug, PartialEq)]
+use super::{Address, TokenSource};
+
+/// Where Consul is, who asks, and how to trust it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the HTTP API is.
+    /// The agent or server to talk to.
     pub address: Address,
-    /// The ACL token, where one is needed.
+    /// The ACL token; none asks as the anonymous token.
     pub token: Option<TokenSource>,
-    /// The datacenter asked (`dc`); none: the addressed agent's own.
+    /// Sent as `dc`; none means the datacenter of the agent that is asked.
     pub datacenter: Option<String>,
-    /// The Enterprise namespace (`ns`).
+    /// Sent as `ns` (Enterprise).
     pub namespace: Option<String>,
-    /// The Enterprise admin partition (`partition`).
+    /// Sent as `partition` (Enterprise).
     pub partition: Option<String>,
-    /// How the server is verified and how we show who we are.
+    /// Used where the address is https.
     pub tls: Tls,
 }
 
-/// Where the HTTP API is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Address {
-    /// Over TCP.
-    Http {
-        /// Whether it speaks TLS.
-        https: bool,
-        /// `host:port`.
-        authority: String,
-        /// Empty, or a prefix such as `/consul` where a proxy serves the API below one.
-        path: String,
-    },
-    /// Over a unix socket.
-    Unix(PathBuf),
-}
-
-/// Where the ACL token comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TokenSource {
-    /// The token itself.
-    Value(Secret),
-    /// A file that holds it; read again when it changes.
-    File(PathBuf),
-}
-
-/// A text that no log line and no error shows.
-#[derive(Clone, PartialEq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps `text`.
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    /// The text itself, for the one place that sends it.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-/// How the server is verified and how we show who we are. Of no effect on a plain `http://` address.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How to trust an https address, and how to show who we are. Files are PEM and are read once, when the client is
+/// made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// PEM file of the authorities trusted beside the system's own.
+    /// The authorities to trust, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Folder of such files.
+    /// A folder of such files; as in Consul's own tools, `ca_file` goes first where both are set.
     pub ca_path: Option<PathBuf>,
-    /// Our certificate, PEM.
+    /// The client certificate, with its chain.
     pub cert_file: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// Its private key.
     pub key_file: Option<PathBuf>,
-    /// The name the server's certificate must bear, where it is not the address's host.
+    /// The name to ask for and to find in the server's certificate, where it is not the address's host, as with
+    /// `server.dc1.consul`.
     pub server_name: Option<String>,
-    /// Whether any certificate is taken. For experiments only.
+    /// Trust any certificate. Whoever sets it should be warned: the token goes to anyone who answers.
     pub insecure_skip_verify: bool,
 }

@@ -1,0 +1,186 @@
+//! Where Consul listens, by the rules of `CONSUL_HTTP_ADDR`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use reqwest::Url;
+
+/// Where Consul listens.
+///
+/// Parsed by the rules of `CONSUL_HTTP_ADDR`: `host:port`, `http://…`, `https://…` (both with an optional path to
+/// prefix) or `unix:///path`. Without a port it is the scheme's own, 80 or 443, as in Consul's Go client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By TCP.
+    Http {
+        /// With TLS.
+        https: bool,
+        /// `host` or `host:port`; IPv6 hosts in brackets.
+        authority: String,
+        /// Empty, or `/prefix` without a slash at its end: what a gateway in front of Consul wants before `/v1`.
+        path: String,
+    },
+    /// By a unix socket, without TLS.
+    Unix(PathBuf),
+}
+
+/// Why a text is no address. The text itself is not shown, since there may be a password in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Nothing is left of it.
+    #[error(
+        "the Consul address is empty; write host:port, http://host:port, https://host:port or unix:///path"
+    )]
+    Empty,
+    /// Some scheme that Consul has not.
+    #[error("the Consul address begins with an unknown scheme; known are http://, https:// and unix://")]
+    Scheme,
+    /// `user:password@`, which would end up in logs.
+    #[error(
+        "the Consul address has a user or a password in it; give a token instead (CONSUL_HTTP_TOKEN_FILE)"
+    )]
+    Credentials,
+    /// What stands there is no host with an optional port and path.
+    #[error("the Consul address is not host:port; an IPv6 host goes in brackets: [::1]:8500")]
+    Host,
+    /// `?` or `#`.
+    #[error(
+        "the Consul address has a query or a fragment in it; set dc, namespace and partition by their own names"
+    )]
+    Query,
+}
+
+impl Address {
+    /// The same address with TLS, which is what `CONSUL_HTTP_SSL=true` asks for. A unix socket stays as it is.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        match self {
+            Self::Http { authority, path, .. } => Self::Http { https: true, authority, path },
+            Self::Unix(path) => Self::Unix(path),
+        }
+    }
+
+    /// True where the connection is TLS.
+    pub fn is_https(&self) -> bool {
+        matches!(self, Self::Http { https: true, .. })
+    }
+}
+
+impl Default for Address {
+    /// `http://127.0.0.1:8500`, the local agent.
+    fn default() -> Self {
+        Self::Http { https: false, authority: "127.0.0.1:8500".into(), path: String::new() }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { https: false, authority, path } => write!(f, "http://{authority}{path}"),
+            Self::Http { https: true, authority, path } => write!(f, "https://{authority}{path}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let text = text.trim();
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+            None => ("http".into(), text),
+        };
+        if rest.is_empty() {
+            return Err(AddressError::Empty);
+        }
+        match scheme.as_str() {
+            "http" => tcp(false, rest),
+            "https" => tcp(true, rest),
+            "unix" => Ok(Self::Unix(PathBuf::from(rest))),
+            _ => Err(AddressError::Scheme),
+        }
+    }
+}
+
+fn tcp(https: bool, rest: &str) -> Result<Address, AddressError> {
+    if rest.contains('@') {
+        return Err(AddressError::Credentials);
+    }
+    if rest.contains(['?', '#']) {
+        return Err(AddressError::Query);
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if authority.is_empty() || rest.contains(['\\', ' ', '\t', '\n', '\r']) {
+        return Err(AddressError::Host);
+    }
+    // ":8500" is the local host, as everywhere in Go.
+    let authority =
+        if authority.starts_with(':') { format!("127.0.0.1{authority}") } else { authority.into() };
+    let path = path.trim_end_matches('/');
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    let address = Address::Http { https, authority, path };
+    Url::parse(&address.to_string()).map_err(|_| AddressError::Host)?;
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(https: bool, authority: &str, path: &str) -> Address {
+        Address::Http { https, authority: authority.into(), path: path.into() }
+    }
+
+    #[test]
+    fn the_forms_of_consul_http_addr() {
+        for (text, address) in [
+            ("127.0.0.1:8500", http(false, "127.0.0.1:8500", "")),
+            ("consul.local", http(false, "consul.local", "")),
+            ("http://consul:8500/", http(false, "consul:8500", "")),
+            ("HTTPS://consul:8501", http(true, "consul:8501", "")),
+            ("https://gateway/consul/eu/", http(true, "gateway", "/consul/eu")),
+            ("gateway:80/consul", http(false, "gateway:80", "/consul")),
+            ("[::1]:8500", http(false, "[::1]:8500", "")),
+            (":8500", http(false, "127.0.0.1:8500", "")),
+            (" unix:///run/consul.sock\n", Address::Unix("/run/consul.sock".into())),
+            ("unix:///run/we@home/s", Address::Unix("/run/we@home/s".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(address), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address() {
+        for (text, error) in [
+            ("", AddressError::Empty),
+            ("http://", AddressError::Empty),
+            ("unix://", AddressError::Empty),
+            ("ftp://consul:21", AddressError::Scheme),
+            ("http://user:hunter2@consul:8500", AddressError::Credentials),
+            ("consul:8500?dc=a", AddressError::Query),
+            ("::1:8500", AddressError::Host),
+            ("consul:port", AddressError::Host),
+            ("consul:99999", AddressError::Host),
+            ("a b:8500", AddressError::Host),
+            ("http:///v1", AddressError::Host),
+        ] {
+            assert_eq!(text.parse::<Address>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_is_shown_as_it_is_parsed() {
+        for text in ["http://127.0.0.1:8500", "https://gateway/consul", "unix:///run/consul.sock"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn ssl_turns_a_bare_address_to_https() {
+        assert_eq!("c:1".parse::<Address>().unwrap().with_tls().to_string(), "https://c:1");
+        assert_eq!("unix:///s".parse::<Address>().unwrap().with_tls().to_string(), "unix:///s");
+    }
+}

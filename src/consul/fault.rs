@@ -1,0 +1,267 @@
+//! Which error an answer, or the lack of one, is.
+//!
+//! Consul says most things in words, with the status 500, and prefixes them on their way (`rpc error making call: `,
+//! `raft apply failed: `): what is looked for are the parts that did not change from 1.8 to 1.22.
+
+use std::error::Error as StdError;
+use std::io;
+
+use super::{Error, Operation, Secret, Tried};
+
+/// Longest piece of an answer in an error, in characters.
+const EXCERPT: usize = 256;
+
+/// The error that an answer is. `advice` is asked for where the token is to blame.
+pub(super) fn of_answer(tried: Tried, status: u16, said: String, advice: impl FnOnce() -> String) -> Error {
+    let has = |part: &str| said.contains(part);
+    let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
+    let create = tried.operation == Operation::SessionCreate;
+    match status {
+        401 | 403 => Error::Denied { tried, said, advice: advice() },
+        404 if has("Session id") => Error::NotFound { tried, said },
+        413 => Error::TooLarge { tried, said },
+        429 => Error::RateLimited { tried, said },
+        500 | 503 if has("rate limit exceeded") => Error::RateLimited { tried, said },
+        500 if any(&["Permission denied", "ACL not found"]) => {
+            Error::Denied { tried, said, advice: advice() }
+        }
+        500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
+        // The second one is what a session that is no UUID earns.
+        500 if any(&["invalid session", "failed session lookup"]) => Error::InvalidSession { tried, said },
+        500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
+            Error::Unfit { tried, said }
+        }
+        500 if create && any(&["Invalid Session TTL", "Invalid Behavior", "cross datacenter lock"]) => {
+            Error::BadRequest { tried, said }
+        }
+        400 => Error::BadRequest { tried, said },
+        _ => Error::Unexpected { tried, status, said },
+    }
+}
+
+const NO_LEADER: [&str; 5] = [
+    "No cluster leader",
+    "No known Consul servers",
+    "leadership lost while committing log",
+    "node is not the leader",
+    "leadership transfer in progress",
+];
+
+/// The error that a lack of an answer is.
+pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {
+    let cause = chain(error);
+    if error.is_connect() || tls_refused(error) {
+        Error::Unreachable { tried, cause }
+    } else {
+        Error::Interrupted { tried, cause }
+    }
+}
+
+/// From TLS 1.3 on, a server judges the client's certificate after the client may have sent its request. A fatal
+/// alert during the handshake still means that no request was read.
+fn tls_refused(error: &reqwest::Error) -> bool {
+    causes(error).any(|cause| {
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        matches!(
+            inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()),
+            Some(rustls::Error::AlertReceived(alert)) if refuses_handshake(*alert)
+        )
+    })
+}
+
+fn refuses_handshake(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    [
+        Alert::HandshakeFailure,
+        Alert::BadCertificate,
+        Alert::UnsupportedCertificate,
+        Alert::CertificateRevoked,
+        Alert::CertificateExpired,
+        Alert::CertificateUnknown,
+        Alert::UnknownCA,
+        Alert::AccessDenied,
+        Alert::CertificateRequired,
+    ]
+    .contains(&alert)
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}
+
+/// The causes in words, without those that only repeat the one below them.
+fn chain(error: &reqwest::Error) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for cause in causes(error) {
+        // "client error (Connect)" and "(SendRequest)": the variant says so already.
+        let word = cause.to_string();
+        if !word.starts_with("client error (") && !words.iter().any(|before| before.contains(&word)) {
+            words.push(word);
+        }
+    }
+    if words.is_empty() { error.to_string() } else { excerpt(&words.join(": "), None) }
+}
+
+/// A text of someone else's as one line of an error: bounded, nothing in it that a terminal would obey, and no token,
+/// should whoever answered have sent ours back.
+pub(super) fn excerpt(text: &str, token: Option<&Secret>) -> String {
+    let text = match token {
+        Some(token) if !token.expose().is_empty() => text.replace(token.expose(), "(hidden)"),
+        Some(_) | None => text.to_owned(),
+    };
+    let text = text.trim();
+    if text.is_empty() {
+        return "(nothing)".into();
+    }
+    let mut line = String::new();
+    for character in text.chars().take(EXCERPT) {
+        if matches!(character, '"' | '\'' | '\\') {
+            line.push(character);
+        } else {
+            line.extend(character.escape_debug());
+        }
+    }
+    if text.chars().nth(EXCERPT).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Class;
+    use super::*;
+
+    fn error(operation: Operation, status: u16, said: &str) -> Error {
+        let tried = Tried { operation, target: "k".into(), address: "http://c".into() };
+        of_answer(tried, status, said.into(), || "ask for a token".into())
+    }
+
+    #[test]
+    fn what_consul_says_and_what_it_means() {
+        use Operation::{KvGet, KvPut, SessionCreate, SessionRenew, Txn};
+        let unknown = true;
+        for (operation, status, said, class, outcome_unknown) in [
+            (KvPut, 500, "No cluster leader", Class::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: No cluster leader", Class::NoLeader, false),
+            (KvPut, 500, "No known Consul servers", Class::NoLeader, unknown),
+            (
+                Txn,
+                500,
+                "rpc error making call: leadership lost while committing log",
+                Class::NoLeader,
+                unknown,
+            ),
+            (Txn, 500, "node is not the leader", Class::NoLeader, unknown),
+            (KvPut, 500, "rpc error making call: EOF", Class::Unexpected, unknown),
+            (KvGet, 500, "rpc error making call: EOF", Class::Unexpected, false),
+            (Txn, 502, "Bad Gateway", Class::Unexpected, unknown),
+            (Txn, 408, "", Class::Unexpected, unknown),
+            (Txn, 301, "", Class::Unexpected, false),
+            (Txn, 405, "", Class::Unexpected, false),
+            (KvPut, 403, "Permission denied", Class::Denied, false),
+            (KvPut, 403, "ACL not found", Class::Denied, false),
+            (
+                KvPut,
+                403,
+                "Permission denied: token with AccessorID 'x' lacks permission 'key:write' on \"k\"",
+                Class::Denied,
+                false,
+            ),
+            (KvPut, 500, "rpc error making call: Permission denied", Class::Denied, false),
+            (KvPut, 401, "ACL support disabled", Class::Denied, false),
+            (KvPut, 429, "", Class::RateLimited, false),
+            (
+                KvPut,
+                429,
+                "rate limit exceeded, try again later or against a different server",
+                Class::RateLimited,
+                false,
+            ),
+            (
+                KvPut,
+                503,
+                "rate limit exceeded for operation that can only be performed by the leader, try again later",
+                Class::RateLimited,
+                false,
+            ),
+            (KvPut, 500, "RPC rate limit exceeded", Class::RateLimited, false),
+            (KvPut, 503, "upstream is gone", Class::Unexpected, unknown),
+            (
+                KvPut,
+                413,
+                "Request body(600000 bytes) too large, max size: 524288 bytes.",
+                Class::TooLarge,
+                false,
+            ),
+            (Txn, 413, "Transaction contains too many operations (70 > 64)", Class::TooLarge, false),
+            (KvPut, 500, "invalid session \"x\"", Class::InvalidSession, false),
+            (
+                KvPut,
+                500,
+                "rpc error making call: raft apply failed: invalid session \"x\"",
+                Class::InvalidSession,
+                false,
+            ),
+            (
+                KvPut,
+                500,
+                "failed session lookup: index error: UUID must be 36 characters",
+                Class::InvalidSession,
+                false,
+            ),
+            (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Class::BadRequest, false),
+            (KvPut, 400, "Missing key name", Class::BadRequest, false),
+            (SessionRenew, 404, "Session id 'x' not found", Class::NotFound, false),
+            (SessionRenew, 404, "404 page not found", Class::Unexpected, false),
+            (SessionCreate, 500, "Missing node registration", Class::Unfit, false),
+            (
+                SessionCreate,
+                500,
+                "rpc error making call: Missing check 'x' registration",
+                Class::Unfit,
+                false,
+            ),
+            (SessionCreate, 500, "Check 'serfHealth' is in critical state", Class::Unfit, false),
+            (
+                SessionCreate,
+                500,
+                "Invalid Session TTL '1000000000', must be between [10s=24h0m0s]",
+                Class::BadRequest,
+                false,
+            ),
+            (SessionCreate, 500, "Invalid Behavior setting 'x'", Class::BadRequest, false),
+            (
+                SessionCreate,
+                500,
+                "cross datacenter lock must be created at server agent",
+                Class::BadRequest,
+                false,
+            ),
+        ] {
+            let error = error(operation, status, said);
+            assert_eq!(error.class(), class, "{status} {said}");
+            assert_eq!(error.outcome_unknown(), outcome_unknown, "{status} {said}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_was_tried_what_came_and_what_to_do() {
+        assert_eq!(
+            error(Operation::KvPut, 403, "Permission denied").to_string(),
+            "kv_put k at http://c: permission denied: Permission denied; ask for a token"
+        );
+    }
+
+    #[test]
+    fn an_excerpt_is_one_short_harmless_line_without_the_token() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(
+            excerpt("a\u{1b}[31m\nb\u{202e} \"é\" hunter2", Some(&secret)),
+            "a\\u{1b}[31m\\nb\\u{202e} \"é\" (hidden)"
+        );
+        assert_eq!(excerpt(" \n", None), "(nothing)");
+        let long = excerpt(&"é".repeat(1000), None);
+        assert_eq!(long, "é".repeat(256) + "…");
+    }
+}

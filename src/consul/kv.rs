@@ -1,0 +1,164 @@
+//! Keys and their values, locks and flags.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Deserializer};
+
+use super::request::Request;
+use super::{Client, Error, Indexed, Operation, Read, key};
+
+/// A key as Consul has it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct KvPair {
+    /// The key.
+    pub key: String,
+    /// Its value. Transactions leave it out, and empty here, in the results of writes.
+    #[serde(default, deserialize_with = "base64_or_null")]
+    pub value: Vec<u8>,
+    /// An opaque number of its writer's.
+    pub flags: u64,
+    /// The session that has locked it.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// The raft index at which it was made.
+    pub create_index: u64,
+    /// The raft index of its last change.
+    pub modify_index: u64,
+    /// How many times it was locked.
+    pub lock_index: u64,
+}
+
+/// On which condition to write a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put<'a> {
+    /// On none.
+    Plain,
+    /// That its index is still this one; 0: that it does not exist.
+    Cas(u64),
+    /// That this session can lock it, or has.
+    Acquire(&'a str),
+    /// That this session has locked it; unlocks it.
+    Release(&'a str),
+}
+
+impl Client {
+    /// Reads a key; `None` where it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// As any request's; [`Error::BadRequest`] for a key that no URL can carry.
+    pub async fn kv_get(&self, key: &str, read: Read) -> Result<Indexed<Option<KvPair>>, Error> {
+        let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvGet };
+        let request = Request::get(operation, self.path(operation, key)?, shown(key)).reading(read);
+        Ok(self.pairs(request).await?.map(|pairs| pairs.into_iter().next()))
+    }
+
+    /// Reads the keys that begin with `prefix`, in the order of their bytes. Give it a slash at its end: without one,
+    /// `jobs` finds `jobs-2/…` too. Before Consul 1.11, keys that the token may not read are left out in silence.
+    ///
+    /// # Errors
+    ///
+    /// As any request's; [`Error::Denied`] where Consul says that it left keys out.
+    pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
+        let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
+        let path = self.encoded(operation, prefix)?;
+        self.pairs(Request::get(operation, path, shown(prefix)).query("recurse", "").reading(read)).await
+    }
+
+    /// Writes a key, its flags with it. `false`: the condition does not hold, or, for [`Put::Acquire`], a lock-delay
+    /// is on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidSession`] where the session that should lock is gone, [`Error::TooLarge`] above Consul's bound
+    /// (512 KiB if it is not configured).
+    pub async fn kv_put(&self, key: &str, value: &[u8], put: Put<'_>, flags: u64) -> Result<bool, Error> {
+        let path = self.path(Operation::KvPut, key)?;
+        let request = Request::put(Operation::KvPut, path, shown(key)).query("flags", flags.to_string());
+        let request = match put {
+            Put::Plain => request,
+            Put::Cas(index) => request.query("cas", index.to_string()),
+            Put::Acquire(session) => request.query("acquire", session),
+            Put::Release(session) => request.query("release", session),
+        };
+        self.send(request.body(value.to_vec())).await?.json()
+    }
+
+    /// Removes a key, where `cas` says so only if its index is still this one. `false`: it is not. To remove what does
+    /// not exist succeeds.
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn kv_delete(&self, key: &str, cas: Option<u64>) -> Result<bool, Error> {
+        let path = self.path(Operation::KvDelete, key)?;
+        let mut request = Request::delete(Operation::KvDelete, path, shown(key));
+        if let Some(index) = cas {
+            request = request.query("cas", index.to_string());
+        }
+        self.send(request).await?.json()
+    }
+
+    async fn pairs(&self, request: Request) -> Result<Indexed<Vec<KvPair>>, Error> {
+        let answer = self.send(request).await?;
+        match (answer.status, answer.index) {
+            (404, Some(index)) => Ok(Indexed { index: index.max(1), value: Vec::new() }),
+            _ => answer.indexed(),
+        }
+    }
+
+    fn path(&self, operation: Operation, key: &str) -> Result<String, Error> {
+        if key.is_empty() {
+            return Err(Error::BadRequest {
+                tried: self.tried(operation, ""),
+                said: "the key is empty".into(),
+            });
+        }
+        self.encoded(operation, key)
+    }
+
+    fn encoded(&self, operation: Operation, key: &str) -> Result<String, Error> {
+        key::encode(key)
+            .map(|encoded| format!("kv/{encoded}"))
+            .map_err(|why| Error::BadRequest { tried: self.tried(operation, &shown(key)), said: why.into() })
+    }
+}
+
+/// A key for people.
+pub(super) fn shown(key: &str) -> String {
+    key.escape_debug().to_string()
+}
+
+fn base64_or_null<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
+    match Option::<String>::deserialize(input)? {
+        Some(text) => BASE64.decode(text).map_err(serde::de::Error::custom),
+        None => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_above_i64_survive() {
+        let text = r#"{"LockIndex":1,"Key":"k","Flags":16210313421097356768,"Value":"eA==","Session":"s",
+            "CreateIndex":2,"ModifyIndex":3}"#;
+        let pair: KvPair = serde_json::from_str(text).unwrap();
+        assert_eq!(pair.flags, 0xe0f6_9a2b_aa41_4de0);
+        assert_eq!((pair.value.as_slice(), pair.session.as_deref()), (b"x".as_slice(), Some("s")));
+    }
+
+    #[test]
+    fn a_value_may_be_null_and_must_be_base64() {
+        let pair = |value: &str| {
+            let text = format!(
+                r#"{{"LockIndex":0,"Key":"k","Flags":0,"Value":{value},"CreateIndex":2,"ModifyIndex":3}}"#
+            );
+            serde_json::from_str::<KvPair>(&text)
+        };
+        assert!(pair("null").unwrap().value.is_empty());
+        assert!(pair(r#""%""#).is_err());
+    }
+}

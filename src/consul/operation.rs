@@ -1,0 +1,213 @@
+//! What is asked and how it ended: the labels of the request metrics.
+
+use std::time::Duration;
+
+/// What was asked of Consul.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A new session.
+    SessionCreate,
+    /// One more TTL for a session.
+    SessionRenew,
+    /// The end of a session.
+    SessionDestroy,
+    /// One session.
+    SessionInfo,
+    /// All sessions.
+    SessionList,
+    /// One key.
+    KvGet,
+    /// The keys under a prefix.
+    KvList,
+    /// A read of one key or of a prefix that waits for news.
+    KvWatch,
+    /// A write of one key.
+    KvPut,
+    /// A removal of one key.
+    KvDelete,
+    /// A transaction.
+    Txn,
+    /// The leader's address.
+    Leader,
+}
+
+impl Operation {
+    /// All of them, so that every series can exist from the start.
+    pub const ALL: [Self; 12] = [
+        Self::SessionCreate,
+        Self::SessionRenew,
+        Self::SessionDestroy,
+        Self::SessionInfo,
+        Self::SessionList,
+        Self::KvGet,
+        Self::KvList,
+        Self::KvWatch,
+        Self::KvPut,
+        Self::KvDelete,
+        Self::Txn,
+        Self::Leader,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionCreate => "session_create",
+            Self::SessionRenew => "session_renew",
+            Self::SessionDestroy => "session_destroy",
+            Self::SessionInfo => "session_info",
+            Self::SessionList => "session_list",
+            Self::KvGet => "kv_get",
+            Self::KvList => "kv_list",
+            Self::KvWatch => "kv_watch",
+            Self::KvPut => "kv_put",
+            Self::KvDelete => "kv_delete",
+            Self::Txn => "txn",
+            Self::Leader => "leader",
+        }
+    }
+
+    /// True where Consul's state can be another one afterwards.
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::SessionCreate
+            | Self::SessionRenew
+            | Self::SessionDestroy
+            | Self::KvPut
+            | Self::KvDelete
+            | Self::Txn => true,
+            Self::SessionInfo
+            | Self::SessionList
+            | Self::KvGet
+            | Self::KvList
+            | Self::KvWatch
+            | Self::Leader => false,
+        }
+    }
+}
+
+/// How a request ended: a status that Consul gives, or what came instead of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// 200.
+    Ok,
+    /// 400.
+    BadRequest,
+    /// 403.
+    Forbidden,
+    /// 404: for a key, that it does not exist.
+    NotFound,
+    /// 409: a transaction was rolled back.
+    Conflict,
+    /// 413.
+    TooLarge,
+    /// 429.
+    RateLimited,
+    /// 500, which is also how Consul says that it has no leader.
+    ServerError,
+    /// 503.
+    Unavailable,
+    /// Any other status.
+    Other,
+    /// No answer in time.
+    Timeout,
+    /// No connection.
+    Unreachable,
+    /// The connection broke before the answer was there.
+    Interrupted,
+    /// An answer of 200 that was too long to take in.
+    BadAnswer,
+}
+
+impl Code {
+    /// All of them, so that every series can exist from the start.
+    pub const ALL: [Self; 14] = [
+        Self::Ok,
+        Self::BadRequest,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::RateLimited,
+        Self::ServerError,
+        Self::Unavailable,
+        Self::Other,
+        Self::Timeout,
+        Self::Unreachable,
+        Self::Interrupted,
+        Self::BadAnswer,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "200",
+            Self::BadRequest => "400",
+            Self::Forbidden => "403",
+            Self::NotFound => "404",
+            Self::Conflict => "409",
+            Self::TooLarge => "413",
+            Self::RateLimited => "429",
+            Self::ServerError => "500",
+            Self::Unavailable => "503",
+            Self::Other => "other",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Interrupted => "interrupted",
+            Self::BadAnswer => "bad_answer",
+        }
+    }
+
+    /// The one for an HTTP status.
+    pub(super) const fn of_status(status: u16) -> Self {
+        match status {
+            200 => Self::Ok,
+            400 => Self::BadRequest,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            413 => Self::TooLarge,
+            429 => Self::RateLimited,
+            500 => Self::ServerError,
+            503 => Self::Unavailable,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Told of every request that ended. One whose future was dropped, and one that could not be sent for want of a
+/// token, is not counted.
+pub trait Observer: Send + Sync {
+    /// A request ended. `took` includes the time that a blocking read waited.
+    fn finished(&self, operation: Operation, code: Code, took: Duration);
+}
+
+/// Observes nothing: for commands that serve no metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn finished(&self, _: Operation, _: Code, _: Duration) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_distinct() {
+        let operations: HashSet<_> = Operation::ALL.iter().map(|operation| operation.as_str()).collect();
+        assert_eq!(operations.len(), Operation::ALL.len());
+        let codes: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(codes.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn a_status_has_the_label_of_its_digits() {
+        for status in [200, 400, 403, 404, 409, 413, 429, 500, 503] {
+            assert_eq!(Code::of_status(status).as_str(), status.to_string());
+        }
+        assert_eq!(Code::of_status(302), Code::Other);
+    }
+}

@@ -1,0 +1,93 @@
+//! One request and its answer, as they are on the wire.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+
+use super::{Error, Indexed, Operation, Read, Tried};
+
+/// A request.
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    pub(super) method: Method,
+    /// Below `/v1/`, percent-encoded.
+    pub(super) path: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    /// Known in full, so that it goes out with a Content-Length: Consul ignores the body of a session's creation that
+    /// comes in chunks.
+    pub(super) body: Option<Bytes>,
+    /// For errors.
+    pub(super) target: String,
+    /// What Consul may wait on top of the time that the answer itself may take.
+    pub(super) waits: Duration,
+}
+
+impl Request {
+    pub(super) fn get(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self::new(operation, Method::GET, path, target)
+    }
+
+    pub(super) fn put(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self::new(operation, Method::PUT, path, target)
+    }
+
+    pub(super) fn delete(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self::new(operation, Method::DELETE, path, target)
+    }
+
+    fn new(operation: Operation, method: Method, path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self {
+            operation,
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            body: None,
+            target: target.into(),
+            waits: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// Reads as `read` says.
+    pub(super) fn reading(mut self, read: Read) -> Self {
+        self.query.extend(read.query());
+        self.waits = read.waits();
+        self
+    }
+}
+
+/// An answer that has come in full.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// `X-Consul-Index`, where there is one.
+    pub(super) index: Option<u64>,
+    pub(super) body: Vec<u8>,
+    pub(super) tried: Tried,
+}
+
+impl Answer {
+    /// The body, decoded.
+    pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Error::BadAnswer { tried: self.tried, why: error.to_string() })
+    }
+
+    /// The body, decoded, and the index to block on next.
+    pub(super) fn indexed<T: DeserializeOwned>(self) -> Result<Indexed<T>, Error> {
+        let Some(index) = self.index else {
+            return Err(Error::BadAnswer { tried: self.tried, why: "it has no X-Consul-Index".into() });
+        };
+        Ok(Indexed { index: index.max(1), value: self.json()? })
+    }
+}

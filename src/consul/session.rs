@@ -1,0 +1,213 @@
+//! Sessions: what locks belong to.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::kv::shown;
+use super::request::Request;
+use super::{Client, Error, Indexed, Operation, Read};
+
+/// What becomes of the keys that a session holds when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Behavior {
+    /// They stay, unlocked.
+    Release,
+    /// They go.
+    Delete,
+}
+
+/// A session to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSpec {
+    /// For people.
+    pub name: String,
+    /// The session ends when it is not renewed for so long (in practice for twice as long): 10 s to 24 h, by
+    /// Consul's bounds.
+    pub ttl: Duration,
+    /// What becomes of its keys.
+    pub behavior: Behavior,
+    /// How long a key that it held when it was invalidated cannot be locked again: 0 to 60 s.
+    pub lock_delay: Duration,
+    /// The catalog node that it is tied to; none means the node of the agent that is asked.
+    pub node: Option<String>,
+    /// The node's checks that end it when they turn critical. Sent even when empty, since Consul would put `serfHealth`
+    /// in for a list that is not there.
+    pub node_checks: Vec<String>,
+    /// The same with checks of services.
+    pub service_checks: Vec<String>,
+}
+
+/// A session as Consul has it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Session {
+    /// Its id, a UUID.
+    #[serde(rename = "ID")]
+    pub id: String,
+    /// For people.
+    #[serde(default)]
+    pub name: String,
+    /// The catalog node that it is tied to.
+    pub node: String,
+    /// What becomes of its keys.
+    pub behavior: Behavior,
+    /// As its creator wrote it, such as `30s` or `1m30s`; empty without one.
+    #[serde(default, rename = "TTL")]
+    pub ttl: String,
+    /// How long its keys cannot be locked again once it is invalidated.
+    #[serde(default, deserialize_with = "nanoseconds")]
+    pub lock_delay: Duration,
+    /// The raft index at which it was made.
+    pub create_index: u64,
+    /// The raft index of its last change; renewals are none.
+    pub modify_index: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Create<'a> {
+    name: &'a str,
+    #[serde(rename = "TTL")]
+    ttl: String,
+    behavior: Behavior,
+    lock_delay: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    node_checks: &'a [String],
+    service_checks: Vec<ServiceCheck<'a>>,
+}
+
+#[derive(Serialize)]
+struct ServiceCheck<'a> {
+    #[serde(rename = "ID")]
+    id: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+impl Client {
+    /// Makes a session and returns its id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unfit`] where the node or a check is missing or critical, [`Error::BadRequest`] for a TTL outside of
+    /// Consul's bounds. Where the outcome is unknown there may be a session that nobody renews: its TTL ends it.
+    pub async fn session_create(&self, spec: &SessionSpec) -> Result<String, Error> {
+        let create = Create {
+            name: &spec.name,
+            ttl: go_duration(spec.ttl),
+            behavior: spec.behavior,
+            lock_delay: go_duration(spec.lock_delay),
+            node: spec.node.as_deref(),
+            node_checks: &spec.node_checks,
+            service_checks: spec.service_checks.iter().map(|id| ServiceCheck { id }).collect(),
+        };
+        let request = Request::put(Operation::SessionCreate, "session/create", &spec.name);
+        let body = serde_json::to_vec(&create).map_err(|error| Error::BadRequest {
+            tried: self.tried(Operation::SessionCreate, &spec.name),
+            said: error.to_string(),
+        })?;
+        let created: Created = self.send(request.body(body)).await?.json()?;
+        Ok(created.id)
+    }
+
+    /// Gives a session one more TTL, counted by Consul from when it hears of it; count from before this is called.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] where the session is gone.
+    pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
+        let path = self.session_path(Operation::SessionRenew, "renew", id)?;
+        let request = Request::put(Operation::SessionRenew, path, id);
+        let sessions: Vec<Session> = self.send(request).await?.json()?;
+        sessions.into_iter().next().ok_or_else(|| Error::NotFound {
+            tried: self.tried(Operation::SessionRenew, id),
+            said: "an empty list".into(),
+        })
+    }
+
+    /// Ends a session. That it is gone already is no error.
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn session_destroy(&self, id: &str) -> Result<(), Error> {
+        let path = self.session_path(Operation::SessionDestroy, "destroy", id)?;
+        let request = Request::put(Operation::SessionDestroy, path, id);
+        self.send(request).await?.json::<bool>().map(drop)
+    }
+
+    /// Reads a session; `None` where it does not exist, or where the token may not see it (before Consul 1.11 the two
+    /// cannot be told apart).
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn session_info(&self, id: &str, read: Read) -> Result<Indexed<Option<Session>>, Error> {
+        let path = self.session_path(Operation::SessionInfo, "info", id)?;
+        let request = Request::get(Operation::SessionInfo, path, id).reading(read);
+        let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
+        Ok(found.map(|sessions| sessions.unwrap_or_default().into_iter().next()))
+    }
+
+    /// Reads all sessions that the token may see.
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn session_list(&self, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
+        let request = Request::get(Operation::SessionList, "session/list", "").reading(read);
+        let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
+        Ok(found.map(Option::unwrap_or_default))
+    }
+
+    fn session_path(&self, operation: Operation, verb: &str, id: &str) -> Result<String, Error> {
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            let said = "a session id consists of hexadecimal digits and dashes".into();
+            return Err(Error::BadRequest { tried: self.tried(operation, &shown(id)), said });
+        }
+        Ok(format!("session/{verb}/{id}"))
+    }
+}
+
+/// A duration as Go reads it: in seconds where that is exact, else in milliseconds.
+fn go_duration(duration: Duration) -> String {
+    if duration.subsec_millis() == 0 {
+        format!("{}s", duration.as_secs())
+    } else {
+        format!("{}ms", duration.as_millis())
+    }
+}
+
+fn nanoseconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    u64::deserialize(input).map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_go_out_as_go_reads_them() {
+        assert_eq!(go_duration(Duration::ZERO), "0s");
+        assert_eq!(go_duration(Duration::from_secs(90)), "90s");
+        assert_eq!(go_duration(Duration::from_millis(1500)), "1500ms");
+    }
+
+    #[test]
+    fn a_session_of_each_version_decodes() {
+        let old = r#"{"ID":"a","Name":"n","Node":"vm","Checks":["serfHealth"],"LockDelay":1500000000,
+            "Behavior":"release","TTL":"","CreateIndex":14,"ModifyIndex":14}"#;
+        let session: Session = serde_json::from_str(old).unwrap();
+        assert_eq!((session.lock_delay, session.behavior), (Duration::from_millis(1500), Behavior::Release));
+        let new = r#"{"ID":"a","Name":"n","Node":"vm","LockDelay":0,"Behavior":"delete","TTL":"30s","NodeChecks":[],
+            "ServiceChecks":null,"Namespace":"x","CreateIndex":14,"ModifyIndex":15}"#;
+        assert_eq!(serde_json::from_str::<Session>(new).unwrap().ttl, "30s");
+    }
+}

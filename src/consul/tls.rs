@@ -1,0 +1,275 @@
+//! TLS: whom to trust, who we are, and under which name the server must show itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::{Settings, Tls};
+
+/// Longest file of certificates; the system's own bundle has a quarter of it.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// What is wrong with the TLS settings.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("the {what} {} cannot be read: {source}", path.display())]
+    Unreadable {
+        /// What it should be.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("the {what} {} cannot be used: {why}", path.display())]
+    Unusable {
+        /// What it should be.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// One without the other.
+    #[error(
+        "a client certificate needs its key and a key its certificate: set cert_file and key_file, or neither"
+    )]
+    Half,
+    /// Nobody to trust.
+    #[error(
+        "the address is https, but the system has no certificate authorities; set ca_file (CONSUL_CACERT)"
+    )]
+    NoRoots,
+    /// No name that a certificate could have.
+    #[error("server_name {0} is neither a DNS name nor an IP address")]
+    ServerName(String),
+    /// The TLS library refuses the combination.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// The name to put into the URL, so that TLS asks for it and checks it: `server_name`, where it is a DNS name. An IP
+/// address is never asked for, and in a URL it would be connected to; [`NamedVerifier`] checks that one.
+pub(super) fn name_to_ask_for(settings: &Settings) -> Option<String> {
+    let name = settings.tls.server_name.as_ref().filter(|_| settings.address.is_https())?;
+    matches!(ServerName::try_from(name.as_str()), Ok(ServerName::DnsName(_))).then(|| name.clone())
+}
+
+/// The TLS side of a client. Where it is not `used`, nothing is read and nobody is trusted.
+pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
+    // Named here, so that nobody has to install a process-wide one.
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Setup(error.to_string()))?;
+    if !used {
+        return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+    }
+    let named_by_address = named_by_address(tls)?;
+    let builder = if tls.insecure_skip_verify {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(NoVerifier(provider)))
+    } else {
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(tls)?), provider)
+            .build()
+            .map_err(|error| TlsError::Setup(error.to_string()))?;
+        match &named_by_address {
+            Some(name) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(NamedVerifier { inner, name: name.clone() })),
+            None => builder.with_webpki_verifier(inner),
+        }
+    };
+    let mut config = match (&tls.cert_file, &tls.key_file) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(certificate), Some(key)) => {
+            let chain = certificates("client certificate", certificate)?;
+            builder.with_client_auth_cert(chain, private_key(key)?).map_err(|error| {
+                unusable("client key", key, &format!("it does not fit the certificate: {error}"))
+            })?
+        }
+        (Some(_), None) | (None, Some(_)) => return Err(TlsError::Half),
+    };
+    config.enable_sni = named_by_address.is_none();
+    Ok(config)
+}
+
+/// The server's name where it is an IP address.
+fn named_by_address(tls: &Tls) -> Result<Option<ServerName<'static>>, TlsError> {
+    let Some(name) = &tls.server_name else { return Ok(None) };
+    let parsed = ServerName::try_from(name.clone()).map_err(|_| TlsError::ServerName(name.clone()))?;
+    Ok(matches!(parsed, ServerName::IpAddress(_)).then_some(parsed))
+}
+
+fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match (&tls.ca_file, &tls.ca_path) {
+        (Some(file), _) => trust(&mut roots, file)?,
+        (None, Some(folder)) => {
+            for file in files_of(folder)? {
+                trust(&mut roots, &file)?;
+            }
+            if roots.is_empty() {
+                return Err(unusable("folder of certificate authorities", folder, "there are none in it"));
+            }
+        }
+        (None, None) => {
+            // One bad file among the system's is the system's affair; none at all is ours.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(TlsError::NoRoots);
+            }
+        }
+    }
+    Ok(roots)
+}
+
+fn trust(roots: &mut RootCertStore, file: &Path) -> Result<(), TlsError> {
+    const WHAT: &str = "file of certificate authorities";
+    for certificate in certificates(WHAT, file)? {
+        roots.add(certificate).map_err(|error| unusable(WHAT, file, &error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The regular files of a folder, without the hidden ones: a mounted Kubernetes secret keeps its versions in those.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable {
+        what: "folder of certificate authorities",
+        path: folder.to_path_buf(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if !hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(what, path)?;
+    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(unusable(what, path, "there is no PEM certificate in it")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unusable(what, path, &error.to_string())),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    const WHAT: &str = "client key";
+    // The library's own words may quote what it could not read, which here is a key.
+    PrivateKeyDer::from_pem_slice(&read(WHAT, path)?)
+        .map_err(|_| unusable(WHAT, path, "there is no unencrypted PEM private key in it"))
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable { what, path: path.to_path_buf(), source };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unusable(what, path, "it is not a regular file"));
+    }
+    if metadata.len() > MAX_BYTES {
+        return Err(unusable(what, path, &format!("it has more than {MAX_BYTES} bytes")));
+    }
+    fs::read(path).map_err(unreadable)
+}
+
+fn unusable(what: &'static str, path: &Path, why: &str) -> TlsError {
+    TlsError::Unusable { what, path: path.to_path_buf(), why: why.to_owned() }
+}
+
+/// Checks the certificate for a name of its own, whatever the URL says.
+#[derive(Debug)]
+struct NamedVerifier {
+    inner: Arc<WebPkiServerVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ServerCertVerifier for NamedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.inner.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Takes any certificate, but only from someone who has its key.
+#[derive(Debug)]
+struct NoVerifier(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NoVerifier {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,357 @@
+//! Transactions: all of it, or none of it and the reasons.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+
+use super::kv::shown;
+use super::request::Request;
+use super::{Client, Error, KvPair, Operation};
+
+/// How many operations every Consul takes in one transaction; from 1.14 on it is 128.
+pub const TXN_OPERATIONS: usize = 64;
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOp {
+    /// Writes a key.
+    Set {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: Vec<u8>,
+        /// Its flags.
+        flags: u64,
+    },
+    /// Writes a key if its index is still this one; 0: if it does not exist.
+    Cas {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: Vec<u8>,
+        /// Its flags.
+        flags: u64,
+        /// The `modify_index` that was read.
+        index: u64,
+    },
+    /// Writes a key and locks it; a session that has the lock keeps it.
+    Lock {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: Vec<u8>,
+        /// Its flags.
+        flags: u64,
+        /// Who locks.
+        session: String,
+    },
+    /// Writes a key and unlocks it.
+    Unlock {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: Vec<u8>,
+        /// Its flags.
+        flags: u64,
+        /// Who has it locked.
+        session: String,
+    },
+    /// Removes a key; that there is none is fine.
+    Delete {
+        /// The key.
+        key: String,
+    },
+    /// Removes a key if its index is still this one; that there is none is fine.
+    DeleteCas {
+        /// The key.
+        key: String,
+        /// The `modify_index` that was read.
+        index: u64,
+    },
+    /// Reads a key, which must exist.
+    Get {
+        /// The key.
+        key: String,
+    },
+    /// Reads the keys that begin with a prefix.
+    GetTree {
+        /// The prefix.
+        prefix: String,
+    },
+    /// Fails unless the session has the key locked.
+    CheckSession {
+        /// The key.
+        key: String,
+        /// Who should have it locked.
+        session: String,
+    },
+    /// Fails unless the key's index is this one.
+    CheckIndex {
+        /// The key.
+        key: String,
+        /// The `modify_index` that was read.
+        index: u64,
+    },
+    /// Fails if the key exists.
+    CheckNotExists {
+        /// The key.
+        key: String,
+    },
+}
+
+/// How a transaction ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Txn {
+    /// All of it was done. Here are the keys as they are now, in the order of the operations that have one to show:
+    /// deletes and [`TxnOp::CheckNotExists`] have none, [`TxnOp::GetTree`] as many as it found. Only reads carry
+    /// values.
+    Committed(Vec<KvPair>),
+    /// None of it was done.
+    RolledBack(Vec<TxnFault>),
+}
+
+/// One reason why a transaction was rolled back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnFault {
+    /// The operation, counted from 0.
+    pub op_index: usize,
+    /// The reason.
+    pub fault: Fault,
+    /// The reason in Consul's words.
+    pub said: String,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The key's index is not the expected one, which for `Cas` with 0 means that the key exists.
+    StaleIndex,
+    /// Another session has the lock.
+    LockHeld,
+    /// Nobody has the lock, but its last holder was invalidated a short time ago.
+    LockDelay,
+    /// The session has not locked the key: of [`TxnOp::CheckSession`] and [`TxnOp::Unlock`].
+    NotHolder,
+    /// There is no such key.
+    NoSuchKey,
+    /// The key exists.
+    KeyExists,
+    /// The session that should lock does not exist.
+    InvalidSession,
+    /// The token lacks the right.
+    Denied,
+    /// Something else; see the words.
+    Other,
+}
+
+impl Fault {
+    /// From Consul's words, by the parts that did not change from 1.8 to 1.22.
+    fn of(said: &str) -> Self {
+        const WORDS: [(&str, Fault); 13] = [
+            ("Permission denied", Fault::Denied),
+            ("ACL not found", Fault::Denied),
+            ("index is stale", Fault::StaleIndex),
+            ("failed index check", Fault::StaleIndex),
+            ("due to lock delay", Fault::LockDelay),
+            ("lock is already held", Fault::LockHeld),
+            ("lock isn't held", Fault::NotHolder),
+            ("failed session check", Fault::NotHolder),
+            ("invalid session", Fault::InvalidSession),
+            ("failed session lookup", Fault::InvalidSession),
+            ("missing session", Fault::InvalidSession),
+            ("doesn't exist", Fault::NoSuchKey),
+            ("exists", Fault::KeyExists),
+        ];
+        // A key or a session in the text is quoted, and must not be taken for a reason.
+        let words = unquoted(said);
+        WORDS.iter().find(|(part, _)| words.contains(part)).map_or(Self::Other, |(_, fault)| *fault)
+    }
+}
+
+/// The text without what stands in double quotes, which Go escapes inside them.
+fn unquoted(text: &str) -> String {
+    let mut outside = String::new();
+    let (mut quoted, mut escaped) = (false, false);
+    for character in text.chars() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if !quoted => outside.push(character),
+            _ => {}
+        }
+    }
+    outside
+}
+
+#[derive(Serialize)]
+struct WireOp<'a> {
+    #[serde(rename = "KV")]
+    kv: WireKv<'a>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct WireKv<'a> {
+    verb: &'static str,
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flags: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+}
+
+impl<'a> WireKv<'a> {
+    fn of(op: &'a TxnOp) -> Self {
+        let bare = |verb, key| Self { verb, key, ..Self::default() };
+        let write = |verb, key, value: &[u8], flags| Self {
+            verb,
+            key,
+            value: Some(BASE64.encode(value)),
+            flags: Some(flags),
+            ..Self::default()
+        };
+        match op {
+            TxnOp::Set { key, value, flags } => write("set", key, value, *flags),
+            TxnOp::Cas { key, value, flags, index } => {
+                Self { index: Some(*index), ..write("cas", key, value, *flags) }
+            }
+            TxnOp::Lock { key, value, flags, session } => {
+                Self { session: Some(session), ..write("lock", key, value, *flags) }
+            }
+            TxnOp::Unlock { key, value, flags, session } => {
+                Self { session: Some(session), ..write("unlock", key, value, *flags) }
+            }
+            TxnOp::Delete { key } => bare("delete", key),
+            TxnOp::DeleteCas { key, index } => Self { index: Some(*index), ..bare("delete-cas", key) },
+            TxnOp::Get { key } => bare("get", key),
+            TxnOp::GetTree { prefix } => bare("get-tree", prefix),
+            TxnOp::CheckSession { key, session } => {
+                Self { session: Some(session), ..bare("check-session", key) }
+            }
+            TxnOp::CheckIndex { key, index } => Self { index: Some(*index), ..bare("check-index", key) },
+            TxnOp::CheckNotExists { key } => bare("check-not-exists", key),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct WireAnswer {
+    #[serde(default)]
+    results: Option<Vec<WireResult>>,
+    #[serde(default)]
+    errors: Option<Vec<WireError>>,
+}
+
+#[derive(Deserialize)]
+struct WireResult {
+    #[serde(rename = "KV")]
+    kv: KvPair,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct WireError {
+    op_index: usize,
+    what: String,
+}
+
+impl Client {
+    /// Does all of `ops`, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not
+    /// an error. Where the outcome is unknown, read again before anything else.
+    pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
+        let wire: Vec<_> = ops.iter().map(|op| WireOp { kv: WireKv::of(op) }).collect();
+        let target = match wire.as_slice() {
+            [] => String::new(),
+            [only] => shown(only.kv.key),
+            [first, rest @ ..] => format!("{} and {} more", shown(first.kv.key), rest.len()),
+        };
+        let body = serde_json::to_vec(&wire).map_err(|error| Error::BadRequest {
+            tried: self.tried(Operation::Txn, &target),
+            said: error.to_string(),
+        })?;
+        let answer = self.send(Request::put(Operation::Txn, "txn", target).body(body)).await?;
+        let committed = answer.status == 200;
+        let tried = answer.tried.clone();
+        let WireAnswer { results, errors } = answer.json()?;
+        let faults: Vec<_> = errors.unwrap_or_default().into_iter().map(TxnFault::from).collect();
+        // The status and the body must tell the same story.
+        match (committed, faults.is_empty()) {
+            (true, true) => {
+                Ok(Txn::Committed(results.unwrap_or_default().into_iter().map(|result| result.kv).collect()))
+            }
+            (false, false) => Ok(Txn::RolledBack(faults)),
+            (true, false) => Err(Error::BadAnswer { tried, why: "it is a success with errors in it".into() }),
+            (false, true) => Err(Error::BadAnswer { tried, why: "it is a rollback without a reason".into() }),
+        }
+    }
+}
+
+impl From<WireError> for TxnFault {
+    fn from(error: WireError) -> Self {
+        let WireError { op_index, what } = error;
+        Self { op_index, fault: Fault::of(&what), said: super::fault::excerpt(&what, None) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_consul_says_and_what_it_means() {
+        for (said, fault) in [
+            (r#"failed to set key "a/b", index is stale"#, Fault::StaleIndex),
+            (r#"failed to delete key "l", index is stale"#, Fault::StaleIndex),
+            (r#"failed index check for key "l", current modify index 25 != 5"#, Fault::StaleIndex),
+            (r#"failed to lock key "l", lock is already held"#, Fault::LockHeld),
+            (r#"failed to lock key "ld" due to lock delay"#, Fault::LockDelay),
+            (r#"failed to unlock key "l", lock isn't held, or is held by another session"#, Fault::NotHolder),
+            (r#"failed session check for key "l", current session "c996" != "7f1f""#, Fault::NotHolder),
+            (r#"key "nokey" doesn't exist"#, Fault::NoSuchKey),
+            (r#"failed to check session, key "nokey" doesn't exist"#, Fault::NoSuchKey),
+            (r#"failed to check index, key "nokey" doesn't exist"#, Fault::NoSuchKey),
+            (r#"key "l" exists"#, Fault::KeyExists),
+            (r#"invalid session "0000""#, Fault::InvalidSession),
+            ("missing session", Fault::InvalidSession),
+            ("Permission denied", Fault::Denied),
+            (
+                r#"Permission denied: token with AccessorID 'x' lacks permission 'key:write' on "k""#,
+                Fault::Denied,
+            ),
+            (r#"unknown KV verb "bogus""#, Fault::Other),
+            ("Must provide key", Fault::Other),
+        ] {
+            assert_eq!(Fault::of(said), fault, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_taken_for_a_reason() {
+        assert_eq!(Fault::of(r#"key "Permission denied" exists"#), Fault::KeyExists);
+        assert_eq!(Fault::of(r#"key "a\" index is stale" doesn't exist"#), Fault::NoSuchKey);
+    }
+
+    #[test]
+    fn only_what_a_verb_has_is_sent() {
+        let text = |op: TxnOp| serde_json::to_string(&WireOp { kv: WireKv::of(&op) }).unwrap();
+        assert_eq!(
+            text(TxnOp::Cas { key: "k".into(), value: b"x".into(), flags: u64::MAX, index: 0 }),
+            r#"{"KV":{"Verb":"cas","Key":"k","Value":"eA==","Flags":18446744073709551615,"Index":0}}"#
+        );
+        assert_eq!(
+            text(TxnOp::CheckSession { key: "k".into(), session: "s".into() }),
+            r#"{"KV":{"Verb":"check-session","Key":"k","Session":"s"}}"#
+        );
+        assert_eq!(text(TxnOp::GetTree { prefix: "p/".into() }), r#"{"KV":{"Verb":"get-tree","Key":"p/"}}"#);
+    }
+}

@@ -1,0 +1,278 @@
+//! What no Consul should do, and what every network does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slotkeeper::consul::{
+    Address, Class, Client, Code, Error, MAX_ANSWER, Operation, Put, Read, Secret, Settings, TokenSource,
+    Txn, TxnOp,
+};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout};
+
+use crate::stub::{Act, Stub};
+use crate::{Recorder, client, client_with, spec};
+
+const TOKEN: &str = "f00dcafe-hunter2";
+
+async fn put(client: &Client) -> Error {
+    client.kv_put("some/key", b"x", Put::Plain, 0).await.unwrap_err()
+}
+
+async fn put_at(act: Act) -> Error {
+    put(&client(&Stub::start(vec![act]).await.addr())).await
+}
+
+async fn get_at(act: Act) -> Error {
+    client(&Stub::start(vec![act]).await.addr()).kv_get("some/key", Read::default()).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let address: Address = format!("127.0.0.1:{}", crate::consul::free_port()).parse().unwrap();
+    let error = put(&client(&address)).await;
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("kv_put some/key at {address}: cannot be reached: ")), "{text}");
+    assert!(text.contains("refused"), "{text}");
+}
+
+#[tokio::test]
+async fn a_host_that_drops_packets_got_nothing() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let addr = listener.local_addr().unwrap();
+    // Nobody accepts: once the backlog is full, the kernel drops what comes.
+    let mut backlog = Vec::new();
+    while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(addr)).await {
+        backlog.push(stream.unwrap());
+    }
+    let error = put(&client(&addr.to_string().parse().unwrap())).await;
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
+}
+
+#[tokio::test]
+async fn no_answer_means_that_the_outcome_is_unknown() {
+    let stub = Stub::start(vec![Act::Silence]).await;
+    let client = client(&stub.addr()).within(Duration::from_millis(200));
+    let started = Instant::now();
+    let error = put(&client).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(matches!(error, Error::Timeout { .. }) && error.outcome_unknown(), "{error}");
+    assert_eq!(error.to_string(), format!("kv_put some/key at {}: no answer within 200ms", stub.addr()));
+    let error = client.kv_get("k", Read::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }) && !error.outcome_unknown(), "{error}");
+    assert_eq!(stub.seen().len(), 2, "a request with an unknown outcome was sent again");
+}
+
+#[tokio::test]
+async fn a_slow_body_is_no_answer_either() {
+    let stub = Stub::start(vec![Act::Say(b"HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\ntr".into())]).await;
+    let error = put(&client(&stub.addr()).within(Duration::from_millis(200))).await;
+    assert!(matches!(error, Error::Timeout { .. }) && error.outcome_unknown(), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
+    for sent in ["", "HTTP/1.1 200 X\r\n", "HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\ntr"] {
+        let error = put_at(Act::Break(sent.into())).await;
+        assert!(matches!(error, Error::Interrupted { .. }) && error.outcome_unknown(), "{sent:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_on_a_kept_connection_that_breaks_is_not_sent_again() {
+    let stub =
+        Stub::start(vec![Act::json(200, "true"), Act::Break(Vec::new()), Act::json(200, "true")]).await;
+    let client = client(&stub.addr());
+    assert!(client.kv_put("k", b"1", Put::Plain, 0).await.unwrap());
+    let error = put(&client).await;
+    assert!(matches!(error, Error::Interrupted { .. }) && error.outcome_unknown(), "{error}");
+    assert_eq!(stub.seen().len(), 2);
+    assert!(client.kv_put("k", b"1", Put::Plain, 0).await.unwrap());
+}
+
+#[tokio::test]
+async fn refusals_have_classes() {
+    for (status, body, class, unknown) in [
+        (500, "No cluster leader", Class::NoLeader, true),
+        (500, "rpc error making call: EOF", Class::Unexpected, true),
+        (429, "", Class::RateLimited, false),
+        (403, "Permission denied", Class::Denied, false),
+        (413, "Value exceeds 512 kB limit", Class::TooLarge, false),
+        (400, "Missing key name", Class::BadRequest, false),
+        (502, "<html>bad gateway</html>", Class::Unexpected, true),
+    ] {
+        let error = put_at(Act::json(status, body)).await;
+        assert_eq!((error.class(), error.outcome_unknown()), (class, unknown), "{status}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_is_not_understood() {
+    for body in ["", "<html>", "{\"a\":1}", "tru"] {
+        let error = put_at(Act::json(200, body)).await;
+        assert!(matches!(error, Error::BadAnswer { .. }) && error.outcome_unknown(), "{body}: {error}");
+    }
+    let error = get_at(Act::Say(b"SSH-2.0-OpenSSH_9.2\r\n".into())).await;
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    let error = get_at(Act::answer(200, "", "[]")).await;
+    assert!(
+        matches!(error, Error::BadAnswer { .. }) && error.to_string().contains("X-Consul-Index"),
+        "{error}"
+    );
+    for (status, body) in [(200, "{\"Errors\":[{\"OpIndex\":0,\"What\":\"x\"}]}"), (409, "{\"Errors\":null}")]
+    {
+        let stub = Stub::start(vec![Act::json(status, body)]).await;
+        let error = client(&stub.addr()).txn(&[TxnOp::Get { key: "k".into() }]).await.unwrap_err();
+        assert!(matches!(error, Error::BadAnswer { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_cut_off() {
+    let body = format!("[\"{}\"]", "x".repeat(MAX_ANSWER));
+    let error = get_at(Act::json(200, &body)).await;
+    assert!(matches!(error, Error::BadAnswer { .. }) && error.to_string().len() < 1000, "{error}");
+    let error = get_at(Act::json(500, &body)).await;
+    assert!(matches!(error, Error::Unexpected { .. }) && error.to_string().len() < 1000, "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let other = Stub::start(vec![Act::json(200, "true")]).await;
+    for status in [301, 302, 307, 308] {
+        let location = format!("Location: {}/v1/kv/k\r\n", other.addr());
+        let error = put_at(Act::answer(status, &location, "")).await;
+        assert!(matches!(error, Error::Unexpected { .. }) && !error.outcome_unknown(), "{error}");
+    }
+    assert!(other.seen().is_empty());
+}
+
+#[tokio::test]
+async fn only_consuls_own_404_means_that_a_key_is_missing() {
+    let error = get_at(Act::answer(404, "", "404 page not found")).await;
+    assert!(matches!(error, Error::Unexpected { .. }), "{error}");
+    let stub = Stub::start(vec![Act::json(404, "")]).await;
+    let found = client(&stub.addr()).kv_get("k", Read::default()).await.unwrap();
+    assert_eq!((found.index, found.value), (7, None));
+    let stub = Stub::start(vec![Act::answer(404, "", "404 page not found")]).await;
+    let error = client(&stub.addr()).session_renew("abc").await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_index_of_zero_counts_as_one() {
+    let stub = Stub::start(vec![Act::answer(404, "X-Consul-Index: 0\r\n", "")]).await;
+    assert_eq!(client(&stub.addr()).kv_get("k", Read::default()).await.unwrap().index, 1);
+}
+
+#[tokio::test]
+async fn an_answer_with_hidden_parts_is_a_refusal() {
+    let headers = "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n";
+    let error = get_at(Act::answer(200, headers, "[]")).await;
+    assert!(matches!(error, Error::Denied { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_sent_back_is_not_shown() {
+    let body = format!("cannot serve X-Consul-Token: {TOKEN}");
+    let stub = Stub::start(vec![Act::json(500, &body)]).await;
+    let client = client_with(&stub.addr(), TokenSource::Value(Secret::new(TOKEN)));
+    let error = put(&client).await;
+    let shown = format!("{error} {error:?} {client:?}");
+    assert!(shown.contains("cannot serve") && !shown.contains(TOKEN), "{shown}");
+}
+
+#[tokio::test]
+async fn every_request_carries_what_it_was_told() {
+    let stub = Stub::start(vec![Act::json(200, r#"{"ID":"some-id"}"#), Act::json(200, "true")]).await;
+    let settings = Settings {
+        address: format!("{}/prefix", stub.addr()).parse().unwrap(),
+        token: Some(TokenSource::Value(Secret::new(TOKEN))),
+        datacenter: Some("dc 1".into()),
+        namespace: Some("team&x".into()),
+        partition: Some("p".into()),
+        ..Settings::default()
+    };
+    let recorder = Arc::new(Recorder::default());
+    let client = Client::new(&settings, recorder.clone()).unwrap();
+    assert!(!format!("{settings:?} {client:?}").contains(TOKEN));
+    assert_eq!(client.session_create(&spec()).await.unwrap(), "some-id");
+    assert!(client.kv_put("a b", b"x", Put::Acquire("s"), u64::MAX).await.unwrap());
+    let [create, put] = stub.seen().try_into().unwrap();
+    let (head, body) = create.split_once("\r\n\r\n").unwrap();
+    let head = head.to_lowercase();
+    assert!(
+        head.starts_with("put /prefix/v1/session/create?dc=dc+1&ns=team%26x&partition=p http/1.1"),
+        "{head}"
+    );
+    assert!(head.contains(&format!("\r\nx-consul-token: {TOKEN}\r\n")), "{head}");
+    assert!(head.contains(&format!("\r\ncontent-length: {}", body.len())), "{head}");
+    assert!(!head.contains("transfer-encoding"), "{head}");
+    assert_eq!(
+        body,
+        r#"{"Name":"client test","TTL":"30s","Behavior":"delete","LockDelay":"0s","NodeChecks":[],"ServiceChecks":[]}"#
+    );
+    let target =
+        "PUT /prefix/v1/kv/a%20b?dc=dc+1&ns=team%26x&partition=p&flags=18446744073709551615&acquire=s ";
+    assert!(put.starts_with(target), "{put}");
+    assert_eq!(recorder.seen(), [(Operation::SessionCreate, Code::Ok), (Operation::KvPut, Code::Ok)]);
+}
+
+#[tokio::test]
+async fn failures_are_observed_too() {
+    let recorder = Arc::new(Recorder::default());
+    let stub =
+        Stub::start(vec![Act::json(500, "No cluster leader"), Act::Break(Vec::new()), Act::Silence]).await;
+    let settings = Settings { address: stub.addr(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap().within(Duration::from_millis(300));
+    for _ in 0..3 {
+        put(&client).await;
+    }
+    let codes: Vec<_> = recorder.seen().into_iter().map(|(_, code)| code).collect();
+    assert_eq!(codes, [Code::ServerError, Code::Interrupted, Code::Timeout]);
+}
+
+#[tokio::test]
+async fn a_rollback_for_want_of_a_right_is_tried_again_with_a_new_token() {
+    let committed = Act::json(200, r#"{"Results":[],"Errors":null}"#);
+    let denied = r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"Permission denied"}]}"#;
+    let stub = Stub::start(vec![committed.clone(), Act::json(409, denied), committed]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "old").unwrap();
+    let client = client_with(&stub.addr(), TokenSource::File(file.clone()));
+    let ops = [TxnOp::Delete { key: "k".into() }];
+    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    std::fs::write(&file, "new").unwrap();
+    assert!(matches!(client.txn(&ops).await.unwrap(), Txn::Committed(_)));
+    let sent = stub.seen();
+    assert_eq!(sent.len(), 3);
+    assert!(sent[0].contains("x-consul-token: old") && sent[2].contains("x-consul-token: new"), "{sent:?}");
+}
+
+#[test]
+fn proxies_of_the_environment_are_not_used() {
+    // Variables cannot be set in a process of many threads, so one of the tests above is run in another process.
+    let nobody = format!("http://127.0.0.1:{}", crate::consul::free_port());
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "faults::refusals_have_classes"]);
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        again.env(name, &nobody);
+    }
+    let output = again.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn futures_can_move_between_threads() {
+    fn send<T: Send + 'static>(_: T) {}
+    let client = client(&Address::default());
+    send(async move {
+        let _ = client.kv_get("k", Read::default()).await;
+        let _ = client.txn(&[]).await;
+    });
+}

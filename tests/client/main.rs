@@ -1,0 +1,62 @@
+//! The Consul client against a real Consul, and against a server that does what no Consul should.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod acl;
+mod consul;
+mod faults;
+mod plain;
+mod stub;
+mod tls;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use slotkeeper::consul::{
+    Address, Behavior, Client, Code, Observer, Operation, SessionSpec, Settings, TokenSource, Unobserved,
+};
+
+/// A client of `address` without anything else.
+fn client(address: &Address) -> Client {
+    Client::new(&Settings { address: address.clone(), ..Settings::default() }, Arc::new(Unobserved)).unwrap()
+}
+
+/// A client of `address` with a token.
+fn client_with(address: &Address, token: TokenSource) -> Client {
+    let settings = Settings { address: address.clone(), token: Some(token), ..Settings::default() };
+    Client::new(&settings, Arc::new(Unobserved)).unwrap()
+}
+
+/// A session that only its TTL can end, whose keys can be locked again at once.
+fn spec() -> SessionSpec {
+    SessionSpec {
+        name: "client test".into(),
+        ttl: Duration::from_secs(30),
+        behavior: Behavior::Delete,
+        lock_delay: Duration::ZERO,
+        node: None,
+        node_checks: Vec::new(),
+        service_checks: Vec::new(),
+    }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<(Operation, Code)>>);
+
+impl Recorder {
+    fn seen(&self) -> Vec<(Operation, Code)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Observer for Recorder {
+    fn finished(&self, operation: Operation, code: Code, _: Duration) {
+        self.0.lock().unwrap().push((operation, code));
+    }
+}

@@ -1,0 +1,308 @@
+//! Sessions, keys, transactions and blocking reads, as a real Consul has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slotkeeper::consul::{
+    Behavior, Client, Code, Cursor, Error, Fault, Operation, Put, Read, Seen, SessionSpec, Settings, Txn,
+    TxnOp,
+};
+use tokio::time::Instant;
+
+use crate::consul::Consul;
+use crate::{Recorder, client, spec};
+
+const FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
+
+#[tokio::test]
+async fn a_session_lives_and_ends() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let asked = SessionSpec { lock_delay: Duration::from_millis(1500), ..spec() };
+    let id = client.session_create(&asked).await.unwrap();
+    let session = client.session_info(&id, Read::consistent()).await.unwrap().value.unwrap();
+    // All of it arrived, so the body had a length.
+    assert_eq!((session.id.as_str(), session.name.as_str()), (id.as_str(), "client test"));
+    assert_eq!((session.ttl.as_str(), session.behavior), ("30s", Behavior::Delete));
+    assert_eq!(session.lock_delay, asked.lock_delay);
+    assert_eq!(client.session_renew(&id).await.unwrap(), session);
+    assert_eq!(client.session_list(Read::default()).await.unwrap().value, [session]);
+
+    client.session_destroy(&id).await.unwrap();
+    client.session_destroy(&id).await.unwrap();
+    assert_eq!(client.session_info(&id, Read::consistent()).await.unwrap().value, None);
+    let error = client.session_renew(&id).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn no_checks_means_no_checks() {
+    let consul = Consul::start().await;
+    let (client, address) = (client(consul.addr()), consul.addr());
+    let raw =
+        |id: String| crate::stub::http(address.clone(), "GET", format!("/v1/session/info/{id}"), "", "");
+    let without = client.session_create(&spec()).await.unwrap();
+    let (_, body) = raw(without).await;
+    assert!(body.contains("\"Name\"") && !body.contains("serfHealth"), "{body}");
+    let with = SessionSpec { node_checks: vec!["serfHealth".into()], ..spec() };
+    let (_, body) = raw(client.session_create(&with).await.unwrap()).await;
+    assert!(body.contains("serfHealth"), "{body}");
+}
+
+#[tokio::test]
+async fn a_session_that_consul_refuses() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let refused = async |spec: SessionSpec| client.session_create(&spec).await.unwrap_err();
+    let error = refused(SessionSpec { service_checks: vec!["none".into()], ..spec() }).await;
+    assert!(matches!(error, Error::Unfit { .. }), "{error}");
+    let error = refused(SessionSpec { node: Some("none".into()), ..spec() }).await;
+    assert!(matches!(error, Error::Unfit { .. }), "{error}");
+    let error = refused(SessionSpec { ttl: Duration::from_secs(1), ..spec() }).await;
+    assert!(matches!(error, Error::BadRequest { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_is_written_read_and_removed() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    for key in ["plain", "a b/é☃/50%", "q?x#y&z=1+2", "back\\slash \"quote\"", "trailing/"] {
+        assert!(client.kv_put(key, b"value\0\xff", Put::Plain, FLAGS).await.unwrap());
+        let pair = client.kv_get(key, Read::consistent()).await.unwrap().value.unwrap();
+        assert_eq!((pair.key.as_str(), pair.flags, pair.session), (key, FLAGS, None));
+        assert_eq!(pair.value, b"value\0\xff");
+        let listed = client.kv_list(key, Read::default()).await.unwrap().value;
+        assert_eq!(listed.len(), 1, "{key}");
+        assert!(client.kv_delete(key, None).await.unwrap());
+        assert!(client.kv_delete(key, None).await.unwrap());
+        let gone = client.kv_get(key, Read::stale()).await.unwrap();
+        assert!(gone.value.is_none() && gone.index >= 1);
+    }
+    assert!(client.kv_list("", Read::default()).await.unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn keys_that_no_url_carries_are_refused_before_they_become_others() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    for key in ["", "/lead", "a//b", "a/../b", "a/./b"] {
+        let error = client.kv_put(key, b"x", Put::Plain, 0).await.unwrap_err();
+        assert!(matches!(error, Error::BadRequest { .. }) && !error.outcome_unknown(), "{error}");
+    }
+    assert!(client.kv_list("", Read::consistent()).await.unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn cas_and_locks() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    assert!(client.kv_put("k", b"1", Put::Cas(0), 0).await.unwrap());
+    assert!(!client.kv_put("k", b"2", Put::Cas(0), 0).await.unwrap());
+    let index = client.kv_get("k", Read::consistent()).await.unwrap().value.unwrap().modify_index;
+    assert!(client.kv_put("k", b"2", Put::Cas(index), 0).await.unwrap());
+    assert!(!client.kv_put("k", b"3", Put::Cas(index), 0).await.unwrap());
+    assert!(!client.kv_delete("k", Some(index)).await.unwrap());
+
+    let one = client.session_create(&spec()).await.unwrap();
+    let two = client.session_create(&spec()).await.unwrap();
+    assert!(client.kv_put("l", b"1", Put::Acquire(&one), 5).await.unwrap());
+    assert!(!client.kv_put("l", b"2", Put::Acquire(&two), 5).await.unwrap());
+    assert!(!client.kv_put("l", b"2", Put::Release(&two), 5).await.unwrap());
+    let pair = client.kv_get("l", Read::consistent()).await.unwrap().value.unwrap();
+    assert_eq!((pair.session.as_deref(), pair.lock_index, pair.flags), (Some(one.as_str()), 1, 5));
+    assert!(client.kv_put("l", b"1", Put::Release(&one), 5).await.unwrap());
+    assert!(client.kv_put("l", b"2", Put::Acquire(&two), 5).await.unwrap());
+    for nobody in ["00000000-0000-0000-0000-000000000000", "not-a-session"] {
+        let error = client.kv_put("m", b"", Put::Acquire(nobody), 0).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidSession { .. }) && !error.outcome_unknown(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_does_all_or_nothing() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let session = client.session_create(&spec()).await.unwrap();
+    let other = client.session_create(&spec()).await.unwrap();
+    let (key, value, flags) = ("s/c".to_owned(), b"held".to_vec(), FLAGS);
+    let Txn::Committed(pairs) = client
+        .txn(&[
+            TxnOp::CheckNotExists { key: key.clone() },
+            TxnOp::Cas { key: "s/.lock".into(), value: b"{}".into(), flags, index: 0 },
+            TxnOp::Lock { key: key.clone(), value, flags, session: session.clone() },
+            TxnOp::CheckSession { key: key.clone(), session: session.clone() },
+            TxnOp::Delete { key: "s/none".into() },
+            TxnOp::GetTree { prefix: "s/".into() },
+        ])
+        .await
+        .unwrap()
+    else {
+        panic!("rolled back")
+    };
+    let shown: Vec<_> = pairs.iter().map(|pair| (pair.key.as_str(), pair.value.as_slice())).collect();
+    let (lock, contender) = (("s/.lock", b"{}".as_slice()), ("s/c", b"held".as_slice()));
+    let bare = |pair: (&'static str, &[u8])| (pair.0, b"".as_slice());
+    assert_eq!(shown, [bare(lock), bare(contender), bare(contender), lock, contender]);
+    assert_eq!((pairs[1].session.as_ref(), pairs[1].flags), (Some(&session), FLAGS));
+    let index = pairs[0].modify_index;
+    assert_eq!(pairs[4].modify_index, index);
+
+    let (key, nobody) = (key.clone(), "00000000-0000-0000-0000-000000000000".to_owned());
+    let lock = |key: &str, session: &String| TxnOp::Lock {
+        key: key.into(),
+        value: Vec::new(),
+        flags: 0,
+        session: session.clone(),
+    };
+    let cases = [
+        (TxnOp::Set { key: "s/free".into(), value: Vec::new(), flags: 0 }, None),
+        (TxnOp::Get { key: "s/.lock".into() }, None),
+        (
+            TxnOp::Cas { key: "s/.lock".into(), value: Vec::new(), flags: 0, index: 1 },
+            Some(Fault::StaleIndex),
+        ),
+        (TxnOp::DeleteCas { key: "s/.lock".into(), index: 1 }, Some(Fault::StaleIndex)),
+        (TxnOp::CheckIndex { key: "s/.lock".into(), index: 1 }, Some(Fault::StaleIndex)),
+        (TxnOp::CheckIndex { key: "s/.lock".into(), index }, None),
+        (lock(&key, &other), Some(Fault::LockHeld)),
+        (lock("s/new", &nobody), Some(Fault::InvalidSession)),
+        (
+            TxnOp::Unlock { key: key.clone(), value: Vec::new(), flags: 0, session: other.clone() },
+            Some(Fault::NotHolder),
+        ),
+        (TxnOp::CheckSession { key: key.clone(), session: other.clone() }, Some(Fault::NotHolder)),
+        (TxnOp::CheckSession { key: "s/none".into(), session: other.clone() }, Some(Fault::NoSuchKey)),
+        (TxnOp::Get { key: "s/none".into() }, Some(Fault::NoSuchKey)),
+        (TxnOp::CheckNotExists { key: key.clone() }, Some(Fault::KeyExists)),
+        (TxnOp::Set { key: String::new(), value: Vec::new(), flags: 0 }, Some(Fault::Other)),
+    ];
+    // Each by itself, since a fault can hide those behind it.
+    for (op, expected) in &cases {
+        let guard = TxnOp::CheckIndex { key: "s/.lock".into(), index };
+        match (client.txn(&[guard, op.clone()]).await.unwrap(), expected) {
+            (Txn::Committed(_), None) => {}
+            (Txn::RolledBack(faults), Some(fault)) => {
+                assert_eq!(faults[0].fault, *fault, "{op:?}: {faults:?}");
+            }
+            (txn, expected) => panic!("{op:?}: {txn:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_delay_is_told_from_a_lock_that_is_held() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let delayed = SessionSpec { lock_delay: Duration::from_secs(60), ..spec() };
+    let first = client.session_create(&delayed).await.unwrap();
+    let second = client.session_create(&spec()).await.unwrap();
+    assert!(client.kv_put("k", b"", Put::Acquire(&first), 0).await.unwrap());
+    client.session_destroy(&first).await.unwrap();
+    assert!(!client.kv_put("k", b"", Put::Acquire(&second), 0).await.unwrap());
+    let lock = TxnOp::Lock { key: "k".into(), value: Vec::new(), flags: 0, session: second };
+    let Txn::RolledBack(faults) = client.txn(&[lock]).await.unwrap() else { panic!("no lock-delay") };
+    assert_eq!(faults[0].fault, Fault::LockDelay);
+}
+
+#[tokio::test]
+async fn a_blocking_read_wakes_for_its_key_and_ends_with_its_wait() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    client.kv_put("k", b"1", Put::Plain, 0).await.unwrap();
+    let mut cursor = Cursor::new();
+    let first =
+        client.kv_get("k", Read::default().after(cursor.index(), Duration::from_secs(60))).await.unwrap();
+    assert_eq!(cursor.seen(first.index), Seen::First);
+
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.kv_get("k", Read::consistent().after(cursor.index(), Duration::from_secs(60))).await }
+    });
+    client.kv_put("other", b"1", Put::Plain, 0).await.unwrap();
+    client.kv_put("k", b"2", Put::Plain, 0).await.unwrap();
+    let woken = waiting.await.unwrap().unwrap();
+    assert_eq!(woken.value.unwrap().value, b"2");
+    assert_eq!(cursor.seen(woken.index), Seen::Changed);
+
+    let started = Instant::now();
+    // The answer itself may take no longer than the wait: what Consul waits comes on top.
+    let wait = Duration::from_secs(1);
+    let same = client.within(wait).kv_get("k", Read::default().after(cursor.index(), wait)).await.unwrap();
+    assert_eq!(cursor.seen(same.index), Seen::Same);
+    assert!(started.elapsed() >= wait);
+}
+
+#[tokio::test]
+async fn a_blocking_list_wakes_for_removals() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    client.kv_put("p/a", b"1", Put::Plain, 0).await.unwrap();
+    let listed = client.kv_list("p/", Read::consistent()).await.unwrap();
+    let waiting = tokio::spawn({
+        let (client, index) = (client.clone(), listed.index);
+        async move { client.kv_list("p/", Read::default().after(index, Duration::from_secs(60))).await }
+    });
+    client.kv_delete("p/a", None).await.unwrap();
+    let woken = waiting.await.unwrap().unwrap();
+    assert!(woken.value.is_empty() && woken.index > listed.index);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_said_so() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    for bytes in [524_289, 4_000_000] {
+        let error = client.kv_put("k", &vec![b'x'; bytes], Put::Plain, 0).await.unwrap_err();
+        assert!(matches!(error, Error::TooLarge { .. }) && !error.outcome_unknown(), "{error}");
+    }
+    let many = vec![TxnOp::Get { key: "k".into() }; 200];
+    let error = client.txn(&many).await.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(client.kv_put("k", &vec![b'x'; 524_288], Put::Plain, 0).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_leader_has_an_address() {
+    let consul = Consul::start().await;
+    assert!(client(consul.addr()).leader().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn every_request_is_observed() {
+    let consul = Consul::start().await;
+    let recorder = Arc::new(Recorder::default());
+    let settings = Settings { address: consul.addr().clone(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap();
+    client.kv_get("none", Read::default()).await.unwrap();
+    client.kv_put("k", b"", Put::Plain, 0).await.unwrap();
+    client.kv_get("k", Read::default().after(1, Duration::from_secs(1))).await.unwrap();
+    client.txn(&[TxnOp::Get { key: "none".into() }]).await.unwrap();
+    assert_eq!(
+        recorder.seen(),
+        [
+            (Operation::KvGet, Code::NotFound),
+            (Operation::KvPut, Code::Ok),
+            (Operation::KvWatch, Code::Ok),
+            (Operation::Txn, Code::Conflict),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("consul.sock");
+    let consul = Consul::start_on_socket(&socket).await;
+    let client = client(consul.addr());
+    assert!(client.kv_put("k", b"1", Put::Cas(0), 0).await.unwrap());
+    assert_eq!(client.kv_get("k", Read::consistent()).await.unwrap().value.unwrap().value, b"1");
+    drop(consul);
+    let error = client.kv_put("k", b"2", Put::Plain, 0).await.unwrap_err();
+    let first_after_the_end = matches!(error, Error::Unreachable { .. } | Error::Interrupted { .. });
+    assert!(first_after_the_end, "{error}");
+    let error = client.kv_put("k", b"2", Put::Plain, 0).await.unwrap_err();
+    assert!(
+        matches!(error, Error::Unreachable { .. }) && error.to_string().contains("consul.sock"),
+        "{error}"
+    );
+}

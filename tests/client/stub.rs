@@ -1,0 +1,141 @@
+//! A server that says what it is told to, and a client of a few lines that the tests use beside ours.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use slotkeeper::consul::Address;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// What the stub does with a request.
+#[derive(Clone)]
+pub(crate) enum Act {
+    /// Answers and keeps the connection.
+    Say(Vec<u8>),
+    /// Sends this and then resets the connection.
+    Break(Vec<u8>),
+    /// Nothing, for ever.
+    Silence,
+}
+
+impl Act {
+    /// An answer of JSON.
+    pub(crate) fn json(status: u16, body: &str) -> Self {
+        Self::answer(status, "X-Consul-Index: 7\r\n", body)
+    }
+
+    /// An answer with headers of one's own.
+    pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Self {
+        let length = body.len();
+        Self::Say(
+            format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes(),
+        )
+    }
+}
+
+/// A server that does one act a request, the last one again and again.
+pub(crate) struct Stub {
+    addr: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Stub {
+    pub(crate) async fn start(acts: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let task = tokio::spawn({
+            let seen = Arc::clone(&seen);
+            async move {
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    tokio::spawn(serve(stream, acts.clone(), Arc::clone(&seen)));
+                }
+            }
+        });
+        Self { addr, seen, task }
+    }
+
+    pub(crate) fn addr(&self) -> Address {
+        self.addr.to_string().parse().unwrap()
+    }
+
+    /// The requests that came, each with its body.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, acts: Vec<Act>, seen: Arc<Mutex<Vec<String>>>) {
+    while let Some(request) = request(&mut stream).await {
+        let nth = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(request);
+            seen.len() - 1
+        };
+        match acts.get(nth).or(acts.last()).unwrap() {
+            Act::Say(bytes) => {
+                if stream.write_all(bytes).await.is_err() {
+                    return;
+                }
+            }
+            Act::Break(bytes) => {
+                stream.write_all(bytes).await.unwrap();
+                stream.flush().await.unwrap();
+                stream.set_zero_linger().unwrap();
+                return;
+            }
+            Act::Silence => std::future::pending().await,
+        }
+    }
+}
+
+async fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut text = String::new();
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
+                .unwrap_or(0);
+            if body.len() >= length {
+                return Some(text);
+            }
+        }
+        match stream.read(&mut chunk).await {
+            Ok(read @ 1..) => text.push_str(&String::from_utf8_lossy(&chunk[..read])),
+            Ok(0) | Err(_) => return None,
+        }
+    }
+}
+
+/// One request to a real Consul, for what our client has no function for.
+pub(crate) async fn http(
+    address: Address,
+    method: &str,
+    path: String,
+    token: &str,
+    body: &str,
+) -> (u16, String) {
+    let Address::Http { authority, .. } = address else { panic!("not by TCP: {address}") };
+    let mut stream = TcpStream::connect(&authority).await.unwrap();
+    let token = if token.is_empty() { String::new() } else { format!("X-Consul-Token: {token}\r\n") };
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {authority}\r\n{token}Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
