@@ -2,33 +2,25 @@
 
 use std::io;
 
-use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
+use crate::config::{Log, LogFormat, LogLevel};
 
 /// Changes the log level of a running process.
 #[derive(Debug)]
 pub struct Handle(reload::Handle<Targets, Registry>);
 
 /// Begins to log.
-pub fn start(format: Format, level: Level) -> Handle {
-    let (filter, handle) = reload::Layer::new(targets(level));
+pub fn start(log: Log) -> Handle {
+    let (filter, handle) = reload::Layer::new(targets(log.level));
     let lines = fmt::layer().with_writer(io::stderr);
-    let lines = match format {
-        Format::Text => lines.with_target(false).with_ansi(false).boxed(),
-        Format::Json => {
+    let lines = match log.format {
+        LogFormat::Text => lines.with_target(false).with_ansi(false).boxed(),
+        LogFormat::Json => {
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
         }
     };
@@ -39,15 +31,20 @@ pub fn start(format: Format, level: Level) -> Handle {
 
 impl Handle {
     /// Logs from here on at another level.
-    pub fn set_level(&self, level: Level) {
+    pub fn set_level(&self, level: LogLevel) {
         // Fails only when the subscriber is gone, and then nothing is logged at all.
         let _ = self.0.reload(targets(level));
     }
 }
 
 /// The libraries' own events are for their authors: warnings at most.
-fn targets(level: Level) -> Targets {
-    Targets::new()
-        .with_default(LevelFilter::WARN.min(LevelFilter::from_level(level)))
-        .with_target("slotkeeper", level)
+fn targets(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    Targets::new().with_default(LevelFilter::WARN.min(level)).with_target("slotkeeper", level)
 }

@@ -9,7 +9,6 @@ mod state_file;
 mod translate;
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -323,7 +322,7 @@ impl Agent {
         for semaphore in &changes.changed {
             self.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
         }
-        self.parts.log.set_level(new.log.level.into());
+        self.parts.log.set_level(new.log.level);
         self.parts.config = new;
         for semaphore in &changes.added {
             self.add(semaphore, now);

@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn semaphores_come_go_and_change() {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
-        let mut new = config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
+        let mut new =
+            config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
         let changes = compare(&old, &mut new, |_| false);
         assert_eq!(names(&changes.added), ["c"]);
         assert_eq!(changes.removed, ["a"]);

@@ -103,7 +103,8 @@ pub(super) fn commit(answer: Result<Txn, consul::Error>) -> Result<Commit, Failu
     if is(&[Fault::InvalidSession]) {
         Ok(Commit::SessionGone)
     } else if is(&[Fault::Denied]) {
-        let text = format!("Consul denied a write of the transaction: {}; check the token's key rules", said());
+        let text =
+            format!("Consul denied a write of the transaction: {}; check the token's key rules", said());
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists]) {
         Ok(Commit::Stale)

@@ -1,14 +1,21 @@
 //! The command line: one file a subcommand.
 
+use std::future::Future;
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod agent;
 mod check;
 mod completions;
 mod consul_flags;
 mod exit;
+mod local;
+mod probe;
 mod schema;
+mod status;
+mod wait;
 
 pub use consul_flags::ConsulFlags;
 pub use exit::Exit;
@@ -23,6 +30,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Agent(agent::Agent),
+    Wait(wait::Wait),
+    Probe(probe::Probe),
+    Status(status::Status),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -40,10 +51,19 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match cli.command {
+        Command::Agent(agent) => agent.run(),
+        Command::Wait(wait) => wait.run(),
+        Command::Probe(probe) => probe.run(),
+        Command::Status(status) => status.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
     };
     // What fails here is the writing of the answer: whoever read it has gone.
     done.unwrap_or(Exit::Failed).into()
+}
+
+/// Runs a short command's future to its end.
+fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }

@@ -1,0 +1,108 @@
+//! Questions to the agent on this machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+use crate::config::{self, Environment, Faults, Overrides};
+
+/// Where an agent listens unless it is told otherwise.
+const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9377);
+/// Bytes that an answer may have.
+const LARGEST: usize = 16 * 1024 * 1024;
+
+/// Which agent is meant.
+#[derive(Clone, Debug, Args)]
+pub(super) struct LocalAgent {
+    /// The agent's address (its http.listen).
+    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", conflicts_with = "config")]
+    address: Option<SocketAddr>,
+    /// The agent's configuration file, to read the address from.
+    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// An answer of the agent.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// Whether the status was 200.
+    pub(super) ok: bool,
+    /// The body.
+    pub(super) text: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(super) enum NoAnswer {
+    /// The configuration file cannot be read.
+    #[error("{0}")]
+    Config(#[from] Faults),
+    /// The endpoints are off.
+    #[error("the configuration has http.listen off, so that the agent cannot be asked")]
+    Off,
+    /// Nobody answered.
+    #[error(
+        "no agent answers at http://{address}{path}: {cause}; is it running, and is this its http.listen?"
+    )]
+    Unreachable { address: SocketAddr, path: String, cause: String },
+}
+
+impl LocalAgent {
+    /// Where the agent listens. One that listens on all addresses is asked on loopback.
+    pub(super) fn address(&self) -> Result<SocketAddr, NoAnswer> {
+        let mut address = match (self.address, &self.config) {
+            (Some(address), _) => address,
+            (None, Some(path)) => {
+                let loaded = config::load(path, &Overrides::default(), &Environment::of_process())?;
+                loaded.config.http.listen.ok_or(NoAnswer::Off)?
+            }
+            (None, None) => DEFAULT,
+        };
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            });
+        }
+        Ok(address)
+    }
+}
+
+/// Asks the agent, once, within the time given.
+pub(super) async fn get(address: SocketAddr, path: &str, within: Duration) -> Result<Answer, NoAnswer> {
+    let asked = tokio::time::timeout(within, exchange(address, path)).await;
+    let cause = match asked {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_late) => format!("no answer within {} s", within.as_secs_f64()),
+    };
+    Err(NoAnswer::Unreachable { address, path: path.to_owned(), cause })
+}
+
+/// One request on a connection of its own: without TLS, pools and redirects a whole client would be idle weight in a
+/// probe that runs every few seconds.
+async fn exchange(address: SocketAddr, path: &str) -> anyhow::Result<Answer> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(path).header(header::HOST, address.to_string()).body(Empty::<Bytes>::new())?;
+    let exchange = async {
+        let answer = sender.send_request(request).await?;
+        let ok = answer.status() == StatusCode::OK;
+        let body =
+            Limited::new(answer.into_body(), LARGEST).collect().await.map_err(anyhow::Error::from_boxed)?;
+        Ok(Answer { ok, text: String::from_utf8_lossy(&body.to_bytes()).into_owned() })
+    };
+    tokio::select! {
+        answer = exchange => answer,
+        Err(error) = connection => Err(error.into()),
+    }
+}

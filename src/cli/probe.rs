@@ -1,0 +1,55 @@
+//! `slotkeeper probe`: an exec probe for images without curl.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::local::{LocalAgent, get};
+use super::{Exit, block_on};
+use crate::config::duration;
+
+/// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
+#[derive(Debug, Args)]
+pub(super) struct Probe {
+    /// What to ask.
+    #[arg(value_enum, default_value_t = Endpoint::Ready)]
+    endpoint: Endpoint,
+    /// Time for the answer.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    timeout: Duration,
+    #[command(flatten)]
+    agent: LocalAgent,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Endpoint {
+    /// Whether the agent's own loop makes progress.
+    Live,
+    /// Whether every required slot is held.
+    Ready,
+    /// Whether all required slots have been held at some time.
+    Startup,
+}
+
+impl Probe {
+    pub(super) fn run(self) -> io::Result<Exit> {
+        let path = match self.endpoint {
+            Endpoint::Live => "/livez",
+            Endpoint::Ready => "/readyz",
+            Endpoint::Startup => "/startupz",
+        };
+        let asked = async { get(self.agent.address()?, path, self.timeout).await };
+        match block_on(asked)? {
+            Ok(answer) if answer.ok => Ok(Exit::Done),
+            Ok(answer) => {
+                writeln!(io::stderr(), "{}", answer.text.trim_end())?;
+                Ok(Exit::Failed)
+            }
+            Err(error) => {
+                writeln!(io::stderr(), "{error}")?;
+                Ok(Exit::Failed)
+            }
+        }
+    }
+}

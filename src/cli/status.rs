@@ -1,0 +1,174 @@
+//! `slotkeeper status`: the local agent's semaphores as a table.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use tabwriter::TabWriter;
+use tokio::time::sleep;
+
+use super::local::{LocalAgent, NoAnswer, get};
+use super::{Exit, block_on};
+
+/// Time for one answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks of --watch.
+const EVERY: Duration = Duration::from_secs(1);
+/// Clears a terminal and goes to its corner.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Show the local agent's semaphores.
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    /// Print the JSON of /v1/status.
+    #[arg(long)]
+    json: bool,
+    /// Look again every second, until interrupted.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    agent: LocalAgent,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    agent: Agent,
+    session: Option<Session>,
+    semaphores: Vec<Semaphore>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Agent {
+    version: String,
+    state: String,
+    ready: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Session {
+    id: String,
+    lease_remaining_seconds: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Semaphore {
+    name: String,
+    state: String,
+    reason: Option<String>,
+    required: bool,
+    fencing_token: Option<u64>,
+    held_since: Option<String>,
+    waiting_seconds: Option<f64>,
+    limit: u32,
+    slots_taken: u32,
+    queue_length: u32,
+    queue_position: Option<u32>,
+}
+
+impl Status {
+    pub(super) fn run(self) -> io::Result<Exit> {
+        loop {
+            let exit = self.show()?;
+            if !self.watch {
+                return Ok(exit);
+            }
+            block_on(sleep(EVERY))?;
+        }
+    }
+
+    fn show(&self) -> io::Result<Exit> {
+        let asked = async { get(self.agent.address()?, "/v1/status", PATIENCE).await };
+        let mut out = io::stdout().lock();
+        if self.watch && out.is_terminal() {
+            write!(out, "{CLEAR}")?;
+        }
+        let answer = match block_on(asked)? {
+            Ok(answer) => answer,
+            Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
+                writeln!(io::stderr(), "{error}")?;
+                return Ok(Exit::Failed);
+            }
+        };
+        if self.json {
+            writeln!(out, "{}", answer.text.trim_end())?;
+            return Ok(Exit::Done);
+        }
+        match serde_json::from_str::<Report>(&answer.text) {
+            Ok(report) => {
+                write!(out, "{}", table(&report)?)?;
+                Ok(Exit::Done)
+            }
+            Err(error) => {
+                writeln!(io::stderr(), "what answers there is no slotkeeper agent of this version: {error}")?;
+                Ok(Exit::Failed)
+            }
+        }
+    }
+}
+
+fn table(report: &Report) -> io::Result<String> {
+    let mut table = TabWriter::new(Vec::new()).padding(2);
+    writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tTOKEN\tSINCE")?;
+    for semaphore in &report.semaphores {
+        let queue = match semaphore.queue_position {
+            Some(position) => format!("{position} of {}", semaphore.queue_length),
+            None => semaphore.queue_length.to_string(),
+        };
+        let since = match (&semaphore.held_since, semaphore.waiting_seconds) {
+            (Some(since), _) => since.clone(),
+            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
+            (None, None) => "-".into(),
+        };
+        writeln!(
+            table,
+            "{}\t{}\t{}\t{}/{}\t{queue}\t{}\t{since}",
+            semaphore.name,
+            semaphore.state,
+            if semaphore.required { "yes" } else { "no" },
+            semaphore.slots_taken,
+            semaphore.limit,
+            semaphore.fencing_token.map_or("-".into(), |token| token.to_string()),
+        )?;
+    }
+    let mut text =
+        String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
+            .into_owned();
+    for semaphore in &report.semaphores {
+        if let Some(reason) = &semaphore.reason {
+            text.push_str(&format!("{}: {reason}\n", semaphore.name));
+        }
+    }
+    let session = report.session.as_ref().map_or("no session".into(), |session| {
+        format!("session {}, {:.0} s of its lease left", session.id, session.lease_remaining_seconds)
+    });
+    let ready = if report.agent.ready { "ready" } else { "not ready" };
+    text.push_str(&format!("\nagent {} {}, {ready}; {session}\n", report.agent.version, report.agent.state));
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_what_people_ask_for() {
+        let report = r#"{"agent":{"version":"1.2.3","state":"running","ready":false},
+            "session":{"id":"5e55","lease_remaining_seconds":26.6},
+            "semaphores":[
+              {"name":"writers","state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
+               "queue_position":2,"waiting_seconds":12.3},
+              {"name":"licences","state":"held","required":false,"limit":2,"slots_taken":1,"queue_length":0,
+               "fencing_token":77,"held_since":"2026-01-02T03:04:05Z","reason":"trouble"}]}"#;
+        let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
+        let expected = "\
+SEMAPHORE  STATE    REQUIRED  TAKEN  QUEUE   TOKEN  SINCE
+writers    waiting  yes       5/5    2 of 4  -      waiting 12 s
+licences   held     no        1/2    0       77     2026-01-02T03:04:05Z
+licences: trouble
+
+agent 1.2.3 running, not ready; session 5e55, 27 s of its lease left
+";
+        assert_eq!(shown, expected);
+    }
+}

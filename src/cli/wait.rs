@@ -1,0 +1,67 @@
+//! `slotkeeper wait`: blocks until the local agent is ready; for init containers and scripts.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::local::{LocalAgent, NoAnswer, get};
+use super::{Exit, block_on};
+use crate::config::duration;
+
+/// Time between two questions, before jitter.
+const EVERY: Duration = Duration::from_millis(250);
+/// Time for one answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Block until the local agent holds every required slot.
+///
+/// Exits with 0 once it does, and with 75 where it does not within --timeout. An agent that is not there yet is waited
+/// for in the same way.
+#[derive(Debug, Args)]
+pub(super) struct Wait {
+    /// Give up after this time, such as 30s or 10m; by default never.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    agent: LocalAgent,
+}
+
+impl Wait {
+    pub(super) fn run(self) -> io::Result<Exit> {
+        let address = match self.agent.address() {
+            Ok(address) => address,
+            Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
+                writeln!(io::stderr(), "{error}")?;
+                return Ok(Exit::Config);
+            }
+        };
+        let mut last = String::from("nothing was asked yet");
+        let ready = async {
+            loop {
+                match get(address, "/readyz", PATIENCE).await {
+                    Ok(answer) if answer.ok => return,
+                    Ok(answer) => last = answer.text.trim_end().replace('\n', "; "),
+                    Err(error) => last = error.to_string(),
+                }
+                // A fleet that starts together should not ask together.
+                sleep(EVERY.mul_f64(1.0 + fastrand::f64())).await;
+            }
+        };
+        let waited = block_on(async {
+            match self.timeout {
+                Some(timeout) => timeout_at(Instant::now() + timeout, ready).await.is_ok(),
+                None => {
+                    ready.await;
+                    true
+                }
+            }
+        })?;
+        if waited {
+            return Ok(Exit::Done);
+        }
+        writeln!(io::stderr(), "not ready in the time given: {last}")?;
+        Ok(Exit::NotInTime)
+    }
+}
