@@ -32,7 +32,7 @@ session:
   watch_grace: 15
 semaphores:
   - name: a
-    prefix: /work
+    prefix: /batch
     limit: 0
   - name: a
     prefix: jobs/b
