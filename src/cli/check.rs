@@ -8,9 +8,9 @@ use clap::Args;
 use super::Exit;
 use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
 
-/// Parse and validate configuration files; every fault is told, each with file, line and field.
+/// Validate configuration files
 ///
-/// The files are judged by themselves: no environment variable is looked at, and no file that they name needs to be
+/// Every fault is told in one run, each with file, line and field. The files are judged by themselves: no environment variable is looked at, and no file that they name needs to be
 /// there. Exits with 78 where anything is wrong.
 #[derive(Debug, Args)]
 pub(super) struct Check {

@@ -36,8 +36,11 @@ impl Document {
     pub(super) fn read(name: &str, text: &str) -> Result<Self, Fault> {
         let tree = yaml::parse(text).map_err(|error| {
             let at = error.location().map(|at| (at.line(), at.column()));
+            // The place stands before the message; once is enough.
+            let said_at = at.map(|(line, column)| format!(" at line {line} column {column}"));
+            let message = error.to_string().replacen(said_at.as_deref().unwrap_or_default(), "", 1);
             let place = Place::File { name: name.to_owned(), at };
-            Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {error}") }
+            Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {message}") }
         })?;
         let file = Some(File { name: name.to_owned(), text: text.to_owned() });
         Ok(Self { tree: tree.root, oddities: tree.oddities, file, origins: Vec::new() })

@@ -34,7 +34,7 @@ impl Findings {
                     );
                 }
                 Oddity::Tagged => {
-                    findings.fault(&field, "has a YAML tag, which means nothing here; remove it")
+                    findings.fault(&field, "has a YAML tag, which means nothing here; remove it");
                 }
             }
         }
@@ -61,7 +61,7 @@ impl Findings {
             return;
         }
         let place = self.document.place(field, part);
-        self.faults.push(Fault { place, field: field.clone(), message: message.into() });
+        self.faults.push(Fault { place, field: field.clone(), message: one_line(&message.into()) });
     }
 
     /// Adds what was found elsewhere.
@@ -72,7 +72,9 @@ impl Findings {
 
     /// Says nothing more of `field` and what lies below it.
     pub(super) fn hush(&mut self, field: FieldPath) {
-        self.unsure.push(field);
+        if !self.is_unsure(&field) {
+            self.unsure.push(field);
+        }
     }
 
     /// Whether the value of `field` is not known.
@@ -102,5 +104,30 @@ impl Findings {
             self.faults.push(Fault { place, field: FieldPath::root(), message });
         }
         Err(Faults(self.faults))
+    }
+}
+
+/// A message that quotes what somebody wrote, kept to one line of bearable length.
+fn one_line(message: &str) -> String {
+    const LONGEST: usize = 400;
+    let mut line = String::new();
+    for c in message.chars() {
+        if line.len() >= LONGEST {
+            line.push('…');
+            break;
+        }
+        if c.is_control() { line.extend(c.escape_debug()) } else { line.push(c) }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_message_quotes_cannot_make_it_two_lines_or_endless() {
+        assert_eq!(one_line("unknown value `a\nb`"), "unknown value `a\\nb`");
+        assert!(one_line(&"x".repeat(100_000)).len() < 500);
     }
 }

@@ -37,8 +37,8 @@ use crate::consul;
 use document::Document;
 use findings::Findings;
 
-/// Bytes of a configuration file. A real one has a few thousand.
-const LARGEST_FILE: u64 = 1024 * 1024;
+/// Bytes of a configuration file. A real one has a few thousand; 256 semaphores fit.
+const LARGEST_FILE: u64 = 256 * 1024;
 
 /// What was configured, and what its user should know.
 #[derive(Clone, Debug, PartialEq)]

@@ -76,6 +76,9 @@ impl FieldPath {
     }
 }
 
+/// Characters of a key that are shown. Ours are shorter.
+const LONGEST_SHOWN: usize = 80;
+
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
@@ -85,8 +88,10 @@ impl fmt::Display for FieldPath {
                     if position > 0 {
                         f.write_str(".")?;
                     }
-                    // A key may hold anything; a fault stays one line.
-                    write!(f, "{}", key.escape_debug())?;
+                    // A key may hold anything; a fault stays one line, and a bearable one.
+                    for c in key.chars().take(LONGEST_SHOWN).flat_map(char::escape_debug) {
+                        write!(f, "{c}")?;
+                    }
                 }
             }
         }

@@ -32,7 +32,7 @@ session:
   watch_grace: 15
 semaphores:
   - name: a
-    prefix: /work
+    prefix: /batch
     limit: 0
   - name: a
     prefix: jobs/b
@@ -128,7 +128,10 @@ fn a_warning_is_told_and_is_no_fault() {
 
 #[test]
 fn what_is_no_yaml_is_told_with_its_line() {
-    assert_faults("semaphores:\n  - name: [a\n", &[":3:1: not a YAML document: "]);
+    assert_faults(
+        "semaphores:\n  - name: [a\n",
+        &[":3:1: not a YAML document: did not find expected ',' or ']', while parsing"],
+    );
     assert_faults("a: 1\n---\nb: 2\n", &[": not a YAML document: "]);
     assert_faults("just text\n", &[":1:1: found string"]);
     assert_faults("", &[":1:1: semaphores: nothing to hold"]);

@@ -1,5 +1,7 @@
 //! The configuration's samples and schema, and the commands that read them, on the real binary.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test whose scene cannot be set has failed")]
+
 mod check;
 mod layers;
 mod rules;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use axum::http::uri::Authority;
+use hyper::http::uri::Authority;
 
 use crate::config::checked::Listen;
 use crate::consul::Address;
@@ -16,10 +16,7 @@ pub(super) fn consul(text: &str) -> Result<Address, String> {
         "https" => true,
         "unix" => return socket(rest).map(Address::Unix),
         _ => {
-            return Err(format!(
-                "unknown scheme `{}`; write http://, https:// or unix://",
-                scheme.escape_debug()
-            ));
+            return Err(format!("unknown scheme `{scheme}`; write http://, https:// or unix://"));
         }
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -40,7 +37,7 @@ pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
             Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
             Some(_) | None => "127.0.0.1:9377 or [::1]:9377".to_owned(),
         };
-        format!("`{}` is not an IP address with a port; write such as {example}", text.escape_debug())
+        format!("`{text}` is not an IP address with a port; write such as {example}")
     })
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::contended::MOST_ENTRIES;
 use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -33,14 +34,15 @@ struct Contended<'r> {
 }
 
 fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
-    let semaphores = raw.semaphores.iter().flatten().enumerate().map(|(index, one)| Contended {
-        at: FieldPath::of("semaphores").index(index),
-        name: one.as_ref().and_then(|one| one.name.as_deref()),
-        key: one.as_ref().and_then(|one| one.prefix.as_deref()),
-        key_field: "prefix",
-        required: one.as_ref().and_then(|one| one.required),
-    });
-    let locks = raw.locks.iter().flatten().enumerate().map(|(index, one)| Contended {
+    let semaphores =
+        raw.semaphores.iter().flatten().take(MOST_ENTRIES).enumerate().map(|(index, one)| Contended {
+            at: FieldPath::of("semaphores").index(index),
+            name: one.as_ref().and_then(|one| one.name.as_deref()),
+            key: one.as_ref().and_then(|one| one.prefix.as_deref()),
+            key_field: "prefix",
+            required: one.as_ref().and_then(|one| one.required),
+        });
+    let locks = raw.locks.iter().flatten().take(MOST_ENTRIES).enumerate().map(|(index, one)| Contended {
         at: FieldPath::of("locks").index(index),
         name: one.as_ref().and_then(|one| one.name.as_deref()),
         key: one.as_ref().and_then(|one| one.key.as_deref()),
@@ -76,26 +78,22 @@ fn names_are_unique(contended: &[Contended<'_>], findings: &mut Findings) {
 fn keys_are_apart(contended: &[Contended<'_>], findings: &mut Findings) {
     for (position, one) in contended.iter().enumerate() {
         let Some(key) = one.key.map(normalised) else { continue };
-        for (other_position, other) in contended.iter().enumerate() {
-            let Some(other_key) = other.key.map(normalised).filter(|_| other_position != position) else {
-                continue;
-            };
-            let field = one.at.key(one.key_field);
+        let clash = contended.iter().enumerate().find_map(|(other_position, other)| {
+            let other_key = other.key.map(normalised)?;
             let whose = format!("the {} of {}", other.key_field, other.at);
-            if key == other_key {
-                // Told once, of the later one.
-                if other_position < position {
-                    findings.fault(&field, format!("`{key}` is {whose} already; write another"));
-                }
+            // Of two that are equal the later one is told of.
+            if key == other_key && other_position < position {
+                Some(format!("`{key}` is {whose} already; write another"))
             } else if other.key_field == "prefix" && lies_below(key, other_key) {
-                findings.fault(
-                    &field,
-                    format!(
-                        "lies below `{other_key}`, {whose}, and would be counted there; write one beside it"
-                    ),
-                );
-                break;
+                Some(format!(
+                    "lies below `{other_key}`, {whose}, and would be counted there; write one beside it"
+                ))
+            } else {
+                None
             }
+        });
+        if let Some(clash) = clash {
+            findings.fault(&one.at.key(one.key_field), clash);
         }
     }
 }

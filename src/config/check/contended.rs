@@ -10,7 +10,7 @@ use crate::config::path::FieldPath;
 use crate::config::raw;
 
 /// Entries in one list; each is a metric label and several long polls.
-const MOST_ENTRIES: usize = 256;
+pub(super) const MOST_ENTRIES: usize = 256;
 /// Slots of one semaphore. Consul keeps a value below 512 KiB, which is about 11 900 holders.
 const MOST_SLOTS: u32 = 10_000;
 /// Bytes of a body. Everybody who lists the semaphore is sent it.

@@ -30,7 +30,7 @@ pub(super) fn check(raw: raw::Session, at: &FieldPath, findings: &mut Findings) 
         name: value::line(raw.name, &at.key("name"), findings).unwrap_or_else(|| "slotkeeper".to_owned()),
         ttl,
         behavior: raw.behavior.unwrap_or_default(),
-        // Consul takes no more than 60 s.
+        // Consul cuts what is longer to 60 s without a word.
         lock_delay: value::duration(
             raw.lock_delay,
             seconds(15),
