@@ -1,0 +1,31 @@
+//! The real binary with real signals, on a real Consul.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bounds;
+mod endpoints;
+mod foreign;
+mod hold;
+mod http;
+mod loss;
+mod outage;
+mod process;
+mod reload;
+mod restart;
+mod shell;
+
+use std::time::{Duration, Instant};
+
+/// Long enough for a session's TTL of 10 s to pass twice, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the condition holds.
+#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,171 @@
+//! The real binary as a process, with its files in a temporary folder.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::http::{self, Reply};
+use crate::wait_for;
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slotkeeper");
+
+/// A folder that outlives its agents: configuration, readiness file, state file, log.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes the configuration: `rest` is YAML that goes beside where Consul is and where our files lie.
+    pub(crate) fn configure(&self, consul: &str, rest: &str) {
+        let folder = self.folder.path().display();
+        let config = format!(
+            "consul: {{address: '{consul}'}}\nhttp: {{listen: '127.0.0.1:0'}}\n\
+             readiness: {{file: '{folder}/ready'}}\n{}",
+            rest.replace("$HOME", &folder.to_string())
+        );
+        std::fs::write(self.path("config.yaml"), config).unwrap();
+    }
+}
+
+/// A running agent. It is killed when the value goes, unless it has ended.
+pub(crate) struct Agent {
+    child: Child,
+    address: String,
+    log: PathBuf,
+    ready: PathBuf,
+}
+
+impl Agent {
+    /// Starts an agent on the configuration in `home` and waits until it serves its endpoints.
+    pub(crate) fn start(home: &Home) -> Self {
+        Self::start_with(home, &[], &[])
+    }
+
+    pub(crate) fn start_with(home: &Home, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut agent = Self::spawn(home, arguments, environment);
+        let served = |agent: &Self| {
+            let log = agent.log();
+            let line = log.lines().find(|line| line.contains("endpoints at http://"))?.to_owned();
+            line.split("endpoints at http://").nth(1).map(|address| address.trim().to_owned())
+        };
+        wait_for("the agent to serve its endpoints", || {
+            assert!(agent.child.try_wait().unwrap().is_none(), "the agent ended:\n{}", agent.log());
+            served(&agent).is_some()
+        });
+        agent.address = served(&agent).unwrap();
+        agent
+    }
+
+    /// Starts an agent that may end by itself.
+    pub(crate) fn spawn(home: &Home, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let log = home.path(&format!("log-{}", fastrand::u32(..)));
+        let output = File::create(&log).unwrap();
+        let child = Command::new(BINARY)
+            .args(["agent", "--config"])
+            .arg(home.path("config.yaml"))
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        Self { child, address: String::new(), log, ready: home.path("ready") }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        http::request(&self.address, &format!("GET {path}"), "")
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/v1/status").body).unwrap()
+    }
+
+    /// The first semaphore's status.
+    pub(crate) fn semaphore(&self) -> Value {
+        self.status()["semaphores"][0].clone()
+    }
+
+    pub(crate) fn session(&self) -> String {
+        self.status()["session"]["id"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.get("/readyz").status == 200
+    }
+
+    pub(crate) fn ready_file(&self) -> &Path {
+        &self.ready
+    }
+
+    pub(crate) fn await_ready(&self) {
+        wait_for(&format!("readiness of an agent with the log\n{}", self.log()), || self.is_ready());
+        wait_for("the readiness file", || self.ready.exists());
+    }
+
+    /// Waits until the first semaphore is in this state.
+    pub(crate) fn await_state(&self, state: &str) {
+        wait_for(&format!("state {state}; log:\n{}", self.log()), || self.semaphore()["state"] == state);
+    }
+
+    /// The value of a series as it stands in the text format.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let text = self.get("/metrics").body;
+        let line = text.lines().find(|line| line.starts_with(&format!("{series} ")));
+        let line = line.unwrap_or_else(|| panic!("no series {series} in\n{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the process to end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_for("the agent to end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// SIGTERM, and the exit code.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.ended().code()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the agent at {}:\n{}", self.address, self.log());
+        }
+    }
+}
