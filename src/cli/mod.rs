@@ -1,9 +1,11 @@
 //! The command line: one file a subcommand.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod dev;
 mod exit;
 
 pub use exit::Exit;
@@ -17,7 +19,9 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Dev(dev::Dev),
+}
 
 /// Parses the command line, runs the command and says how the process ends.
 pub fn main() -> ExitCode {
@@ -30,5 +34,15 @@ pub fn main() -> ExitCode {
             return exit.into();
         }
     };
-    match cli.command {}
+    let ended = match cli.command {
+        Command::Dev(dev) => dev.run(),
+    };
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            // Nothing is left to do where even this cannot be printed.
+            let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
+            Exit::Failed.into()
+        }
+    }
 }
