@@ -42,7 +42,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         let path = self.config;

@@ -20,8 +20,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(self) -> io::Result<Exit> {
-        self.report(&mut io::stdout().lock(), &mut io::stderr().lock())
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        Ok(self.report(&mut io::stdout().lock(), &mut io::stderr().lock())?)
     }
 
     fn report(self, out: &mut impl Write, err: &mut impl Write) -> io::Result<Exit> {

@@ -15,7 +15,7 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         // Written to memory first: clap_complete panics where the pipe is closed.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "slotkeeper", &mut script);

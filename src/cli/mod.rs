@@ -1,7 +1,7 @@
 //! The command line: one file a subcommand.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -10,6 +10,7 @@ mod agent;
 mod check;
 mod completions;
 mod consul_flags;
+mod dev;
 mod exit;
 mod local;
 mod probe;
@@ -37,6 +38,7 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
+    Dev(dev::Dev),
 }
 
 /// Parses the command line, runs the command and says how the process ends.
@@ -50,7 +52,7 @@ pub fn main() -> ExitCode {
             return exit.into();
         }
     };
-    let done = match cli.command {
+    let ended = match cli.command {
         Command::Agent(agent) => agent.run(),
         Command::Wait(wait) => wait.run(),
         Command::Probe(probe) => probe.run(),
@@ -58,9 +60,18 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Dev(dev) => dev.run(),
     };
-    // What fails here is the writing of the answer: whoever read it has gone.
-    done.unwrap_or(Exit::Failed).into()
+    let exit = ended.unwrap_or_else(|error| {
+        let reader_is_gone =
+            error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        if !reader_is_gone {
+            // Nothing is left to do where even this cannot be printed.
+            let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
+        }
+        Exit::Failed
+    });
+    exit.into()
 }
 
 /// Runs a short command's future to its end.

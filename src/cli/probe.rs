@@ -33,7 +33,7 @@ enum Endpoint {
 }
 
 impl Probe {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let path = match self.endpoint {
             Endpoint::Live => "/livez",
             Endpoint::Ready => "/readyz",

@@ -12,7 +12,7 @@ use crate::config::schema;
 pub(super) struct Schema {}
 
 impl Schema {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let Self {} = self;
         io::stdout().write_all(schema::text().as_bytes())?;
         Ok(Exit::Done)

@@ -67,7 +67,7 @@ struct Semaphore {
 }
 
 impl Status {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         loop {
             let exit = self.show()?;
             if !self.watch {

@@ -29,7 +29,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn run(self) -> io::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
         let address = match self.agent.address() {
             Ok(address) => address,
             Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// What one server allows.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`.
+/// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`. No
+/// connection outlives the returned future, also where it is dropped.
 ///
 /// # Errors
 ///
@@ -53,6 +54,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
+    // Never sent on: that it is dropped with this future is what ends the connections that are left.
+    let (_serving, served) = watch::channel(());
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
@@ -78,9 +81,13 @@ pub async fn serve(
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let mut served = served.clone();
         tokio::spawn(async move {
             // A connection's end, orderly or not, concerns its client only.
-            let _ = connection.await;
+            tokio::select! {
+                _ = connection => {}
+                _ = served.changed() => {}
+            }
             drop(place);
         });
     }

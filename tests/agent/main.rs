@@ -9,6 +9,7 @@ mod foreign;
 mod hold;
 mod http;
 mod loss;
+mod operator;
 mod outage;
 mod process;
 mod reload;

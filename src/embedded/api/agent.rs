@@ -1,0 +1,43 @@
+//! `/v1/status` and `/v1/agent/self`: what clients ask before they begin.
+
+use axum::extract::State;
+use hyper::Method;
+use serde_json::json as json_value;
+
+use super::App;
+use super::answer::{Answer, json, only};
+use super::params::{DATACENTER, Params};
+
+/// The Consul whose behaviour this server has.
+const LIKE: &str = "1.8.7";
+
+/// `/v1/status/leader`: itself, always.
+pub(crate) async fn leader(State(app): State<App>, params: Params, method: Method) -> Answer {
+    only(&method, &[Method::GET])?;
+    json(&params, &app.addr.to_string())
+}
+
+/// `/v1/status/peers`: itself alone.
+pub(crate) async fn peers(State(app): State<App>, params: Params, method: Method) -> Answer {
+    only(&method, &[Method::GET])?;
+    json(&params, &[app.addr.to_string()])
+}
+
+/// `/v1/agent/self`: as much as `consul lock` and scripts look at.
+pub(crate) async fn this(State(app): State<App>, params: Params, method: Method) -> Answer {
+    only(&method, &[Method::GET])?;
+    let version = concat!("slotkeeper development server ", env!("CARGO_PKG_VERSION"));
+    json(
+        &params,
+        &json_value!({
+            "Config": {
+                "Datacenter": DATACENTER,
+                "NodeName": &*app.node,
+                "Revision": version,
+                "Server": true,
+                "Version": LIKE,
+            },
+            "Member": {"Name": &*app.node, "Addr": app.addr.ip().to_string(), "Port": app.addr.port(), "Status": 1},
+        }),
+    )
+}

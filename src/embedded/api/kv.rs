@@ -1,0 +1,213 @@
+//! `/v1/kv`: one key, lists, writes and deletes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::IntoResponse;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::{HeaderMap, Method, StatusCode};
+use serde::Serialize;
+
+use super::App;
+use super::answer::{Answer, Refusal, json, only, with_index};
+use super::params::{self, Params};
+use crate::embedded::shared::Wait;
+use crate::embedded::store::kv::{Entry, Write};
+
+/// An entry as clients see it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Shown {
+    lock_index: u64,
+    key: String,
+    flags: u64,
+    /// Base64; null where the value is empty or not shown.
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    create_index: u64,
+    modify_index: u64,
+}
+
+impl Shown {
+    /// Without its value, as transactions show what they wrote.
+    pub(crate) fn bare(entry: &Entry) -> Self {
+        let Entry { key, flags, lock_index, session, create_index, modify_index, .. } = entry.clone();
+        Self { lock_index, key, flags, value: None, session, create_index, modify_index }
+    }
+
+    pub(crate) fn whole(entry: &Entry) -> Self {
+        let value = (!entry.value.is_empty()).then(|| STANDARD.encode(&entry.value));
+        Self { value, ..Self::bare(entry) }
+    }
+}
+
+/// `/v1/kv/`: the root, which can be listed and deleted but is no key.
+pub(crate) async fn root(
+    State(app): State<App>,
+    params: Params,
+    method: Method,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    answer(app, String::new(), params, method, headers, body).await
+}
+
+/// `/v1/kv/<key>`.
+pub(crate) async fn key(
+    State(app): State<App>,
+    Path(key): Path<String>,
+    params: Params,
+    method: Method,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    if key.chars().any(char::is_control) {
+        return Err(Refusal::bad(""));
+    }
+    answer(app, key, params, method, headers, body).await
+}
+
+async fn answer(
+    app: App,
+    key: String,
+    params: Params,
+    method: Method,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    only(&method, &[Method::GET, Method::PUT, Method::DELETE])?;
+    let wait = params.wait()?;
+    if method == Method::GET {
+        return get(&app, &key, wait, &params).await;
+    }
+    if method == Method::DELETE {
+        return delete(&app, &key, &params);
+    }
+    conflicts(&params, &[("acquire", "cas"), ("acquire", "release"), ("cas", "release")])?;
+    need(&key)?;
+    let asked = Asked::read(&params)?;
+    let value = params::body(&headers, body, "kv_max_value_size").await?;
+    put(&app, asked, key, value, &params)
+}
+
+/// What kind of write is asked for.
+enum Asked {
+    Set,
+    Cas(u64),
+    Acquire(String),
+    Release(String),
+}
+
+impl Asked {
+    fn read(params: &Params) -> Result<(Self, u64), Refusal> {
+        let flags = params.number("flags")?.unwrap_or(0);
+        let asked = match (params.number("cas")?, params.get("acquire"), params.get("release")) {
+            (Some(index), _, _) => Self::Cas(index),
+            (None, Some(session), _) => Self::Acquire(session.to_owned()),
+            (None, None, Some(session)) => Self::Release(session.to_owned()),
+            (None, None, None) => Self::Set,
+        };
+        Ok((asked, flags))
+    }
+}
+
+fn put(app: &App, (asked, flags): (Asked, u64), key: String, value: Bytes, params: &Params) -> Answer {
+    let write = Write { key, value, flags };
+    let done = app.shared.with(|store, now| match asked {
+        Asked::Set => {
+            store.set(write, now);
+            Ok(true)
+        }
+        Asked::Cas(index) => Ok(store.cas(write, index, now)),
+        Asked::Acquire(session) => store.lock(write, &session, now),
+        Asked::Release(session) => store.unlock(write, &session, now),
+    });
+    json(params, &done.map_err(Refusal::failed)?)
+}
+
+fn delete(app: &App, key: &str, params: &Params) -> Answer {
+    conflicts(params, &[("cas", "recurse")])?;
+    let recurse = params.has("recurse");
+    if !recurse {
+        need(key)?;
+    }
+    let cas = params.number("cas")?;
+    let done = app.shared.with(|store, now| match cas {
+        Some(index) => store.delete_cas(key, index, now),
+        None if recurse => {
+            store.delete_tree(key, now);
+            true
+        }
+        None => {
+            store.delete(key, now);
+            true
+        }
+    });
+    json(params, &done)
+}
+
+async fn get(app: &App, key: &str, wait: Option<Wait>, params: &Params) -> Answer {
+    if params.has("keys") || params.has("recurse") {
+        let read = app.shared.read(wait, |store| store.list(key)).await;
+        let answer = if params.has("keys") {
+            keys(key, &read.found, params)?
+        } else if read.found.is_empty() {
+            StatusCode::NOT_FOUND.into_response()
+        } else {
+            let shown: Vec<Shown> = read.found.iter().map(|entry| Shown::whole(entry)).collect();
+            json(params, &shown)?
+        };
+        return Ok(with_index(read.index, answer));
+    }
+    need(key)?;
+    let read = app.shared.read(wait, |store| store.key(key)).await;
+    let answer = match read.found {
+        None => StatusCode::NOT_FOUND.into_response(),
+        Some(entry) if params.has("raw") => raw(&entry),
+        Some(entry) => json(params, &[Shown::whole(&entry)])?,
+    };
+    Ok(with_index(read.index, answer))
+}
+
+/// The keys below `prefix`, each cut off after the first separator that follows the prefix.
+fn keys(prefix: &str, entries: &[Arc<Entry>], params: &Params) -> Answer {
+    if entries.is_empty() && !prefix.is_empty() {
+        return Ok(StatusCode::NOT_FOUND.into_response());
+    }
+    let separator = params.get("separator").unwrap_or_default();
+    let cut = |key: &str| {
+        let rest = key.get(prefix.len()..).unwrap_or_default();
+        let end = rest.find(separator).filter(|_| !separator.is_empty());
+        end.map_or(key.len(), |end| prefix.len() + end + separator.len())
+    };
+    let names: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.key.get(..cut(&entry.key))).collect();
+    json(params, &names)
+}
+
+/// The bare value. The headers keep a browser from running what somebody stored.
+fn raw(entry: &Entry) -> axum::response::Response {
+    let headers = [
+        (CONTENT_TYPE, "text/plain"),
+        (CONTENT_SECURITY_POLICY, "sandbox"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, entry.value.clone()).into_response()
+}
+
+fn need(key: &str) -> Result<(), Refusal> {
+    if key.is_empty() { Err(Refusal::bad("Missing key name")) } else { Ok(()) }
+}
+
+fn conflicts(params: &Params, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
+    let both = |(one, other): &(&str, &str)| {
+        let (first, second) = (params.get(one)?, params.get(other)?);
+        Some(Refusal::bad(format!("Conflicting flags: {one}={first}&{other}={second}")))
+    };
+    pairs.iter().find_map(both).map_or(Ok(()), Err)
+}

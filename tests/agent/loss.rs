@@ -1,0 +1,148 @@
+//! Slots that are lost, and dead holders.
+
+use rustix::process::Signal;
+use slotkeeper::consul::Put;
+
+use crate::hold::{ONE, home};
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::support::consul::Consul;
+use crate::wait_for;
+
+fn lost(agent: &Agent, reason: &str) -> f64 {
+    agent.metric(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}}"))
+}
+
+#[test]
+fn a_killed_holders_slot_is_given_on_after_its_ttl() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (home_a, home_b) = (home(&consul), home(&consul));
+    let mut first = Agent::start(&home_a);
+    first.await_ready();
+    let dead = first.session();
+    let mut second = Agent::start(&home_b);
+    second.await_state("waiting");
+    first.signal(Signal::KILL);
+    first.ended();
+    // While the session lives the slot is its own, although nobody renews it.
+    while operator.sessions().iter().any(|session| session.id == dead) {
+        assert_ne!(second.semaphore()["state"], "held");
+    }
+    second.await_ready();
+    assert_eq!(second.metric("slotkeeper_pruned_holders_total{semaphore=\"s\"}"), 1.0);
+    assert_eq!(second.metric("slotkeeper_prune_duration_seconds_count{semaphore=\"s\"}"), 1.0);
+    assert_eq!(second.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE >> $HOME/hooks']\n  \
+                 on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON >> $HOME/hooks']";
+    home.configure(&consul.address(), &format!("{ONE}\n{hooks}"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let (before, token) = (agent.session(), agent.semaphore()["fencing_token"].as_u64().unwrap());
+    operator.destroy(&before);
+    wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
+    wait_for("a new session", || agent.session() != before);
+    agent.await_ready();
+    assert!(agent.semaphore()["fencing_token"].as_u64().unwrap() > token);
+    wait_for("the hooks", || {
+        let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
+        ran == "acquired s\nlost session_gone\nacquired s\n"
+    });
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn with_on_lost_exit_a_loss_ends_the_agent_with_80() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(&consul.address(), &ONE.replace("limit: 1", "limit: 1, on_lost: exit"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
+    assert_eq!(agent.ended().code(), Some(80));
+    assert!(agent.log().contains("reason=\"evicted\""), "{}", agent.log());
+    assert!(!agent.ready_file().exists());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn one_that_an_operator_takes_out_of_the_record_learns_at_once() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let foreigner = operator.create_session();
+    operator.put(&format!("service/s/{foreigner}"), "", Put::Acquire(&foreigner), 0);
+    let edited = format!(r#"{{"Limit":1,"Holders":["{foreigner}"]}}"#);
+    operator.put("service/s/.lock", &edited, Put::Plain, 0);
+    agent.await_state("waiting");
+    assert_eq!(lost(&agent, "evicted"), 1.0);
+    assert!(!agent.is_ready());
+    wait_for("the file to go", || !agent.ready_file().exists());
+    assert_eq!(operator.holders("service/s"), [foreigner.clone()]);
+    // The foreigner dies: its slot is given on, and the record is pruned.
+    operator.destroy(&foreigner);
+    agent.await_ready();
+    assert_eq!(operator.holders("service/s"), [agent.session()]);
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn one_whose_contender_is_deleted_has_lost_its_slot() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    operator.delete(&format!("service/s/{}", agent.session()));
+    wait_for("the loss", || lost(&agent, "contender_gone") == 1.0);
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_holder_takes_the_dead_out_of_the_record_although_nobody_waits() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(&consul.address(), &ONE.replace("limit: 1", "limit: 2"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let with_a_dead_one = format!(r#"{{"Limit":2,"Holders":["dead","{}"]}}"#, agent.session());
+    operator.put("service/s/.lock", &with_a_dead_one, Put::Plain, 0);
+    wait_for("the prune", || operator.holders("service/s") == [agent.session()]);
+    wait_for("its count", || agent.metric("slotkeeper_pruned_holders_total{semaphore=\"s\"}") == 1.0);
+    assert!(agent.is_ready());
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn with_behaviour_release_the_entries_of_the_dead_are_swept_up() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let release = ONE.replace("ttl: 10s", "ttl: 10s, behavior: release");
+    let home = Home::new();
+    home.configure(&consul.address(), &release);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let before = agent.session();
+    operator.destroy(&before);
+    wait_for("a new session", || !agent.session().is_empty() && agent.session() != before);
+    agent.await_ready();
+    wait_for("the old entry to go", || operator.keys("service/s").len() == 2);
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
+}

@@ -1,0 +1,88 @@
+//! Consul as an operator sees and edits it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use slotkeeper::consul::{
+    Behavior, Client, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
+};
+use tokio::runtime::Runtime;
+
+/// Whoever looks at Consul with the permission to change everything.
+pub(crate) struct Operator {
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Operator {
+    pub(crate) fn at(address: &str) -> Self {
+        let settings = Settings { address: address.parse().unwrap(), ..Settings::default() };
+        let client = Client::new(&settings, std::sync::Arc::new(Unobserved)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { client, runtime }
+    }
+
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<KvPair> {
+        let list = self.client.kv_list(&format!("{prefix}/"), Read::default());
+        self.runtime.block_on(list).unwrap().value
+    }
+
+    /// The record under `<prefix>/.lock`, as it is written.
+    pub(crate) fn record(&self, prefix: &str) -> Value {
+        let pair = self.lock(prefix).expect("a .lock");
+        serde_json::from_slice(&pair.value).unwrap()
+    }
+
+    pub(crate) fn lock(&self, prefix: &str) -> Option<KvPair> {
+        let get = self.client.kv_get(&format!("{prefix}/.lock"), Read::default());
+        self.runtime.block_on(get).unwrap().value
+    }
+
+    /// Holders of a record in the guide's form.
+    pub(crate) fn holders(&self, prefix: &str) -> Vec<String> {
+        let record = self.record(prefix);
+        let holders = record["Holders"].as_array().unwrap_or_else(|| panic!("no list in {record}"));
+        holders.iter().map(|holder| holder.as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) {
+        assert!(self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap());
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        assert!(self.runtime.block_on(self.client.kv_delete(key, None)).unwrap());
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Session> {
+        self.runtime.block_on(self.client.session_list(Read::default())).unwrap().value
+    }
+
+    pub(crate) fn destroy(&self, session: &str) {
+        self.runtime.block_on(self.client.session_destroy(session)).unwrap();
+    }
+
+    /// A session of another client.
+    pub(crate) fn create_session(&self) -> String {
+        let spec = SessionSpec {
+            name: "foreign".into(),
+            ttl: Duration::from_secs(600),
+            behavior: Behavior::Delete,
+            lock_delay: Duration::ZERO,
+            node: None,
+            node_checks: Vec::new(),
+            service_checks: Vec::new(),
+        };
+        self.runtime.block_on(self.client.session_create(&spec)).unwrap()
+    }
+
+    /// Asserts that nobody holds, waits or has a session any more.
+    pub(crate) fn assert_nothing_left(&self, prefix: &str) {
+        let keys: Vec<_> = self.keys(prefix).into_iter().map(|pair| pair.key).collect();
+        assert_eq!(keys, [format!("{prefix}/.lock")], "contenders are left");
+        let holders = &self.record(prefix)["Holders"];
+        let none = holders.as_array().is_some_and(Vec::is_empty)
+            || holders.as_object().is_some_and(serde_json::Map::is_empty);
+        assert!(none, "holders are left: {holders}");
+        assert_eq!(self.sessions(), [], "sessions are left");
+    }
+}
