@@ -1,0 +1,109 @@
+//! What is served, and how.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::hold::home;
+use crate::http::request;
+use crate::process::Agent;
+use crate::support::consul::Consul;
+
+#[test]
+fn health_status_and_metrics_as_the_contract_says() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let address = agent.address().to_owned();
+
+    for path in ["/livez", "/readyz", "/healthz", "/startupz"] {
+        let reply = agent.get(path);
+        assert_eq!((reply.status, reply.body.as_str()), (200, "ok\n"), "{path}");
+        assert_eq!(reply.header("cache-control"), Some("no-store"));
+    }
+    let verbose = agent.get("/readyz?verbose").body;
+    assert!(verbose.contains("[+]semaphore/s ok: held\n") && verbose.ends_with("readyz check passed\n"));
+
+    let one = agent.get("/v1/semaphores/s");
+    assert_eq!(one.header("content-type"), Some("application/json"));
+    assert!(one.body.contains(r#""state":"held""#), "{}", one.body);
+    let unknown = agent.get("/v1/semaphores/nobody");
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.body.contains(r#""code":"unknown_semaphore""#) && unknown.body.contains("it has s"));
+    let nowhere = agent.get("/v1/nowhere");
+    assert_eq!((nowhere.status, nowhere.header("content-type")), (404, Some("application/json")));
+
+    let head = request(&address, "HEAD /v1/status", "");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert!(head.header("content-length").is_some());
+    let post = request(&address, "POST /v1/status", "Content-Length: 0\r\n");
+    assert_eq!((post.status, post.header("allow")), (405, Some("GET,HEAD")));
+    assert!(post.body.contains(r#""code":"method_not_allowed""#), "{}", post.body);
+
+    let text = agent.get("/metrics");
+    assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    let open = request(&address, "GET /metrics", accept);
+    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
+    assert!(open.body.ends_with("# EOF\n"));
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+/// The names of the contract, every one from the start.
+#[test]
+fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
+    let mut consul = Consul::start();
+    let home = home(&consul);
+    consul.stop();
+    let agent = Agent::start(&home);
+    let text = agent.get("/metrics").body;
+    for name in [
+        "slot_held", "holders", "limit", "limit_mismatch", "waiters", "queue_position", "fencing_token",
+        "acquire_duration_seconds_count", "handoff_duration_seconds_count", "hold_duration_seconds_count",
+        "pruned_holders_total", "prune_duration_seconds_count", "cas_conflicts_total",
+    ] {
+        assert!(text.contains(&format!("\nslotkeeper_{name}{{semaphore=\"s\"}} 0\n")), "{name} in\n{text}");
+    }
+    for reason in ["session_gone", "evicted", "contender_gone", "lease_expired", "watch_failed"] {
+        assert!(text.contains(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}} 0")));
+    }
+    for name in [
+        "slotkeeper_ready 0", "slotkeeper_config_last_reload_successful 1",
+        "slotkeeper_session_expiry_timestamp_seconds 0", "slotkeeper_session_renew_duration_seconds_count 0",
+        "slotkeeper_session_renew_failures_total{reason=", "slotkeeper_consul_requests_total{code=",
+        "slotkeeper_consul_request_duration_seconds_count{operation=\"txn\"} 0", "slotkeeper_build_info{",
+        "process_resident_memory_bytes", "process_start_time_seconds",
+    ] {
+        assert!(text.contains(&format!("\n{name}")), "{name} in\n{text}");
+    }
+}
+
+#[test]
+fn a_client_that_dawdles_is_cut_off_and_a_large_head_refused() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let agent = Agent::start(&home);
+    let mut slow = TcpStream::connect(agent.address()).unwrap();
+    slow.write_all(b"GET /livez HTT").unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(50))).unwrap();
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).unwrap();
+    assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
+
+    let large = format!("X-Large: {}\r\n", "x".repeat(64 * 1024));
+    assert_eq!(request(agent.address(), "GET /livez", &large).status, 431);
+    // Others are served all the while.
+    assert_eq!(agent.get("/livez").status, 200);
+}
+
+#[test]
+fn an_address_that_is_taken_is_said_before_anything_is_held() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let first = Agent::start(&home);
+    let mut second = Agent::spawn(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", first.address())]);
+    assert_eq!(second.ended().code(), Some(1));
+    assert!(second.log().contains("cannot listen at http.listen"), "{}", second.log());
+    assert!(!second.log().contains("session created"));
+}

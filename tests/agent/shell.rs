@@ -1,0 +1,80 @@
+//! The commands that people and probes run beside an agent.
+
+use std::process::{Command, Output};
+
+use crate::hold::home;
+use crate::process::{Agent, BINARY, Home};
+use crate::support::consul::Consul;
+use crate::wait_for;
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(BINARY).args(arguments).env_clear().output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn wait_probe_and_status_ask_the_local_agent() {
+    let consul = Consul::start();
+    let (home_a, home_b) = (home(&consul), home(&consul));
+    let mut first = Agent::start(&home_a);
+    first.await_ready();
+    let second = Agent::start(&home_b);
+    second.await_state("waiting");
+    let (a, b) = (["--address", first.address()], ["--address", second.address()]);
+
+    assert_eq!(run(&["wait", a[0], a[1]]).0, Some(0));
+    let (code, _, said) = run(&["wait", "--timeout", "100ms", b[0], b[1]]);
+    assert_eq!(code, Some(75));
+    assert!(said.contains("waiting, 1 of 1 in line"), "{said}");
+    for (endpoint, of_first, of_second) in [("live", 0, 0), ("ready", 0, 1), ("startup", 0, 1)] {
+        assert_eq!(run(&["probe", endpoint, a[0], a[1]]).0, Some(of_first), "{endpoint}");
+        assert_eq!(run(&["probe", endpoint, b[0], b[1]]).0, Some(of_second), "{endpoint}");
+    }
+    let (code, table, _) = run(&["status", b[0], b[1]]);
+    assert_eq!(code, Some(0));
+    assert!(table.contains("s          waiting  yes       1/1    1 of 1"), "{table}");
+    let (_, json, _) = run(&["status", "--json", a[0], a[1]]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["semaphores"][0]["state"], "held");
+
+    // One waits in the background until the slot is handed over.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| run(&["wait", "--timeout", "50s", b[0], b[1]]).0);
+        assert_eq!(first.terminate(), Some(0));
+        assert_eq!(waiting.join().unwrap(), Some(0));
+    });
+}
+
+#[test]
+fn without_an_agent_they_say_where_they_looked() {
+    let nobody = ["--address", "127.0.0.1:1"];
+    let (code, _, said) = run(&["probe", "live", nobody[0], nobody[1]]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("no agent answers at http://127.0.0.1:1/livez"), "{said}");
+    assert_eq!(run(&["status", nobody[0], nobody[1]]).0, Some(1));
+    assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(75));
+    assert_eq!(run(&["probe", "nonsense"]).0, Some(64));
+}
+
+/// The README's first command, with nothing but this binary.
+#[test]
+fn with_dev_an_agent_needs_no_consul_and_another_shares_its_server() {
+    let home_a = Home::new();
+    home_a.configure("127.0.0.1:0", crate::hold::ONE);
+    let mut first = Agent::start_with(&home_a, &["--dev"], &[]);
+    first.await_ready();
+    let log = first.log();
+    assert!(log.contains("in memory, for this machine only, never for production"), "{log}");
+    let server = log.split("development server at http://").nth(1).unwrap().split(':').take(2);
+    let server = server.collect::<Vec<_>>().join(":");
+    let home_b = Home::new();
+    home_b.configure(&server, crate::hold::ONE);
+    let mut second = Agent::start(&home_b);
+    second.await_state("waiting");
+    first.signal(rustix::process::Signal::HUP);
+    wait_for("the reload", || first.log().contains("configuration reloaded"));
+    assert!(first.is_ready());
+    assert_eq!(second.terminate(), Some(0));
+    assert_eq!(first.terminate(), Some(0));
+}
