@@ -14,7 +14,9 @@ use tokio::time::Instant;
 
 use super::request::{Answer, Request};
 use super::token::{Ready, Token};
-use super::{Address, Code, Error, Observer, Operation, Settings, TlsError, TokenError, Tried, fault, tls};
+use super::{
+    Address, Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, fault, tls,
+};
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
 /// leader before it says that there is none.
@@ -54,6 +56,7 @@ pub enum SetupError {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    token: Arc<Token>,
     within: Duration,
 }
 
@@ -62,7 +65,6 @@ struct Shared {
     /// Ends in `/v1/`.
     base: Url,
     headers: HeaderMap,
-    token: Token,
     /// `dc`, `ns`, `partition`.
     scope: Vec<(&'static str, String)>,
     /// For errors.
@@ -116,17 +118,27 @@ impl Client {
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        let token = Token::new(settings.token.as_ref())?;
+        let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
-        let shared = Shared { http, base, headers, token, scope, address, observer };
-        Ok(Self { shared: Arc::new(shared), within: DEFAULT_TIMEOUT })
+        let shared = Shared { http, base, headers, scope, address, observer };
+        Ok(Self { shared: Arc::new(shared), token, within: DEFAULT_TIMEOUT })
     }
 
     /// The same client, whose answers may take `within` and no longer: from the connection to the answer's last byte,
-    /// on top of what a blocking read waits.
+    /// on top of what a blocking read waits. One shorter than the 5 s that a connection may take ends as
+    /// [`Error::Timeout`] where a longer one ends as [`Error::Unreachable`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
-        Self { shared: Arc::clone(&self.shared), within }
+        Self { within, ..self.clone() }
+    }
+
+    /// The same client with another token, such as one that came of a [`login`](Self::login).
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::NotAHeader`].
+    pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
+        Ok(Self { token: Arc::new(Token::new(Some(source))?), ..self.clone() })
     }
 
     /// Where Consul is, for people.
@@ -158,7 +170,7 @@ impl Client {
         let Some(until) = Instant::now().checked_add(after) else {
             return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
         };
-        let token = &self.shared.token;
+        let token = &self.token;
         let mut used = token.current().map_err(|source| Error::Token { tried: tried.clone(), source })?;
         let mut answer = self.attempt(&request, &tried, used.as_deref(), until, after).await?;
         // A refusal has changed nothing, so asking again is safe.
@@ -171,9 +183,15 @@ impl Client {
         if accepted(&answer) {
             return Ok(answer);
         }
-        let secret = used.as_deref().map(|used| &used.secret);
-        let said = fault::excerpt(&String::from_utf8_lossy(&answer.body), secret);
-        Err(fault::of_answer(answer.tried, answer.status, said, || token.advice()))
+        let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
+        let said = fault::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
+        Err(fault::of_answer(answer.tried, answer.status, said, || {
+            if request.operation == Operation::Login {
+                "see the bearer token, the auth method and its binding rules".into()
+            } else {
+                token.advice()
+            }
+        }))
     }
 
     async fn attempt(
@@ -220,7 +238,7 @@ impl Client {
         if header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true") {
             // What is hidden would look as if it did not exist, and its owner as if it were dead.
             let said = "parts of the answer are hidden from this token".into();
-            return Err(Error::Denied { tried: tried.clone(), said, advice: shared.token.advice() });
+            return Err(Error::Denied { tried: tried.clone(), said, advice: self.token.advice() });
         }
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
         let bound = if status == 200 { MAX_ANSWER } else { MAX_REFUSAL };
@@ -260,6 +278,8 @@ fn accepted(answer: &Answer) -> bool {
         | Operation::SessionList
         | Operation::KvPut
         | Operation::KvDelete
+        | Operation::Login
+        | Operation::Logout
         | Operation::Leader => answer.status == 200,
     }
 }

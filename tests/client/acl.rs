@@ -9,7 +9,7 @@ use crate::consul::Consul;
 use crate::{client, client_with, spec, stub};
 
 /// A Consul that denies what it does not allow, and its management token.
-async fn denying() -> (Consul, String) {
+pub(crate) async fn denying() -> (Consul, String) {
     let consul = Consul::start_with("acl { enabled = true, default_policy = \"deny\" }").await;
     // The ACL system comes up a little after the leader.
     for _ in 0..500 {
@@ -24,7 +24,7 @@ async fn denying() -> (Consul, String) {
 }
 
 /// A token for keys below `jobs/` and for sessions.
-async fn worker(address: &Address, root: &str) -> String {
+pub(crate) async fn worker(address: &Address, root: &str) -> String {
     let rules = r#"key_prefix \"jobs/\" { policy = \"write\" } session_prefix \"\" { policy = \"write\" }"#;
     let policy = format!(r#"{{"Name":"worker","Rules":"{rules}"}}"#);
     let (status, body) = stub::http(address.clone(), "PUT", "/v1/acl/policy".into(), root, &policy).await;
