@@ -1,22 +1,17 @@
 //! The client: who is asked, with which token, how long, and what is made of the answer.
 
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
 
+use super::endpoint::Endpoint;
 use super::request::{Answer, Request};
 use super::token::{Ready, Token};
-use super::{
-    Address, Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, fault, tls,
-};
+use super::{Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, fault};
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
 /// leader before it says that there is none.
@@ -27,10 +22,6 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
 const MAX_REFUSAL: usize = 1024 * 1024;
-
-/// A connection that takes longer is not going to be. Less than [`DEFAULT_TIMEOUT`], so that a host which drops
-/// packets is known to have got nothing.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why no client can be made of some settings.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +52,7 @@ pub struct Client {
 }
 
 struct Shared {
-    http: reqwest::Client,
-    /// Ends in `/v1/`.
-    base: Url,
-    headers: HeaderMap,
+    endpoint: Endpoint,
     /// `dc`, `ns`, `partition`.
     scope: Vec<(&'static str, String)>,
     /// For errors.
@@ -88,39 +76,13 @@ impl Client {
     ///
     /// Certificates, keys or a given token that cannot be used.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
-        let (base, pinned) = endpoint(settings)?;
-        let mut headers = HeaderMap::new();
-        let mut http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::config(&settings.tls, settings.address.is_https())?)
-            .user_agent(concat!("slotkeeper/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(Policy::none())
-            .referer(false)
-            .http1_only()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(4)
-            .pool_idle_timeout(Duration::from_secs(60))
-            .tcp_nodelay(true)
-            // A blocking read is silent for minutes; this is how it learns that the other side is gone.
-            .tcp_keepalive(Duration::from_secs(15))
-            .tcp_keepalive_interval(Duration::from_secs(5))
-            .tcp_keepalive_retries(3);
-        if let Address::Unix(path) = &settings.address {
-            http = http.unix_socket(path.as_path());
-        }
-        if let Some(pinned) = pinned {
-            let authority = format!("{}:{}", pinned.host, pinned.port);
-            let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(settings, &error))?;
-            headers.insert(HOST, authority);
-            http = http.dns_resolver(pinned);
-        }
-        let http = http.build().map_err(|error| SetupError::Http(describe(&error)))?;
+        let endpoint = Endpoint::new(settings)?;
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
-        let shared = Shared { http, base, headers, scope, address, observer };
+        let shared = Shared { endpoint, scope, address, observer };
         Ok(Self { shared: Arc::new(shared), token, within: DEFAULT_TIMEOUT })
     }
 
@@ -222,18 +184,18 @@ impl Client {
     ) -> Result<Answer, Error> {
         let shared = &self.shared;
         let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
-        let mut url = shared.base.join(&request.path).map_err(|error| refuse(error.to_string()))?;
+        let mut url = shared.endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&shared.scope).extend_pairs(&request.query);
-        let mut sent = shared.http.request(request.method.clone(), url).headers(shared.headers.clone());
+        let mut sent = shared.endpoint.request(request.method.clone(), url);
         if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.header.clone());
         }
         if let Some(body) = &request.body {
             sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
-        let sent = sent.build().map_err(|error| refuse(describe(&error)))?;
-        let mut response =
-            shared.http.execute(sent).await.map_err(|error| fault::of_transport(tried.clone(), &error))?;
+        let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
+        let broken = |error| fault::of_transport(tried.clone(), &error);
+        let response = shared.endpoint.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
         if header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true") {
             // What is hidden would look as if it did not exist, and its owner as if it were dead.
@@ -241,21 +203,32 @@ impl Client {
             return Err(Error::Denied { tried: tried.clone(), said, advice: self.token.advice() });
         }
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
-        let bound = if status == 200 { MAX_ANSWER } else { MAX_REFUSAL };
-        let mut body = Vec::new();
-        while let Some(chunk) =
-            response.chunk().await.map_err(|error| fault::of_transport(tried.clone(), &error))?
-        {
-            if body.len() + chunk.len() > bound {
-                if status == 200 {
-                    let why = format!("it is longer than {MAX_ANSWER} bytes");
-                    return Err(Error::BadAnswer { tried: tried.clone(), why });
-                }
-                break;
+        let body = match take_in(response).await {
+            Ok(Some(body)) => body,
+            Ok(None) => {
+                let why = format!("it is longer than {MAX_ANSWER} bytes");
+                return Err(Error::BadAnswer { tried: tried.clone(), why });
             }
-            body.extend_from_slice(&chunk);
-        }
+            Err(error) => return Err(broken(error)),
+        };
         Ok(Answer { status, index, body, tried: tried.clone() })
+    }
+}
+
+/// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after
+/// it: Consul closes it on a body that is too large, without reading that to its end.
+async fn take_in(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let refusal = response.status() != StatusCode::OK;
+    let bound = if refusal { MAX_REFUSAL } else { MAX_ANSWER };
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= bound => body.extend_from_slice(&chunk),
+            Ok(Some(_)) => return Ok(refusal.then_some(body)),
+            Ok(None) => return Ok(Some(body)),
+            Err(_) if refusal => return Ok(Some(body)),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -288,51 +261,4 @@ fn accepted(answer: &Answer) -> bool {
 fn refused(answer: &Answer) -> bool {
     let says = |what: &str| String::from_utf8_lossy(&answer.body).contains(what);
     answer.status == 403 || (answer.status == 409 && (says("Permission denied") || says("ACL not found")))
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
-}
-
-fn unfit(settings: &Settings, error: &dyn fmt::Display) -> SetupError {
-    SetupError::Address(settings.address.to_string(), error.to_string())
-}
-
-/// The URL that all requests begin with, and where its host really is if that is not what it says.
-fn endpoint(settings: &Settings) -> Result<(Url, Option<Pinned>), SetupError> {
-    let address = match &settings.address {
-        address @ Address::Http { .. } => address.to_string(),
-        // The host is for the header only.
-        Address::Unix(_) => "http://localhost".into(),
-    };
-    let mut base = Url::parse(&format!("{address}/v1/")).map_err(|error| unfit(settings, &error))?;
-    let Some(name) = tls::name_to_ask_for(settings) else { return Ok((base, None)) };
-    let host = base.host_str().unwrap_or_default().to_owned();
-    let port = base.port_or_known_default().unwrap_or(443);
-    base.set_host(Some(&name)).map_err(|error| unfit(settings, &error))?;
-    Ok((base, Some(Pinned { host, port })))
-}
-
-/// Resolves every name to one host: TLS asks for the server's name, TCP goes to the address.
-struct Pinned {
-    /// IPv6 hosts in brackets.
-    host: String,
-    port: u16,
-}
-
-impl Resolve for Pinned {
-    fn resolve(&self, _: Name) -> Resolving {
-        let place = (self.host.trim_matches(['[', ']']).to_owned(), self.port);
-        Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((place.0.as_str(), place.1)).await?.collect();
-            if found.is_empty() {
-                return Err(io::Error::other(format!("{} has no address", place.0)).into());
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
 }

@@ -7,6 +7,7 @@
 mod address;
 mod client;
 mod cursor;
+mod endpoint;
 mod error;
 mod fault;
 mod key;
