@@ -38,6 +38,13 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
+async fn nobody_has_that_name() {
+    // Whether the resolver says so or does not answer: the connection is never made.
+    let error = put(&client(&"consul.invalid:8500".parse().unwrap())).await;
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
+}
+
+#[tokio::test]
 async fn a_host_that_drops_packets_got_nothing() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -85,6 +92,13 @@ async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
         let error = put_at(Act::Break(sent.into())).await;
         assert!(matches!(error, Error::Interrupted { .. }) && error.outcome_unknown(), "{sent:?}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_counts_though_the_connection_breaks_after_it() {
+    let sent = "HTTP/1.1 413 X\r\nContent-Length: 100\r\n\r\nRequest body too large";
+    let error = put_at(Act::Break(sent.into())).await;
+    assert!(matches!(error, Error::TooLarge { .. }) && !error.outcome_unknown(), "{error}");
 }
 
 #[tokio::test]
