@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::endpoint::Endpoint;
 use super::request::{Answer, Request};
 use super::token::{Ready, Token};
-use super::{Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, fault};
+use super::{Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, classify};
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
 /// leader before it says that there is none.
@@ -146,8 +146,8 @@ impl Client {
             return Ok(answer);
         }
         let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
-        let said = fault::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
-        Err(fault::of_answer(answer.tried, answer.status, said, || {
+        let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
+        Err(classify::of_answer(answer.tried, answer.status, said, || {
             if request.operation == Operation::Login {
                 "see the bearer token, the auth method and its binding rules".into()
             } else {
@@ -194,7 +194,7 @@ impl Client {
             sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
         let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
-        let broken = |error| fault::of_transport(tried.clone(), &error);
+        let broken = |error| classify::of_transport(tried.clone(), &error);
         let response = shared.endpoint.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
         if header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true") {

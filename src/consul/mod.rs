@@ -5,11 +5,11 @@
 //! the caller to read again first. Nothing else of this crate is known here.
 
 mod address;
+mod classify;
 mod client;
 mod cursor;
 mod endpoint;
 mod error;
-mod fault;
 mod key;
 mod kv;
 mod login;

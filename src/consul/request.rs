@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
-use super::{Error, Indexed, Operation, Read, Secret, Tried, fault};
+use super::{Error, Indexed, Operation, Read, Secret, Tried, classify};
 
 /// A request.
 pub(super) struct Request {
@@ -94,7 +94,7 @@ impl Answer {
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
             // The library's words quote what it found.
-            let why = fault::excerpt(&error.to_string(), &[]);
+            let why = classify::excerpt(&error.to_string(), &[]);
             Error::BadAnswer { tried: self.tried, why }
         })
     }
