@@ -1,20 +1,17 @@
 //! The client: who is asked, with which token, how long, and what is made of the answer.
 
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
 
+use super::endpoint::Endpoint;
 use super::request::{Answer, Request};
 use super::token::{Ready, Token};
-use super::{Address, Code, Error, Observer, Operation, Settings, TlsError, TokenError, Tried, fault, tls};
+use super::{Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, classify};
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
 /// leader before it says that there is none.
@@ -25,10 +22,6 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
 const MAX_REFUSAL: usize = 1024 * 1024;
-
-/// A connection that takes longer is not going to be. Less than [`DEFAULT_TIMEOUT`], so that a host which drops
-/// packets is known to have got nothing.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why no client can be made of some settings.
 #[derive(Debug, thiserror::Error)]
@@ -54,15 +47,12 @@ pub enum SetupError {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    token: Arc<Token>,
     within: Duration,
 }
 
 struct Shared {
-    http: reqwest::Client,
-    /// Ends in `/v1/`.
-    base: Url,
-    headers: HeaderMap,
-    token: Token,
+    endpoint: Endpoint,
     /// `dc`, `ns`, `partition`.
     scope: Vec<(&'static str, String)>,
     /// For errors.
@@ -86,47 +76,31 @@ impl Client {
     ///
     /// Certificates, keys or a given token that cannot be used.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
-        let (base, pinned) = endpoint(settings)?;
-        let mut headers = HeaderMap::new();
-        let mut http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::config(&settings.tls, settings.address.is_https())?)
-            .user_agent(concat!("slotkeeper/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(Policy::none())
-            .referer(false)
-            .http1_only()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(4)
-            .pool_idle_timeout(Duration::from_secs(60))
-            .tcp_nodelay(true)
-            // A blocking read is silent for minutes; this is how it learns that the other side is gone.
-            .tcp_keepalive(Duration::from_secs(15))
-            .tcp_keepalive_interval(Duration::from_secs(5))
-            .tcp_keepalive_retries(3);
-        if let Address::Unix(path) = &settings.address {
-            http = http.unix_socket(path.as_path());
-        }
-        if let Some(pinned) = pinned {
-            let authority = format!("{}:{}", pinned.host, pinned.port);
-            let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(settings, &error))?;
-            headers.insert(HOST, authority);
-            http = http.dns_resolver(pinned);
-        }
-        let http = http.build().map_err(|error| SetupError::Http(describe(&error)))?;
+        let endpoint = Endpoint::new(settings)?;
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        let token = Token::new(settings.token.as_ref())?;
+        let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
-        let shared = Shared { http, base, headers, token, scope, address, observer };
-        Ok(Self { shared: Arc::new(shared), within: DEFAULT_TIMEOUT })
+        let shared = Shared { endpoint, scope, address, observer };
+        Ok(Self { shared: Arc::new(shared), token, within: DEFAULT_TIMEOUT })
     }
 
     /// The same client, whose answers may take `within` and no longer: from the connection to the answer's last byte,
-    /// on top of what a blocking read waits.
+    /// on top of what a blocking read waits. One shorter than the 5 s that a connection may take ends as
+    /// [`Error::Timeout`] where a longer one ends as [`Error::Unreachable`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
-        Self { shared: Arc::clone(&self.shared), within }
+        Self { within, ..self.clone() }
+    }
+
+    /// The same client with another token, such as one that came of a [`login`](Self::login).
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::NotAHeader`].
+    pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
+        Ok(Self { token: Arc::new(Token::new(Some(source))?), ..self.clone() })
     }
 
     /// Where Consul is, for people.
@@ -158,7 +132,7 @@ impl Client {
         let Some(until) = Instant::now().checked_add(after) else {
             return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
         };
-        let token = &self.shared.token;
+        let token = &self.token;
         let mut used = token.current().map_err(|source| Error::Token { tried: tried.clone(), source })?;
         let mut answer = self.attempt(&request, &tried, used.as_deref(), until, after).await?;
         // A refusal has changed nothing, so asking again is safe.
@@ -171,9 +145,15 @@ impl Client {
         if accepted(&answer) {
             return Ok(answer);
         }
-        let secret = used.as_deref().map(|used| &used.secret);
-        let said = fault::excerpt(&String::from_utf8_lossy(&answer.body), secret);
-        Err(fault::of_answer(answer.tried, answer.status, said, || token.advice()))
+        let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
+        let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
+        Err(classify::of_answer(answer.tried, answer.status, said, || {
+            if request.operation == Operation::Login {
+                "see the bearer token, the auth method and its binding rules".into()
+            } else {
+                token.advice()
+            }
+        }))
     }
 
     async fn attempt(
@@ -204,40 +184,51 @@ impl Client {
     ) -> Result<Answer, Error> {
         let shared = &self.shared;
         let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
-        let mut url = shared.base.join(&request.path).map_err(|error| refuse(error.to_string()))?;
+        let mut url = shared.endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&shared.scope).extend_pairs(&request.query);
-        let mut sent = shared.http.request(request.method.clone(), url).headers(shared.headers.clone());
+        let mut sent = shared.endpoint.request(request.method.clone(), url);
         if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.header.clone());
         }
         if let Some(body) = &request.body {
             sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
-        let sent = sent.build().map_err(|error| refuse(describe(&error)))?;
-        let mut response =
-            shared.http.execute(sent).await.map_err(|error| fault::of_transport(tried.clone(), &error))?;
+        let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
+        let broken = |error| classify::of_transport(tried.clone(), &error);
+        let response = shared.endpoint.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
         if header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true") {
             // What is hidden would look as if it did not exist, and its owner as if it were dead.
             let said = "parts of the answer are hidden from this token".into();
-            return Err(Error::Denied { tried: tried.clone(), said, advice: shared.token.advice() });
+            return Err(Error::Denied { tried: tried.clone(), said, advice: self.token.advice() });
         }
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
-        let bound = if status == 200 { MAX_ANSWER } else { MAX_REFUSAL };
-        let mut body = Vec::new();
-        while let Some(chunk) =
-            response.chunk().await.map_err(|error| fault::of_transport(tried.clone(), &error))?
-        {
-            if body.len() + chunk.len() > bound {
-                if status == 200 {
-                    let why = format!("it is longer than {MAX_ANSWER} bytes");
-                    return Err(Error::BadAnswer { tried: tried.clone(), why });
-                }
-                break;
+        let body = match take_in(response).await {
+            Ok(Some(body)) => body,
+            Ok(None) => {
+                let why = format!("it is longer than {MAX_ANSWER} bytes");
+                return Err(Error::BadAnswer { tried: tried.clone(), why });
             }
-            body.extend_from_slice(&chunk);
-        }
+            Err(error) => return Err(broken(error)),
+        };
         Ok(Answer { status, index, body, tried: tried.clone() })
+    }
+}
+
+/// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after
+/// it: Consul closes it on a body that is too large, without reading that to its end.
+async fn take_in(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let refusal = response.status() != StatusCode::OK;
+    let bound = if refusal { MAX_REFUSAL } else { MAX_ANSWER };
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= bound => body.extend_from_slice(&chunk),
+            Ok(Some(_)) => return Ok(refusal.then_some(body)),
+            Ok(None) => return Ok(Some(body)),
+            Err(_) if refusal => return Ok(Some(body)),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -260,6 +251,8 @@ fn accepted(answer: &Answer) -> bool {
         | Operation::SessionList
         | Operation::KvPut
         | Operation::KvDelete
+        | Operation::Login
+        | Operation::Logout
         | Operation::Leader => answer.status == 200,
     }
 }
@@ -268,51 +261,4 @@ fn accepted(answer: &Answer) -> bool {
 fn refused(answer: &Answer) -> bool {
     let says = |what: &str| String::from_utf8_lossy(&answer.body).contains(what);
     answer.status == 403 || (answer.status == 409 && (says("Permission denied") || says("ACL not found")))
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
-}
-
-fn unfit(settings: &Settings, error: &dyn fmt::Display) -> SetupError {
-    SetupError::Address(settings.address.to_string(), error.to_string())
-}
-
-/// The URL that all requests begin with, and where its host really is if that is not what it says.
-fn endpoint(settings: &Settings) -> Result<(Url, Option<Pinned>), SetupError> {
-    let address = match &settings.address {
-        address @ Address::Http { .. } => address.to_string(),
-        // The host is for the header only.
-        Address::Unix(_) => "http://localhost".into(),
-    };
-    let mut base = Url::parse(&format!("{address}/v1/")).map_err(|error| unfit(settings, &error))?;
-    let Some(name) = tls::name_to_ask_for(settings) else { return Ok((base, None)) };
-    let host = base.host_str().unwrap_or_default().to_owned();
-    let port = base.port_or_known_default().unwrap_or(443);
-    base.set_host(Some(&name)).map_err(|error| unfit(settings, &error))?;
-    Ok((base, Some(Pinned { host, port })))
-}
-
-/// Resolves every name to one host: TLS asks for the server's name, TCP goes to the address.
-struct Pinned {
-    /// IPv6 hosts in brackets.
-    host: String,
-    port: u16,
-}
-
-impl Resolve for Pinned {
-    fn resolve(&self, _: Name) -> Resolving {
-        let place = (self.host.trim_matches(['[', ']']).to_owned(), self.port);
-        Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((place.0.as_str(), place.1)).await?.collect();
-            if found.is_empty() {
-                return Err(io::Error::other(format!("{} has no address", place.0)).into());
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
 }

@@ -121,7 +121,7 @@ pub enum Error {
         cause: String,
     },
     /// No answer in time: Consul may have done it, may do it still, or never.
-    #[error("{tried}: no answer within {after:?}")]
+    #[error("{tried}: no answer within {after:?}{}", doubt(tried))]
     Timeout {
         /// What was tried.
         tried: Tried,
@@ -129,7 +129,7 @@ pub enum Error {
         after: Duration,
     },
     /// The connection broke after the request was sent: Consul may have done it.
-    #[error("{tried}: the connection broke before the answer was there: {cause}")]
+    #[error("{tried}: the connection broke before the answer was there: {cause}{}", doubt(tried))]
     Interrupted {
         /// What was tried.
         tried: Tried,
@@ -154,6 +154,10 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+}
+
+fn doubt(tried: &Tried) -> &'static str {
+    if tried.operation.writes() { "; it may have been done all the same" } else { "" }
 }
 
 /// An error's kind, for decisions and metric labels.
@@ -290,8 +294,9 @@ impl Error {
             Self::Unreachable { .. } => Code::Unreachable,
             Self::Interrupted { .. } => Code::Interrupted,
             Self::BadAnswer { .. } => Code::BadAnswer,
+            // The one that has the status 200, but hides a part of the answer.
+            Self::Denied { .. } => Code::Forbidden,
             Self::NotFound { .. }
-            | Self::Denied { .. }
             | Self::NoLeader { .. }
             | Self::RateLimited { .. }
             | Self::TooLarge { .. }

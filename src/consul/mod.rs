@@ -5,12 +5,14 @@
 //! the caller to read again first. Nothing else of this crate is known here.
 
 mod address;
+mod classify;
 mod client;
 mod cursor;
+mod endpoint;
 mod error;
-mod fault;
 mod key;
 mod kv;
+mod login;
 mod operation;
 mod read;
 mod request;
@@ -25,6 +27,7 @@ pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
 pub use cursor::{Cursor, Seen};
 pub use error::{Class, Error, Tried};
 pub use kv::{KvPair, Put};
+pub use login::Login;
 pub use operation::{Code, Observer, Operation, Unobserved};
 pub use read::{Blocking, Consistency, Indexed, MAX_WAIT, Read};
 pub use session::{Behavior, Session, SessionSpec};

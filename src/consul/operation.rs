@@ -27,13 +27,17 @@ pub enum Operation {
     KvDelete,
     /// A transaction.
     Txn,
+    /// A token in exchange for someone else's word.
+    Login,
+    /// The end of such a token.
+    Logout,
     /// The leader's address.
     Leader,
 }
 
 impl Operation {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
@@ -45,6 +49,8 @@ impl Operation {
         Self::KvPut,
         Self::KvDelete,
         Self::Txn,
+        Self::Login,
+        Self::Logout,
         Self::Leader,
     ];
 
@@ -62,6 +68,8 @@ impl Operation {
             Self::KvPut => "kv_put",
             Self::KvDelete => "kv_delete",
             Self::Txn => "txn",
+            Self::Login => "login",
+            Self::Logout => "logout",
             Self::Leader => "leader",
         }
     }
@@ -74,7 +82,9 @@ impl Operation {
             | Self::SessionDestroy
             | Self::KvPut
             | Self::KvDelete
-            | Self::Txn => true,
+            | Self::Txn
+            | Self::Login
+            | Self::Logout => true,
             Self::SessionInfo
             | Self::SessionList
             | Self::KvGet
@@ -92,7 +102,7 @@ pub enum Code {
     Ok,
     /// 400.
     BadRequest,
-    /// 403.
+    /// 403, or an answer with parts hidden from the token.
     Forbidden,
     /// 404: for a key, that it does not exist.
     NotFound,

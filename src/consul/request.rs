@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
-use super::{Error, Indexed, Operation, Read, Tried};
+use super::{Error, Indexed, Operation, Read, Secret, Tried, classify};
 
 /// A request.
 pub(super) struct Request {
@@ -18,6 +18,8 @@ pub(super) struct Request {
     /// Known in full, so that it goes out with a Content-Length: Consul ignores the body of a session's creation that
     /// comes in chunks.
     pub(super) body: Option<Bytes>,
+    /// What the body must not give away, should the answer repeat it.
+    pub(super) secret: Option<Secret>,
     /// For errors.
     pub(super) target: String,
     /// What Consul may wait on top of the time that the answer itself may take.
@@ -33,6 +35,10 @@ impl Request {
         Self::new(operation, Method::PUT, path, target)
     }
 
+    pub(super) fn post(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self::new(operation, Method::POST, path, target)
+    }
+
     pub(super) fn delete(operation: Operation, path: impl Into<String>, target: impl Into<String>) -> Self {
         Self::new(operation, Method::DELETE, path, target)
     }
@@ -44,6 +50,7 @@ impl Request {
             path: path.into(),
             query: Vec::new(),
             body: None,
+            secret: None,
             target: target.into(),
             waits: Duration::ZERO,
         }
@@ -56,6 +63,12 @@ impl Request {
 
     pub(super) fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = Some(body.into());
+        self
+    }
+
+    /// Keeps what the body has of secrets out of errors.
+    pub(super) fn hiding(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
         self
     }
 
@@ -79,8 +92,11 @@ pub(super) struct Answer {
 impl Answer {
     /// The body, decoded.
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Error::BadAnswer { tried: self.tried, why: error.to_string() })
+        serde_json::from_slice(&self.body).map_err(|error| {
+            // The library's words quote what it found.
+            let why = classify::excerpt(&error.to_string(), &[]);
+            Error::BadAnswer { tried: self.tried, why }
+        })
     }
 
     /// The body, decoded, and the index to block on next.

@@ -299,7 +299,7 @@ impl Client {
 impl From<WireError> for TxnFault {
     fn from(error: WireError) -> Self {
         let WireError { op_index, what } = error;
-        Self { op_index, fault: Fault::of(&what), said: super::fault::excerpt(&what, None) }
+        Self { op_index, fault: Fault::of(&what), said: super::classify::excerpt(&what, &[]) }
     }
 }
 

@@ -1,30 +1,39 @@
 //! ACLs with default deny: refusals, tokens, token files that change.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper::consul::{Address, Error, Fault, Put, Read, Secret, TokenSource, Txn, TxnOp};
+use tokio::time::{Instant, sleep};
 
 use crate::consul::Consul;
 use crate::{client, client_with, spec, stub};
 
 /// A Consul that denies what it does not allow, and its management token.
-async fn denying() -> (Consul, String) {
+pub(crate) async fn denying() -> (Consul, String) {
     let consul = Consul::start_with("acl { enabled = true, default_policy = \"deny\" }").await;
-    // The ACL system comes up a little after the leader.
-    for _ in 0..500 {
+    let until = Instant::now() + Duration::from_secs(30);
+    // The ACL system comes up a little after the leader, and the node is registered a little after that.
+    let root = loop {
         let (status, body) =
             stub::http(consul.addr().clone(), "PUT", "/v1/acl/bootstrap".into(), "", "").await;
         if status == 200 {
-            return (consul, field(&body, "SecretID"));
+            break field(&body, "SecretID");
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < until, "ACLs cannot be bootstrapped: {body}");
+        sleep(Duration::from_millis(20)).await;
+    };
+    let client = client_with(consul.addr(), TokenSource::Value(Secret::new(root.clone())));
+    while let Err(error) = client.session_create(&spec()).await {
+        assert!(Instant::now() < until, "the node is not registered: {error}");
+        sleep(Duration::from_millis(20)).await;
     }
-    panic!("ACLs cannot be bootstrapped");
+    (consul, root)
 }
 
 /// A token for keys below `jobs/` and for sessions.
-async fn worker(address: &Address, root: &str) -> String {
+pub(crate) async fn worker(address: &Address, root: &str) -> String {
     let rules = r#"key_prefix \"jobs/\" { policy = \"write\" } session_prefix \"\" { policy = \"write\" }"#;
     let policy = format!(r#"{{"Name":"worker","Rules":"{rules}"}}"#);
     let (status, body) = stub::http(address.clone(), "PUT", "/v1/acl/policy".into(), root, &policy).await;

@@ -38,6 +38,13 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
+async fn nobody_has_that_name() {
+    // Whether the resolver says so or does not answer: the connection is never made.
+    let error = put(&client(&"consul.invalid:8500".parse().unwrap())).await;
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
+}
+
+#[tokio::test]
 async fn a_host_that_drops_packets_got_nothing() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -60,7 +67,13 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     let error = put(&client).await;
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(matches!(error, Error::Timeout { .. }) && error.outcome_unknown(), "{error}");
-    assert_eq!(error.to_string(), format!("kv_put some/key at {}: no answer within 200ms", stub.addr()));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "kv_put some/key at {}: no answer within 200ms; it may have been done all the same",
+            stub.addr()
+        )
+    );
     let error = client.kv_get("k", Read::default()).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }) && !error.outcome_unknown(), "{error}");
     assert_eq!(stub.seen().len(), 2, "a request with an unknown outcome was sent again");
@@ -79,6 +92,13 @@ async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
         let error = put_at(Act::Break(sent.into())).await;
         assert!(matches!(error, Error::Interrupted { .. }) && error.outcome_unknown(), "{sent:?}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_counts_though_the_connection_breaks_after_it() {
+    let sent = "HTTP/1.1 413 X\r\nContent-Length: 100\r\n\r\nRequest body too large";
+    let error = put_at(Act::Break(sent.into())).await;
+    assert!(matches!(error, Error::TooLarge { .. }) && !error.outcome_unknown(), "{error}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@
 mod acl;
 mod consul;
 mod faults;
+mod login;
 mod plain;
 mod stub;
 mod tls;

@@ -16,6 +16,7 @@ pub(super) fn of_answer(tried: Tried, status: u16, said: String, advice: impl Fn
     let has = |part: &str| said.contains(part);
     let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
     let create = tried.operation == Operation::SessionCreate;
+    let login = tried.operation == Operation::Login;
     match status {
         401 | 403 => Error::Denied { tried, said, advice: advice() },
         404 if has("Session id") => Error::NotFound { tried, said },
@@ -26,6 +27,7 @@ pub(super) fn of_answer(tried: Tried, status: u16, said: String, advice: impl Fn
             Error::Denied { tried, said, advice: advice() }
         }
         500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
+        500 if login && any(&NOT_BELIEVED) => Error::Denied { tried, said, advice: advice() },
         // The second one is what a session that is no UUID earns.
         500 if any(&["invalid session", "failed session lookup"]) => Error::InvalidSession { tried, said },
         500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
@@ -46,6 +48,10 @@ const NO_LEADER: [&str; 5] = [
     "node is not the leader",
     "leadership transfer in progress",
 ];
+
+/// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
+const NOT_BELIEVED: [&str; 5] =
+    ["error validating", "error parsing token", "error verifying", "no known key", "lookup failed"];
 
 /// The error that a lack of an answer is.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {
@@ -99,17 +105,17 @@ fn chain(error: &reqwest::Error) -> String {
             words.push(word);
         }
     }
-    if words.is_empty() { error.to_string() } else { excerpt(&words.join(": "), None) }
+    if words.is_empty() { error.to_string() } else { excerpt(&words.join(": "), &[]) }
 }
 
-/// A text of someone else's as one line of an error: bounded, nothing in it that a terminal would obey, and no token,
-/// should whoever answered have sent ours back.
-pub(super) fn excerpt(text: &str, token: Option<&Secret>) -> String {
-    let text = match token {
-        Some(token) if !token.expose().is_empty() => text.replace(token.expose(), "(hidden)"),
-        Some(_) | None => text.to_owned(),
-    };
-    let text = text.trim();
+/// A text of someone else's as one line of an error: bounded, nothing in it that a terminal would obey, and none of the
+/// `secrets`, should whoever answered have sent them back.
+pub(super) fn excerpt(text: &str, secrets: &[&Secret]) -> String {
+    let hidden = secrets
+        .iter()
+        .filter(|secret| !secret.expose().is_empty())
+        .fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "(hidden)"));
+    let text = hidden.trim();
     if text.is_empty() {
         return "(nothing)".into();
     }
@@ -139,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_consul_says_and_what_it_means() {
-        use Operation::{KvGet, KvPut, SessionCreate, SessionRenew, Txn};
+        use Operation::{KvGet, KvPut, Login, SessionCreate, SessionRenew, Txn};
         let unknown = true;
         for (operation, status, said, class, outcome_unknown) in [
             (KvPut, 500, "No cluster leader", Class::NoLeader, unknown),
@@ -214,6 +220,21 @@ mod tests {
             (KvPut, 400, "Missing key name", Class::BadRequest, false),
             (SessionRenew, 404, "Session id 'x' not found", Class::NotFound, false),
             (SessionRenew, 404, "404 page not found", Class::Unexpected, false),
+            (
+                Login,
+                500,
+                "error validating claims: aud claim does not match any bound audience",
+                Class::Denied,
+                false,
+            ),
+            (
+                Login,
+                500,
+                "rpc error making call: no known key successfully validated the token signature",
+                Class::Denied,
+                false,
+            ),
+            (Login, 500, "No cluster leader", Class::NoLeader, unknown),
             (SessionCreate, 500, "Missing node registration", Class::Unfit, false),
             (
                 SessionCreate,
@@ -257,11 +278,11 @@ mod tests {
     fn an_excerpt_is_one_short_harmless_line_without_the_token() {
         let secret = Secret::new("hunter2");
         assert_eq!(
-            excerpt("a\u{1b}[31m\nb\u{202e} \"é\" hunter2", Some(&secret)),
+            excerpt("a\u{1b}[31m\nb\u{202e} \"é\" hunter2", &[&secret]),
             "a\\u{1b}[31m\\nb\\u{202e} \"é\" (hidden)"
         );
-        assert_eq!(excerpt(" \n", None), "(nothing)");
-        let long = excerpt(&"é".repeat(1000), None);
+        assert_eq!(excerpt(" \n", &[]), "(nothing)");
+        let long = excerpt(&"é".repeat(1000), &[]);
         assert_eq!(long, "é".repeat(256) + "…");
     }
 }
