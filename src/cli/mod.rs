@@ -31,7 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Agent(agent::Agent),
+    Agent(Box<agent::Agent>),
     Wait(wait::Wait),
     Probe(probe::Probe),
     Status(status::Status),

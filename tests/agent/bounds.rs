@@ -117,7 +117,9 @@ fn a_token_reaches_no_log() {
     let token = "5ec3e700-0000-4000-8000-000000000000";
     let arguments = ["--token", token];
     let mut agent = Agent::start_with(&home, &arguments, &[("SLOTKEEPER_LOG_LEVEL", "trace")]);
-    wait_for("an answer to the wrong token", || agent.semaphore()["state"] == "held" || agent.log().contains("trouble"));
+    wait_for("an answer to the wrong token", || {
+        agent.semaphore()["state"] == "held" || agent.log().contains("trouble")
+    });
     agent.terminate();
     assert!(!agent.log().contains("5ec3e700"), "{}", agent.log());
 }

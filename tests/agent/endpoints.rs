@@ -59,21 +59,38 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
     let agent = Agent::start(&home);
     let text = agent.get("/metrics").body;
     for name in [
-        "slot_held", "holders", "limit", "limit_mismatch", "waiters", "queue_position", "fencing_token",
-        "acquire_duration_seconds_count", "handoff_duration_seconds_count", "hold_duration_seconds_count",
-        "pruned_holders_total", "prune_duration_seconds_count", "cas_conflicts_total",
+        "slot_held",
+        "holders",
+        "limit",
+        "limit_mismatch",
+        "waiters",
+        "queue_position",
+        "fencing_token",
+        "acquire_duration_seconds_count",
+        "handoff_duration_seconds_count",
+        "hold_duration_seconds_count",
+        "pruned_holders_total",
+        "prune_duration_seconds_count",
+        "cas_conflicts_total",
     ] {
         assert!(text.contains(&format!("\nslotkeeper_{name}{{semaphore=\"s\"}} 0\n")), "{name} in\n{text}");
     }
     for reason in ["session_gone", "evicted", "contender_gone", "lease_expired", "watch_failed"] {
-        assert!(text.contains(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}} 0")));
+        assert!(
+            text.contains(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}} 0"))
+        );
     }
     for name in [
-        "slotkeeper_ready 0", "slotkeeper_config_last_reload_successful 1",
-        "slotkeeper_session_expiry_timestamp_seconds 0", "slotkeeper_session_renew_duration_seconds_count 0",
-        "slotkeeper_session_renew_failures_total{reason=", "slotkeeper_consul_requests_total{code=",
-        "slotkeeper_consul_request_duration_seconds_count{operation=\"txn\"} 0", "slotkeeper_build_info{",
-        "process_resident_memory_bytes", "process_start_time_seconds",
+        "slotkeeper_ready 0",
+        "slotkeeper_config_last_reload_successful 1",
+        "slotkeeper_session_expiry_timestamp_seconds 0",
+        "slotkeeper_session_renew_duration_seconds_count 0",
+        "slotkeeper_session_renew_failures_total{reason=",
+        "slotkeeper_consul_requests_total{code=",
+        "slotkeeper_consul_request_duration_seconds_count{operation=\"txn\"} 0",
+        "slotkeeper_build_info{",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
     ] {
         assert!(text.contains(&format!("\n{name}")), "{name} in\n{text}");
     }

@@ -146,7 +146,8 @@ fn fifteen_contenders_on_a_limit_of_three() {
                 let record: Value = serde_json::from_slice(&pair.value).unwrap();
                 assert!(record["Holders"].as_array().unwrap().len() <= 3, "{record}");
             }
-            operator.lock("seed").is_some() && operator.sessions().is_empty()
+            operator.lock("seed").is_some()
+                && operator.sessions().is_empty()
                 && inside.load(Ordering::SeqCst) == 0
         });
     });

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use slotkeeper::consul::{
-    Behavior, Client, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
-};
+use slotkeeper::consul::{Behavior, Client, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved};
 use tokio::runtime::Runtime;
 
 /// Whoever looks at Consul with the permission to change everything.
@@ -23,8 +21,8 @@ impl Operator {
     }
 
     pub(crate) fn keys(&self, prefix: &str) -> Vec<KvPair> {
-        let list = self.client.kv_list(&format!("{prefix}/"), Read::default());
-        self.runtime.block_on(list).unwrap().value
+        let prefix = format!("{prefix}/");
+        self.runtime.block_on(self.client.kv_list(&prefix, Read::default())).unwrap().value
     }
 
     /// The record under `<prefix>/.lock`, as it is written.
@@ -34,8 +32,8 @@ impl Operator {
     }
 
     pub(crate) fn lock(&self, prefix: &str) -> Option<KvPair> {
-        let get = self.client.kv_get(&format!("{prefix}/.lock"), Read::default());
-        self.runtime.block_on(get).unwrap().value
+        let key = format!("{prefix}/.lock");
+        self.runtime.block_on(self.client.kv_get(&key, Read::default())).unwrap().value
     }
 
     /// Holders of a record in the guide's form.

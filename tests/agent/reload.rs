@@ -10,7 +10,9 @@ use crate::wait_for;
 fn names(agent: &Agent) -> Vec<String> {
     let status = agent.status();
     let semaphores = status["semaphores"].as_array().unwrap().iter();
-    semaphores.map(|one| format!("{} {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap())).collect()
+    semaphores
+        .map(|one| format!("{} {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap()))
+        .collect()
 }
 
 #[test]

@@ -12,7 +12,10 @@ use crate::wait_for;
 
 fn home(consul: &Consul) -> Home {
     let home = Home::new();
-    home.configure(&consul.address(), &ONE.replace("ttl: 10s", "ttl: 10s, state_file: $HOME/state/session.json"));
+    home.configure(
+        &consul.address(),
+        &ONE.replace("ttl: 10s", "ttl: 10s, state_file: $HOME/state/session.json"),
+    );
     home
 }
 
@@ -38,7 +41,10 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
     agent.await_ready();
     assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));
     assert_eq!(operator.sessions().len(), 1);
-    assert_eq!(agent.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}"), 0.0);
+    assert_eq!(
+        agent.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}"),
+        0.0
+    );
     assert_eq!(agent.terminate(), Some(0));
     assert!(!state.exists(), "nothing is left to take up");
     operator.assert_nothing_left("service/s");

@@ -8,7 +8,8 @@ use crate::support::consul::Consul;
 use crate::wait_for;
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(BINARY).args(arguments).env_clear().output().unwrap();
+    let Output { status, stdout, stderr } =
+        Command::new(BINARY).args(arguments).env_clear().output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }

@@ -14,7 +14,9 @@ use crate::{client, stub};
 
 /// A JWT for `audience` that ends in so many seconds.
 fn jwt(key: &KeyPair, audience: &str, seconds: i64) -> Secret {
-    let now = slotkeeper::clock::wall().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    let now =
+        slotkeeper::clock::wall().at(slotkeeper::clock::now()).duration_since(UNIX_EPOCH).unwrap().as_secs()
+            as i64;
     let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({"iss": "test", "sub": "pod", "aud": audience, "iat": now - 3600, "nbf": now - 3600, "exp": now + seconds});
     let signed = format!("{}.{}", part(json!({"alg": "ES256", "typ": "JWT"})), part(claims));

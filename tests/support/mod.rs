@@ -1,0 +1,3 @@
+//! What integration tests share: servers on ports of their own, which end with the test.
+
+pub(crate) mod consul;
