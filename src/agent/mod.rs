@@ -33,6 +33,8 @@ use crate::workload::hooks::Hooks;
 
 pub use state_file::{StateFile, StateFileError};
 
+/// Anybody may read the readiness file; it holds no secret.
+const READABLE: u32 = 0o644;
 /// Time that the readiness file has to go before the slots are given back all the same.
 const FILE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -85,6 +87,7 @@ struct Agent {
     hooks: Hooks,
     started_at: Moment,
     started_up: bool,
+    ready: bool,
     stage: Stage,
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
@@ -96,10 +99,11 @@ impl Agent {
         let now = clock::now();
         let config = &parts.config;
         let client = client(config, &parts.metrics)?;
-        let readiness =
-            config.readiness.clone().map(|path| KeptFile::start_absent(path, 0o644)).transpose()?;
+        // Before the readiness file is touched: it tells whether another agent has these files now.
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
         let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
+        let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
+        let readiness = readiness.transpose()?;
         let keeper = Keeper::new(
             Start {
                 ttl: config.session.ttl,
@@ -123,6 +127,7 @@ impl Agent {
             hooks: Hooks::start(),
             started_at: now,
             started_up: false,
+            ready: false,
             stage: Stage::Running,
             ending: None,
             drain_ends: None,
@@ -225,6 +230,10 @@ impl Agent {
         let ready = self.ending.is_none() && snapshot.is_ready(now);
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
+        if ready != self.ready {
+            self.ready = ready;
+            info!("{}", if ready { "ready" } else { "not ready" });
+        }
         if let Some(readiness) = &self.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{debug, error};
 
 use super::{FileError, make_folder, remove, replace};
 
@@ -80,7 +80,7 @@ async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doi
             });
             match done.await {
                 Ok(Ok(())) => {
-                    info!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
+                    debug!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
                     doing.send_replace(number);
                     break;
                 }

@@ -34,7 +34,7 @@ fn a_bounded_wait_ends_with_75_and_leaves_no_trace() {
         assert_eq!(agent.ended().code(), Some(75), "wait: {wait}\n{}", agent.log());
         assert_eq!(operator.keys("service/s").len(), 2, "only the holder's entry and the record are left");
         assert_eq!(operator.sessions().len(), 1);
-        assert_eq!(operator.holders("service/s"), [session.clone()]);
+        assert_eq!(operator.holders("service/s"), [session.as_str()]);
     }
 }
 

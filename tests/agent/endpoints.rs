@@ -61,7 +61,6 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
     for name in [
         "slot_held",
         "holders",
-        "limit",
         "limit_mismatch",
         "waiters",
         "queue_position",
@@ -75,6 +74,10 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
     ] {
         assert!(text.contains(&format!("\nslotkeeper_{name}{{semaphore=\"s\"}} 0\n")), "{name} in\n{text}");
     }
+    assert!(
+        text.contains("\nslotkeeper_limit{semaphore=\"s\"} 1\n"),
+        "until it is known, the configured limit"
+    );
     for reason in ["session_gone", "evicted", "contender_gone", "lease_expired", "watch_failed"] {
         assert!(
             text.contains(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}} 0"))

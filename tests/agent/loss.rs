@@ -90,7 +90,7 @@ fn one_that_an_operator_takes_out_of_the_record_learns_at_once() {
     assert_eq!(lost(&agent, "evicted"), 1.0);
     assert!(!agent.is_ready());
     wait_for("the file to go", || !agent.ready_file().exists());
-    assert_eq!(operator.holders("service/s"), [foreigner.clone()]);
+    assert_eq!(operator.holders("service/s"), [foreigner.as_str()]);
     // The foreigner dies: its slot is given on, and the record is pruned.
     operator.destroy(&foreigner);
     agent.await_ready();

@@ -1,5 +1,13 @@
 //! The real binary with real signals, on a real Consul.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(clippy::print_stderr, reason = "a failing test shows its agents' logs")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
