@@ -14,6 +14,8 @@ pub mod http;
 pub mod metrics;
 pub mod semaphore;
 pub mod shutdown;
+#[cfg(test)]
+mod simulation;
 pub mod status;
 pub mod telemetry;
 pub mod vitals;

@@ -17,7 +17,7 @@ use crate::http::serve::{Limits, serve};
 mod api;
 mod duration;
 mod shared;
-mod store;
+pub(crate) mod store;
 
 use shared::Shared;
 use store::Store;

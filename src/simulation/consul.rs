@@ -1,0 +1,141 @@
+//! The simulated Consul: commands in, events out.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::embedded::store::session::{Request, Rules, SessionId};
+use crate::embedded::store::txn::{Op as StoreOp, OpError};
+use crate::embedded::store::{Store, kv::Write};
+use crate::semaphore::{
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Op, Pair, SessionId as Id,
+};
+
+pub(super) const PREFIX: &str = "sim/";
+pub(super) const TTL: Duration = Duration::from_secs(10);
+
+pub(super) struct Consul {
+    pub(super) store: Store,
+}
+
+impl Consul {
+    pub(super) fn new() -> Self {
+        // The earliest that Consul may end a session is one TTL after its last renewal.
+        let rules = Rules { min_ttl: TTL, expiry_factor: 1 };
+        Self { store: Store::new("sim".into(), rules) }
+    }
+
+    /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
+    pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
+        self.store.tick(now);
+        Some(match command {
+            Command::CreateSession => {
+                self.store.create_session(id, request(), now).expect("a session");
+                Event::SessionCreated(Ok(id.to_string().into()))
+            }
+            Command::RenewSession { session, .. } => {
+                let renewed = self.store.renew_session(&parse(session), now);
+                Event::SessionRenewed(renewed.map(|_| TTL).ok_or_else(not_found))
+            }
+            Command::DestroySession { session } => {
+                self.store.destroy_session(&parse(session), now);
+                Event::SessionDestroyed(Ok(()))
+            }
+            Command::List { name } => Event::Listed(name.clone(), Ok(self.list())),
+            Command::Watch { name, after, .. } => {
+                let listing = self.list();
+                if *after != 0 && listing.index == *after {
+                    return None;
+                }
+                Event::Watched(name.clone(), Ok(listing))
+            }
+            Command::Commit { name, ops } => Event::Committed(name.clone(), Ok(self.commit(ops, now))),
+            Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+        })
+    }
+
+    pub(super) fn list(&self) -> Listing {
+        let read = self.store.list(PREFIX);
+        let pair = |entry: &crate::embedded::store::kv::Entry| Pair {
+            key: entry.key.clone(),
+            value: entry.value.to_vec(),
+            flags: entry.flags,
+            session: entry.session.as_deref().map(Id::from),
+            create_index: entry.create_index,
+            modify_index: entry.modify_index,
+        };
+        Listing { index: read.index, pairs: read.found.iter().map(|entry| pair(entry)).collect() }
+    }
+
+    fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+        let ops = ops.iter().cloned().map(|op| match op {
+            Op::Lock { key, value, flags, session } => {
+                StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
+            }
+            Op::Cas { key, value, flags, index } => {
+                StoreOp::Cas(Write { key, value: value.into(), flags }, index)
+            }
+            Op::Delete { key } => StoreOp::Delete(key),
+            Op::DeleteCas { key, index } => StoreOp::DeleteCas(key, index),
+        });
+        match self.store.txn(ops.collect(), now) {
+            Ok(found) => {
+                let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
+                Commit::Done { index }
+            }
+            Err(faults) if faults.iter().any(|(_, fault)| matches!(fault, OpError::Session(_))) => {
+                Commit::SessionGone
+            }
+            Err(_) => Commit::Stale,
+        }
+    }
+}
+
+/// The failure that a request without an answer ends in.
+pub(super) fn unanswered(command: &Command) -> Event {
+    let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
+    match command {
+        Command::CreateSession => Event::SessionCreated(Err(failure)),
+        Command::RenewSession { .. } => Event::SessionRenewed(Err(failure)),
+        Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
+        Command::List { name } => Event::Listed(name.clone(), Err(failure)),
+        Command::Watch { name, .. } => Event::Watched(name.clone(), Err(failure)),
+        Command::Commit { name, .. } => Event::Committed(name.clone(), Err(failure)),
+        Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+    }
+}
+
+/// How long a client waits for an answer.
+pub(super) fn patience(command: &Command) -> Duration {
+    match command {
+        Command::RenewSession { timeout, .. } => *timeout,
+        Command::Watch { wait, .. } => *wait + *wait / 16 + Duration::from_secs(5),
+        Command::CreateSession
+        | Command::DestroySession { .. }
+        | Command::List { .. }
+        | Command::Commit { .. }
+        | Command::StopWatch { .. }
+        | Command::Tell(_) => Duration::from_secs(10),
+    }
+}
+
+fn not_found() -> Failure {
+    Failure { kind: FailureKind::NotFound, text: "no such session".into() }
+}
+
+fn parse(session: &Id) -> SessionId {
+    SessionId::parse(session.as_str()).expect("an id that Consul gave")
+}
+
+fn request() -> Request {
+    Request {
+        name: "sim".into(),
+        node: None,
+        lock_delay: 0,
+        behavior: "delete".into(),
+        ttl: format!("{}s", TTL.as_secs()),
+        node_checks: Some(Vec::new()),
+        service_checks: None,
+        checks: Vec::new(),
+    }
+}
