@@ -1,0 +1,202 @@
+//! A real Consul of the test's own.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::http::{self, Body};
+use super::ports::Ports;
+
+const STARTING: Duration = Duration::from_secs(30);
+const STOPPING: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+
+/// How a Consul is to be started.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Keep the state on disk, so that it survives [`Consul::stop`] and [`Consul::restart`].
+    pub keeps_data: bool,
+    /// HCL beside what every test needs; for ACLs, TLS and limits.
+    pub config: String,
+    /// An HTTP token for the helper's own requests, where ACLs are on.
+    pub token: Option<String>,
+}
+
+/// A single server on free loopback ports. It is killed with this value.
+#[derive(Debug)]
+pub struct Consul {
+    setup: Setup,
+    ports: Ports,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl Consul {
+    /// Starts one with its state in memory and waits until it leads.
+    pub async fn start() -> Self {
+        Self::start_with(Setup::default()).await
+    }
+
+    /// Starts one as `setup` says and waits until it leads.
+    pub async fn start_with(setup: Setup) -> Self {
+        let mut consul =
+            Self { setup, ports: Ports::reserve(), folder: tempfile::tempdir().unwrap(), child: None };
+        consul.restart().await;
+        consul
+    }
+
+    /// Where its HTTP API listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.ports.addr(0)
+    }
+
+    /// Where HTTPS listens, if the configuration says `ports { https = … }` by [`Consul::https_port`].
+    pub fn https_addr(&self) -> SocketAddr {
+        self.ports.addr(4)
+    }
+
+    /// Its address as clients are configured with it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("this Consul was stopped").id()
+    }
+
+    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends its process by `signal` and waits for that. The ports stay reserved.
+    pub async fn stop(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        let mut child = self.child.take().expect("signalled");
+        let ended = async {
+            loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        match tokio::time::timeout(STOPPING, ended).await {
+            Ok(status) => status,
+            Err(_) => {
+                end(&mut child);
+                panic!("Consul was still there {STOPPING:?} after {signal:?}:\n{}", self.log());
+            }
+        }
+    }
+
+    /// Starts it again on the same ports, with the same data where it keeps them.
+    pub async fn restart(&mut self) {
+        assert!(self.child.is_none(), "stop it first");
+        self.child = Some(self.spawn());
+        let leads = async {
+            while !self.leads().await {
+                tokio::time::sleep(POLL).await
+            }
+        };
+        if tokio::time::timeout(STARTING, leads).await.is_err() {
+            panic!("Consul had no leader {STARTING:?} after its start:\n{}", self.log());
+        }
+    }
+
+    /// The end of what it logged.
+    pub fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn spawn(&self) -> Child {
+        let folder = self.folder.path();
+        let own = "limits { http_max_conns_per_client = 4096 }\n\
+                   performance { raft_multiplier = 1 }\n\
+                   disable_update_check = true\n";
+        std::fs::write(folder.join("own.hcl"), own).unwrap();
+        std::fs::write(folder.join("test.hcl"), &self.setup.config).unwrap();
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = Command::new(binary());
+        command.arg("agent").args(["-bind", "127.0.0.1", "-client", "127.0.0.1", "-node", "test"]);
+        command
+            .arg("-config-file")
+            .arg(folder.join("own.hcl"))
+            .arg("-config-file")
+            .arg(folder.join("test.hcl"));
+        let flags = ["-http-port", "-server-port", "-serf-lan-port", "-serf-wan-port"];
+        for (n, flag) in (0..).zip(flags) {
+            command.arg(flag).arg(self.ports.addr(n).port().to_string());
+        }
+        command.args(["-dns-port", "-1", "-grpc-port", "-1"]);
+        if self.setup.keeps_data {
+            command.args(["-server", "-bootstrap-expect", "1", "-data-dir"]).arg(folder.join("data"));
+        } else {
+            command.arg("-dev");
+        }
+        // Consul's own variables are for clients; those of whoever runs the tests are not for this agent.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONSUL_"))
+        {
+            command.env_remove(name);
+        }
+        let errors = log.try_clone().unwrap();
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("consul starts")
+    }
+
+    /// A leader is known, and a write gets through.
+    async fn leads(&mut self) -> bool {
+        if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
+            panic!("Consul ended by itself ({status}):\n{}", self.log());
+        }
+        let token = self.setup.token.clone().unwrap_or_default();
+        let headers = [("X-Consul-Token", token.as_str())];
+        let path = "/v1/catalog/node/test";
+        let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await;
+        // Sessions need the node in the catalogue, where the leader puts it some time after its election.
+        answer.is_ok_and(|answer| match answer.status {
+            200 => answer.body.trim_ascii() != b"null",
+            // Access control is on and the test has given no token: what can be seen is that there is a leader.
+            403 => true,
+            _ => false,
+        })
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("consul.log")
+    }
+}
+
+impl Drop for Consul {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            end(child);
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The consul binary.
+pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("CONSUL_BIN") {
+        return named.into();
+    }
+    let cached = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/consul");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join("consul"));
+    on_path.chain([cached]).find(|candidate| candidate.is_file()).unwrap_or_else(|| {
+        panic!("no consul in CONSUL_BIN, on the PATH or in .tools/: run scripts/consul, which gets one")
+    })
+}
