@@ -57,7 +57,7 @@ pub enum BindError {
     )]
     NotLoopback(SocketAddr),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}; is another Consul or development server running there?")]
+    #[error("cannot listen on {address} (is another Consul or development server running there?)")]
     Listen {
         /// What was asked for.
         address: SocketAddr,

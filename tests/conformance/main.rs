@@ -6,6 +6,7 @@
 //! known to differ, the scenario says so.
 
 #![allow(unreachable_pub, reason = "the modules of one test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "this fails a test, nothing else")]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,8 +21,10 @@ mod txn;
 
 use std::pin::Pin;
 
-use support::consul::Consul;
+use rustix::process::Signal;
+use support::consul::{Consul, Setup};
 use support::embedded::Embedded;
+use support::http;
 use target::{Indexes, Target};
 
 /// What a scenario does with a server.
@@ -157,4 +160,25 @@ async fn times() {
         the_default_lock_delay_is_15_s,
     ])
     .await;
+}
+
+/// The other tests rely on this of their Consul.
+#[tokio::test]
+async fn a_consul_with_access_control_keeps_its_data_over_a_restart() {
+    let setup = Setup {
+        keeps_data: true,
+        config: r#"acl { enabled = true default_policy = "deny" tokens { master = "root" } }"#.to_owned(),
+        token: Some("root".to_owned()),
+        ..Setup::default()
+    };
+    let mut consul = Consul::start_with(setup).await;
+    let addr = consul.addr();
+    assert_eq!(http::put(addr, "/v1/kv/a", "x").await.status, 403);
+    assert_eq!(http::put(addr, "/v1/kv/a?token=root", "x").await.json(), true);
+    for signal in [Signal::TERM, Signal::KILL] {
+        consul.stop(signal).await;
+        assert!(http::try_request(addr, "GET", "/v1/kv/a", &[], http::Body::None).await.is_err());
+        consul.restart().await;
+        assert_eq!(http::get(addr, "/v1/kv/a?raw&token=root").await.body, b"x");
+    }
 }

@@ -23,7 +23,9 @@ pub struct Setup {
     pub keeps_data: bool,
     /// HCL beside what every test needs; for ACLs, TLS and limits.
     pub config: String,
-    /// An HTTP token for the helper's own requests, where ACLs are on.
+    /// Listen for HTTPS too; `config` has the certificates.
+    pub https: bool,
+    /// A token that may read the node, where `config` turns access control on.
     pub token: Option<String>,
 }
 
@@ -55,7 +57,7 @@ impl Consul {
         self.ports.addr(0)
     }
 
-    /// Where HTTPS listens, if the configuration says `ports { https = … }` by [`Consul::https_port`].
+    /// Where HTTPS listens, where the configuration has certificates.
     pub fn https_addr(&self) -> SocketAddr {
         self.ports.addr(4)
     }
@@ -103,7 +105,7 @@ impl Consul {
         self.child = Some(self.spawn());
         let leads = async {
             while !self.leads().await {
-                tokio::time::sleep(POLL).await
+                tokio::time::sleep(POLL).await;
             }
         };
         if tokio::time::timeout(STARTING, leads).await.is_err() {
@@ -138,6 +140,9 @@ impl Consul {
             command.arg(flag).arg(self.ports.addr(n).port().to_string());
         }
         command.args(["-dns-port", "-1", "-grpc-port", "-1"]);
+        if self.setup.https {
+            command.arg("-https-port").arg(self.https_addr().port().to_string());
+        }
         if self.setup.keeps_data {
             command.args(["-server", "-bootstrap-expect", "1", "-data-dir"]).arg(folder.join("data"));
         } else {
@@ -152,7 +157,7 @@ impl Consul {
         command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("consul starts")
     }
 
-    /// A leader is known, and a write gets through.
+    /// A leader is there and has done what follows its election.
     async fn leads(&mut self) -> bool {
         if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
             panic!("Consul ended by itself ({status}):\n{}", self.log());
@@ -162,12 +167,7 @@ impl Consul {
         let path = "/v1/catalog/node/test";
         let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await;
         // Sessions need the node in the catalogue, where the leader puts it some time after its election.
-        answer.is_ok_and(|answer| match answer.status {
-            200 => answer.body.trim_ascii() != b"null",
-            // Access control is on and the test has given no token: what can be seen is that there is a leader.
-            403 => true,
-            _ => false,
-        })
+        answer.is_ok_and(|answer| answer.status == 200 && answer.body.trim_ascii() != b"null")
     }
 
     fn log_path(&self) -> PathBuf {

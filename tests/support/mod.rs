@@ -3,6 +3,7 @@
 //! A test takes it by `#[path = "../support/mod.rs"] mod support;`.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this fails a test, nothing else")]
 #![allow(unreachable_pub, reason = "a module of each test binary")]
 
 pub mod consul;

@@ -66,9 +66,9 @@ pub(crate) async fn txn(
     let reads = !ops.iter().any(Op::writes);
     // Reads take the parameters of reads, though a transaction never waits.
     if reads {
-        params.wait().map(drop)?
+        params.wait()?;
     } else {
-        params.here()?
+        params.here()?;
     }
     let outcome = app.shared.with(|store, now| store.txn(ops, now));
     let answer = answer(&params, outcome, reads)?;
