@@ -125,3 +125,17 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_loopback_addresses_are_listened_on() {
+        for refused in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"] {
+            let addr = refused.parse().unwrap();
+            assert!(matches!(Server::bind(addr), Err(BindError::NotLoopback(told)) if told == addr));
+        }
+        assert_ne!(Server::bind("127.0.0.1:0".parse().unwrap()).unwrap().addr().port(), 0);
+    }
+}

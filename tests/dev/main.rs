@@ -7,9 +7,13 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use slotkeeper::embedded::Options;
+use support::embedded::Embedded;
 use support::{consul, http};
+use tokio::time::Instant;
 
 /// A running `slotkeeper dev`; it ends with this value.
 struct Dev {
@@ -112,4 +116,26 @@ fn consuls_own_command_line_works_with_it() {
     assert!(counts.lines().all(|count| count == "1" || count == "2"), "{counts}");
     // `consul lock` leaves nothing behind, not even sessions.
     assert!(consul(&dev, &["kv", "get", "-recurse", "sem"]).stdout.is_empty());
+}
+
+#[tokio::test]
+async fn a_test_may_ask_for_shorter_times() {
+    let options = Options { expiry_factor: 1, min_ttl: Duration::from_millis(100), ..Options::default() };
+    let server = Embedded::start_with(options);
+    let short = http::put(server.addr(), "/v1/session/create", r#"{"TTL":"99ms"}"#).await;
+    assert_eq!(short.text(), "Invalid Session TTL '99000000', must be between [100ms=24h0m0s]");
+    // On a busy machine such a session can be over before it is looked at.
+    let (info, alive) = loop {
+        let created = http::put(server.addr(), "/v1/session/create", r#"{"TTL":"100ms"}"#).await;
+        let info = format!("/v1/session/info/{}", created.json()["ID"].as_str().unwrap());
+        let seen = http::get(server.addr(), &info).await;
+        if seen.text() != "[]" {
+            break (info, seen);
+        }
+    };
+    // Nobody writes anything here: it is the passing of time that wakes the reader.
+    let began = Instant::now();
+    let blocked = format!("{info}?index={}&wait=60s", alive.index());
+    assert_eq!(http::get(server.addr(), &blocked).await.text(), "[]");
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
