@@ -10,13 +10,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 
 use super::Exit;
-use crate::embedded::Server;
+use crate::embedded::{BindError, Server};
 
 /// Runs a Consul-compatible server in memory, for development: several agents on one machine can share it.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
     /// Where to listen; loopback addresses only
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500", value_parser = loopback)]
     listen: SocketAddr,
 }
 
@@ -41,6 +41,13 @@ impl Dev {
         server.run(stop).await.context("the development server failed")?;
         Ok(Exit::Done)
     }
+}
+
+/// Refused where it is read, so that it counts as wrong usage.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let addr: SocketAddr =
+        text.parse().map_err(|_| "expected an address such as 127.0.0.1:8500".to_owned())?;
+    if addr.ip().is_loopback() { Ok(addr) } else { Err(BindError::NotLoopback(addr).to_string()) }
 }
 
 fn announce(addr: SocketAddr) -> io::Result<()> {

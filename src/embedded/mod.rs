@@ -57,7 +57,7 @@ pub enum BindError {
     )]
     NotLoopback(SocketAddr),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}; is another Consul or development server running there?")]
+    #[error("cannot listen on {address} (is another Consul or development server running there?)")]
     Listen {
         /// What was asked for.
         address: SocketAddr,
@@ -123,5 +123,19 @@ impl Server {
             ended = serve(self.listener, router, limits, stop) => ended,
             () = shared.keep_time() => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_loopback_addresses_are_listened_on() {
+        for refused in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"] {
+            let addr = refused.parse().unwrap();
+            assert!(matches!(Server::bind(addr), Err(BindError::NotLoopback(told)) if told == addr));
+        }
+        assert_ne!(Server::bind("127.0.0.1:0".parse().unwrap()).unwrap().addr().port(), 0);
     }
 }

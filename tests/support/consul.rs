@@ -1,177 +1,202 @@
-//! A real Consul for the time of a test.
+//! A real Consul of the test's own.
 
-#![allow(dead_code, reason = "each test binary uses what it needs of this")]
-
-use std::env;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A server on ports of its own; ends with the value.
-pub(crate) struct Consul {
-    child: Option<Child>,
-    arguments: Vec<String>,
-    port: u16,
-    /// Configuration, and the data where it keeps any.
+use super::http::{self, Body};
+use super::ports::Ports;
+
+const STARTING: Duration = Duration::from_secs(30);
+const STOPPING: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+
+/// How a Consul is to be started.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Keep the state on disk, so that it survives [`Consul::stop`] and [`Consul::restart`].
+    pub keeps_data: bool,
+    /// HCL beside what every test needs; for ACLs, TLS and limits.
+    pub config: String,
+    /// Listen for HTTPS too; `config` has the certificates.
+    pub https: bool,
+    /// A token that may read the node, where `config` turns access control on.
+    pub token: Option<String>,
+}
+
+/// A single server on free loopback ports. It is killed with this value.
+#[derive(Debug)]
+pub struct Consul {
+    setup: Setup,
+    ports: Ports,
     folder: TempDir,
+    child: Option<Child>,
 }
 
 impl Consul {
-    /// Starts a development server: all in memory.
-    pub(crate) fn start() -> Self {
-        Self::start_with("", false)
+    /// Starts one with its state in memory and waits until it leads.
+    pub async fn start() -> Self {
+        Self::start_with(Setup::default()).await
     }
 
-    /// Starts a server that keeps its data over [`Self::stop`] and [`Self::restart`].
-    pub(crate) fn start_persistent() -> Self {
-        Self::start_with("", true)
+    /// Starts one as `setup` says and waits until it leads.
+    pub async fn start_with(setup: Setup) -> Self {
+        let mut consul =
+            Self { setup, ports: Ports::reserve(), folder: tempfile::tempdir().unwrap(), child: None };
+        consul.restart().await;
+        consul
     }
 
-    /// Starts one with more configuration.
-    pub(crate) fn start_with(hcl: &str, persistent: bool) -> Self {
-        // A port that was free may be taken by the time Consul listens: it ends, and the next ones are tried.
-        for _ in 0..10 {
-            let mut consul = Self::prepare(hcl, persistent);
-            if consul.launch() {
-                return consul;
+    /// Where its HTTP API listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.ports.addr(0)
+    }
+
+    /// Where HTTPS listens, where the configuration has certificates.
+    pub fn https_addr(&self) -> SocketAddr {
+        self.ports.addr(4)
+    }
+
+    /// Its address as clients are configured with it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("this Consul was stopped").id()
+    }
+
+    /// Sends its process a signal; SIGSTOP and SIGCONT make it silent and back.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends its process by `signal` and waits for that. The ports stay reserved.
+    pub async fn stop(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        let mut child = self.child.take().expect("signalled");
+        let ended = async {
+            loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        match tokio::time::timeout(STOPPING, ended).await {
+            Ok(status) => status,
+            Err(_) => {
+                end(&mut child);
+                panic!("Consul was still there {STOPPING:?} after {signal:?}:\n{}", self.log());
             }
         }
-        panic!("Consul did not start on any of ten sets of ports");
     }
 
-    fn prepare(hcl: &str, persistent: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("test.hcl");
-        // A crowd of waiters has many connections; elections need not take as long as between continents.
-        let ours = "limits { http_max_conns_per_client = 2000 }\nperformance { raft_multiplier = 1 }";
-        std::fs::write(&config, format!("{ours}\n{hcl}\n")).unwrap();
-        let mut arguments: Vec<String> = [
-            "agent",
-            "-bind",
-            "127.0.0.1",
-            "-client",
-            "127.0.0.1",
-            "-dns-port",
-            "-1",
-            "-grpc-port",
-            "-1",
-            "-log-level",
-            "warn",
-            "-config-file",
-        ]
-        .map(String::from)
-        .to_vec();
-        arguments.push(config.display().to_string());
-        if persistent {
-            let data = folder.path().join("data").display().to_string();
-            arguments.extend(
-                ["-server", "-bootstrap-expect", "1", "-node", "test", "-data-dir"].map(String::from),
-            );
-            arguments.push(data);
-        } else {
-            arguments.push("-dev".into());
-        }
-        let port = free_port();
-        arguments.extend(["-http-port".into(), port.to_string()]);
-        for flag in ["-server-port", "-serf-lan-port", "-serf-wan-port"] {
-            arguments.extend([flag.into(), free_port().to_string()]);
-        }
-        Self { child: None, arguments, port, folder }
-    }
-
-    /// Whether it has come up.
-    fn launch(&mut self) -> bool {
-        let mut command = Command::new(Self::binary());
-        command.args(&self.arguments).env_remove("CONSUL_HTTP_ADDR").stdin(Stdio::null());
-        self.child = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        self.is_up()
-    }
-
-    /// Waits until sessions can be made, which needs a leader and the node in the catalog. False: it has ended.
-    #[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
-    fn is_up(&mut self) -> bool {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            if self.has_node().unwrap_or(false) {
-                return true;
-            }
-            if self.child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some()) {
-                return false;
-            }
-            assert!(Instant::now() < until, "Consul does not come up");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// The node is registered once the leader has seen it.
-    fn has_node(&self) -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET /v1/catalog/nodes?consistent HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        // With ACLs that deny, an empty list is all that can be seen: then a leader is enough.
-        Ok(answer.contains("200 OK")
-            && (answer.contains("\"Node\"") || answer.contains("[]") && self.denies()))
-    }
-
-    fn denies(&self) -> bool {
-        std::fs::read_to_string(self.folder.path().join("test.hcl")).is_ok_and(|hcl| hcl.contains("deny"))
-    }
-
-    /// `host:port` of its HTTP API.
-    pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Ends it, as `kill -9` does.
-    pub(crate) fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-
-    /// Starts it again on the same ports, with its data if it keeps any.
-    pub(crate) fn restart(&mut self) {
+    /// Starts it again on the same ports, with the same data where it keeps them.
+    pub async fn restart(&mut self) {
         assert!(self.child.is_none(), "stop it first");
-        // The kernel may hold the port for a moment.
-        assert!((0..10).any(|_| self.launch()), "Consul did not start again");
-    }
-
-    /// Sends it a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("a running Consul");
-        kill_process(Pid::from_child(child), signal).unwrap();
-    }
-
-    /// The Consul to test with: `CONSUL_BIN`, else the one on the PATH, else the one that `scripts/consul` fetched.
-    pub(crate) fn binary() -> PathBuf {
-        if let Some(named) = env::var_os("CONSUL_BIN") {
-            return named.into();
+        self.child = Some(self.spawn());
+        let leads = async {
+            while !self.leads().await {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(STARTING, leads).await.is_err() {
+            panic!("Consul had no leader {STARTING:?} after its start:\n{}", self.log());
         }
-        let path = env::var_os("PATH").unwrap_or_default();
-        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools");
-        env::split_paths(&path)
-            .chain([fetched])
-            .map(|folder| folder.join("consul"))
-            .find(|file| file.is_file())
-            .expect("these tests need a Consul: set CONSUL_BIN, put one on the PATH, or run scripts/consul")
+    }
+
+    /// The end of what it logged.
+    pub fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn spawn(&self) -> Child {
+        let folder = self.folder.path();
+        let own = "limits { http_max_conns_per_client = 4096 }\n\
+                   performance { raft_multiplier = 1 }\n\
+                   disable_update_check = true\n";
+        std::fs::write(folder.join("own.hcl"), own).unwrap();
+        std::fs::write(folder.join("test.hcl"), &self.setup.config).unwrap();
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = Command::new(binary());
+        command.arg("agent").args(["-bind", "127.0.0.1", "-client", "127.0.0.1", "-node", "test"]);
+        command
+            .arg("-config-file")
+            .arg(folder.join("own.hcl"))
+            .arg("-config-file")
+            .arg(folder.join("test.hcl"));
+        let flags = ["-http-port", "-server-port", "-serf-lan-port", "-serf-wan-port"];
+        for (n, flag) in (0..).zip(flags) {
+            command.arg(flag).arg(self.ports.addr(n).port().to_string());
+        }
+        command.args(["-dns-port", "-1", "-grpc-port", "-1"]);
+        if self.setup.https {
+            command.arg("-https-port").arg(self.https_addr().port().to_string());
+        }
+        if self.setup.keeps_data {
+            command.args(["-server", "-bootstrap-expect", "1", "-data-dir"]).arg(folder.join("data"));
+        } else {
+            command.arg("-dev");
+        }
+        // Consul's own variables are for clients; those of whoever runs the tests are not for this agent.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONSUL_"))
+        {
+            command.env_remove(name);
+        }
+        let errors = log.try_clone().unwrap();
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("consul starts")
+    }
+
+    /// A leader is there and has done what follows its election.
+    async fn leads(&mut self) -> bool {
+        if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
+            panic!("Consul ended by itself ({status}):\n{}", self.log());
+        }
+        let token = self.setup.token.clone().unwrap_or_default();
+        let headers = [("X-Consul-Token", token.as_str())];
+        let path = "/v1/catalog/node/test";
+        let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await;
+        // Sessions need the node in the catalogue, where the leader puts it some time after its election.
+        answer.is_ok_and(|answer| answer.status == 200 && answer.body.trim_ascii() != b"null")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("consul.log")
     }
 }
 
 impl Drop for Consul {
     fn drop(&mut self) {
-        self.stop();
+        if let Some(child) = &mut self.child {
+            end(child);
+        }
     }
 }
 
-/// A port that is free now.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The consul binary.
+pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("CONSUL_BIN") {
+        return named.into();
+    }
+    let cached = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/consul");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join("consul"));
+    on_path.chain([cached]).find(|candidate| candidate.is_file()).unwrap_or_else(|| {
+        panic!("no consul in CONSUL_BIN, on the PATH or in .tools/: run scripts/consul, which gets one")
+    })
 }

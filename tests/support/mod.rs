@@ -1,3 +1,12 @@
-//! What integration tests share: servers on ports of their own, which end with the test.
+//! What integration tests share: servers to test against, free ports, and a plain HTTP client.
+//!
+//! A test takes it by `#[path = "../support/mod.rs"] mod support;`.
 
-pub(crate) mod consul;
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this fails a test, nothing else")]
+#![allow(unreachable_pub, reason = "a module of each test binary")]
+
+pub mod consul;
+pub mod embedded;
+pub mod http;
+pub mod ports;

@@ -47,6 +47,7 @@ impl IntoResponse for Refusal {
             [(ALLOW, format!("OPTIONS,{}", names.join(",")))]
         };
         match self {
+            Self::Told(status, text) if text.is_empty() => status.into_response(),
             Self::Told(status, text) => (status, text).into_response(),
             Self::Method(method, methods) => {
                 let text = format!("method {method} not allowed");

@@ -89,7 +89,7 @@ async fn answer(
     if method == Method::DELETE {
         return delete(&app, &key, &params);
     }
-    conflicts(&params, &[("acquire", "cas"), ("acquire", "release"), ("cas", "release")])?;
+    at_most_one(&params, &["acquire", "cas", "release"])?;
     need(&key)?;
     let asked = Asked::read(&params)?;
     let value = params::body(&headers, body, "kv_max_value_size").await?;
@@ -132,7 +132,7 @@ fn put(app: &App, (asked, flags): (Asked, u64), key: String, value: Bytes, param
 }
 
 fn delete(app: &App, key: &str, params: &Params) -> Answer {
-    conflicts(params, &[("cas", "recurse")])?;
+    at_most_one(params, &["cas", "recurse"])?;
     let recurse = params.has("recurse");
     if !recurse {
         need(key)?;
@@ -204,10 +204,11 @@ fn need(key: &str) -> Result<(), Refusal> {
     if key.is_empty() { Err(Refusal::bad("Missing key name")) } else { Ok(()) }
 }
 
-fn conflicts(params: &Params, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
-    let both = |(one, other): &(&str, &str)| {
-        let (first, second) = (params.get(one)?, params.get(other)?);
-        Some(Refusal::bad(format!("Conflicting flags: {one}={first}&{other}={second}")))
-    };
-    pairs.iter().find_map(both).map_or(Ok(()), Err)
+fn at_most_one(params: &Params, names: &[&str]) -> Result<(), Refusal> {
+    let given = |name: &&str| params.get(name).map(|value| format!("{name}={value}"));
+    let given: Vec<String> = names.iter().filter_map(given).collect();
+    if given.len() > 1 {
+        return Err(Refusal::bad(format!("Conflicting flags: {}", given.join("&"))));
+    }
+    Ok(())
 }

@@ -50,10 +50,7 @@ struct Shown {
 impl From<&Arc<Session>> for Shown {
     fn from(session: &Arc<Session>) -> Self {
         let Session { id, name, node, lock_delay, ttl, node_checks, checks, .. } = Session::clone(session);
-        let show = |check: &ServiceCheck| match check.namespace.as_str() {
-            "" => json_value!({"ID": check.id}),
-            namespace => json_value!({"ID": check.id, "Namespace": namespace}),
-        };
+        let show = |check: &ServiceCheck| json_value!({"ID": check.id, "Namespace": check.namespace});
         Self {
             id,
             name,

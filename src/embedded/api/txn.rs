@@ -61,10 +61,15 @@ pub(crate) async fn txn(
     body: Body,
 ) -> Answer {
     only(&method, &[Method::PUT])?;
-    params.here()?;
     let body = params::body(&headers, body, "txn_max_req_len").await?;
     let ops = parse(&body)?;
     let reads = !ops.iter().any(Op::writes);
+    // Reads take the parameters of reads, though a transaction never waits.
+    if reads {
+        params.wait()?;
+    } else {
+        params.here()?;
+    }
     let outcome = app.shared.with(|store, now| store.txn(ops, now));
     let answer = answer(&params, outcome, reads)?;
     Ok(if reads { with_leader(answer) } else { answer })

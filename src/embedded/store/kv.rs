@@ -74,6 +74,8 @@ pub(crate) struct At {
 pub(crate) struct Keys {
     entries: BTreeMap<String, Arc<Entry>>,
     tombstones: BTreeMap<String, Tombstone>,
+    /// Not after the first tombstone is due; kept because looking through them all costs each request too much.
+    next_reap: Option<Moment>,
     index: u64,
     journal: Option<Vec<Undo>>,
 }
@@ -178,15 +180,19 @@ impl Keys {
         self.put(Write { key, value, flags }, entry.lock_index, None, at);
     }
 
-    /// Whether [`Keys::reap`] would find something at `now`.
+    /// When [`Keys::reap`] may next find something.
     pub(crate) fn next_reap(&self) -> Option<Moment> {
-        self.tombstones.values().map(|stone| stone.reaped).min()
+        self.next_reap
     }
 
     /// Forgets old tombstones. Indexes of prefixes can go down by this, as they do on the real server.
     pub(crate) fn reap(&mut self, at: At) {
+        let before = self.tombstones.len();
         self.tombstones.retain(|_, stone| stone.reaped > at.now);
-        self.index = at.index;
+        self.next_reap = self.tombstones.values().map(|stone| stone.reaped).min();
+        if self.tombstones.len() < before {
+            self.advance(at.index);
+        }
     }
 
     /// From here on changes can be taken back.
@@ -233,6 +239,7 @@ impl Keys {
 
     fn bury(&mut self, key: &str, at: At) {
         let stone = Tombstone { index: at.index, reaped: at.now + TOMBSTONE_TTL };
+        self.next_reap.get_or_insert(stone.reaped);
         let old = exchange(&mut self.tombstones, key, Some(stone));
         self.note(|| Undo::Tombstone(key.to_owned(), old));
         self.advance(at.index);

@@ -1,0 +1,141 @@
+//! `slotkeeper dev` as users run it, and with Consul's own command line as its client.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "this fails a test, nothing else")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use slotkeeper::embedded::Options;
+use support::embedded::Embedded;
+use support::{consul, http};
+use tokio::time::Instant;
+
+/// A running `slotkeeper dev`; it ends with this value.
+struct Dev {
+    child: Child,
+    lines: Vec<String>,
+}
+
+impl Dev {
+    fn start() -> Self {
+        let mut child = command(&["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let lines = out.lines().take(2).map(Result::unwrap).collect();
+        Self { child, lines }
+    }
+
+    fn url(&self) -> String {
+        self.lines[1].strip_prefix("export CONSUL_HTTP_ADDR=").unwrap().to_owned()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slotkeeper"));
+    command.args(args);
+    command
+}
+
+/// Runs `consul` against the server.
+fn consul(dev: &Dev, args: &[&str]) -> Output {
+    Command::new(consul::binary()).args(args).env("CONSUL_HTTP_ADDR", dev.url()).output().unwrap()
+}
+
+#[tokio::test]
+async fn it_says_what_it_is_and_ends_cleanly_on_either_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut dev = Dev::start();
+        assert!(dev.lines[0].contains("development only") && dev.lines[0].contains("in memory"));
+        assert!(dev.lines[0].contains(&dev.url()));
+        let addr = dev.url().strip_prefix("http://").unwrap().parse().unwrap();
+        assert_eq!(http::put(addr, "/v1/kv/a", "x").await.json(), true);
+        // A long poll that is open does not hold it up.
+        let index = http::get(addr, "/v1/kv/a").await.index();
+        let path = format!("/v1/kv/a?index={index}&wait=60s");
+        let poll = tokio::spawn(async move {
+            http::try_request(addr, "GET", &path, &[], http::Body::None).await.is_err()
+        });
+        http::get(addr, "/v1/kv/a").await;
+        kill_process(Pid::from_child(&dev.child), signal).unwrap();
+        assert_eq!(dev.child.wait().unwrap().code(), Some(0), "{signal:?}");
+        assert!(poll.await.unwrap(), "the poll is cut off");
+    }
+}
+
+#[test]
+fn an_address_that_others_could_reach_is_wrong_usage() {
+    for address in ["0.0.0.0:8500", "192.0.2.1:8500", "nonsense"] {
+        let output = command(&["dev", "--listen", address]).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{address}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_told() {
+    let dev = Dev::start();
+    let taken = dev.url();
+    let taken = taken.strip_prefix("http://").unwrap();
+    let output = command(&["dev", "--listen", taken]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(taken) && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn consuls_own_command_line_works_with_it() {
+    let dev = Dev::start();
+    assert!(consul(&dev, &["kv", "put", "a", "one"]).status.success());
+    assert_eq!(consul(&dev, &["kv", "get", "a"]).stdout, b"one\n");
+    // Four clients of a semaphore of two, each of which holds for a moment and counts who else does.
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let hold = format!(
+        "mkdir {place}/held-$$ && ls {place} | grep -c held- >> {place}/counts; sleep 0.2; rmdir {place}/held-$$"
+    );
+    let lock = || consul(&dev, &["lock", "-child-exit-code", "-n", "2", "sem", &hold]);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(lock)).collect();
+        for client in clients {
+            let output = client.join().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    });
+    let counts = std::fs::read_to_string(folder.path().join("counts")).unwrap();
+    assert_eq!(counts.lines().count(), 4);
+    assert!(counts.lines().all(|count| count == "1" || count == "2"), "{counts}");
+    // `consul lock` leaves nothing behind, not even sessions.
+    assert!(consul(&dev, &["kv", "get", "-recurse", "sem"]).stdout.is_empty());
+}
+
+#[tokio::test]
+async fn a_test_may_ask_for_shorter_times() {
+    let options = Options { expiry_factor: 1, min_ttl: Duration::from_millis(100), ..Options::default() };
+    let server = Embedded::start_with(options);
+    let short = http::put(server.addr(), "/v1/session/create", r#"{"TTL":"99ms"}"#).await;
+    assert_eq!(short.text(), "Invalid Session TTL '99000000', must be between [100ms=24h0m0s]");
+    // On a busy machine such a session can be over before it is looked at.
+    let (info, alive) = loop {
+        let created = http::put(server.addr(), "/v1/session/create", r#"{"TTL":"100ms"}"#).await;
+        let info = format!("/v1/session/info/{}", created.json()["ID"].as_str().unwrap());
+        let seen = http::get(server.addr(), &info).await;
+        if seen.text() != "[]" {
+            break (info, seen);
+        }
+    };
+    // Nobody writes anything here: it is the passing of time that wakes the reader.
+    let began = Instant::now();
+    let blocked = format!("{info}?index={}&wait=60s", alive.index());
+    assert_eq!(http::get(server.addr(), &blocked).await.text(), "[]");
+    assert!(began.elapsed() < Duration::from_secs(30));
+}
