@@ -2,9 +2,9 @@
 
 use slotkeeper::consul::Put;
 
+use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 /// A semaphore `service/s` whose one slot a foreign client holds.

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::consul::Consul;
 use crate::hold::home;
 use crate::http::request;
 use crate::process::Agent;
-use crate::support::consul::Consul;
 
 #[test]
 fn health_status_and_metrics_as_the_contract_says() {

@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use slotkeeper::consul::Put;
 
+use crate::consul::Consul;
 use crate::hold::home;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 const MAP_FLAGS: u64 = 16_210_313_421_097_356_768;
@@ -25,7 +25,7 @@ struct ConsulLock(Child);
 
 impl ConsulLock {
     fn start(consul: &Consul) -> Self {
-        let child = Command::new(Consul::binary())
+        let child = Command::new(crate::support::consul::binary())
             .args(["lock", "-n", "2", "-http-addr", &consul.address(), "service/s", "sleep 600"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 pub(crate) const ONE: &str = "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: service/s, limit: 1}]";

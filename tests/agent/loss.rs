@@ -3,10 +3,10 @@
 use rustix::process::Signal;
 use slotkeeper::consul::Put;
 
+use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 fn lost(agent: &Agent, reason: &str) -> f64 {

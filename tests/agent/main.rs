@@ -12,6 +12,7 @@
 mod support;
 
 mod bounds;
+mod consul;
 mod endpoints;
 mod foreign;
 mod hold;

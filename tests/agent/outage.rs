@@ -2,10 +2,10 @@
 
 use rustix::process::Signal;
 
+use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 const EXPIRED: &str = "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"}";

@@ -2,9 +2,9 @@
 
 use rustix::process::Signal;
 
+use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 fn names(agent: &Agent) -> Vec<String> {

@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
+use crate::consul::Consul;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
-use crate::support::consul::Consul;
 use crate::wait_for;
 
 fn home(consul: &Consul) -> Home {

@@ -2,9 +2,10 @@
 
 use std::process::{Command, Output};
 
+use crate::consul::Consul;
 use crate::hold::home;
 use crate::process::{Agent, BINARY, Home};
-use crate::support::consul::{Consul, free_port};
+use crate::support::ports::Ports;
 use crate::wait_for;
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -62,7 +63,8 @@ fn without_an_agent_they_say_where_they_looked() {
 #[test]
 fn with_dev_an_agent_needs_no_consul_and_another_shares_its_server() {
     let home_a = Home::new();
-    home_a.configure(&format!("127.0.0.1:{}", free_port()), crate::hold::ONE);
+    let ports = Ports::reserve();
+    home_a.configure(&ports.addr(0).to_string(), crate::hold::ONE);
     let mut first = Agent::start_with(&home_a, &["--dev"], &[]);
     first.await_ready();
     let log = first.log();

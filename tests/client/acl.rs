@@ -1,35 +1,23 @@
 //! ACLs with default deny: refusals, tokens, token files that change.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper::consul::{Address, Error, Fault, Put, Read, Secret, TokenSource, Txn, TxnOp};
-use tokio::time::{Instant, sleep};
 
-use crate::consul::Consul;
+use crate::consul::{Consul, Setup};
 use crate::{client, client_with, spec, stub};
+
+/// The management token of [`denying`].
+const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 
 /// A Consul that denies what it does not allow, and its management token.
 pub(crate) async fn denying() -> (Consul, String) {
-    let consul = Consul::start_with("acl { enabled = true, default_policy = \"deny\" }").await;
-    let until = Instant::now() + Duration::from_secs(30);
-    // The ACL system comes up a little after the leader, and the node is registered a little after that.
-    let root = loop {
-        let (status, body) =
-            stub::http(consul.addr().clone(), "PUT", "/v1/acl/bootstrap".into(), "", "").await;
-        if status == 200 {
-            break field(&body, "SecretID");
-        }
-        assert!(Instant::now() < until, "ACLs cannot be bootstrapped: {body}");
-        sleep(Duration::from_millis(20)).await;
-    };
-    let client = client_with(consul.addr(), TokenSource::Value(Secret::new(root.clone())));
-    while let Err(error) = client.session_create(&spec()).await {
-        assert!(Instant::now() < until, "the node is not registered: {error}");
-        sleep(Duration::from_millis(20)).await;
-    }
-    (consul, root)
+    // The node registers itself with the same token.
+    let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
+    let config = format!("acl {{ enabled = true, default_policy = \"deny\", {tokens} }}");
+    let setup = Setup { config, token: Some(ROOT.to_owned()), ..Setup::default() };
+    (Consul::start_with(setup).await, ROOT.to_owned())
 }
 
 /// A token for keys below `jobs/` and for sessions.

@@ -29,7 +29,8 @@ async fn get_at(act: Act) -> Error {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let address: Address = format!("127.0.0.1:{}", crate::consul::free_port()).parse().unwrap();
+    let (_ports, address) = crate::consul::nobody();
+    let address: Address = address.parse().unwrap();
     let error = put(&client(&address)).await;
     assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
     let text = error.to_string();
@@ -276,7 +277,8 @@ async fn a_rollback_for_want_of_a_right_is_tried_again_with_a_new_token() {
 #[test]
 fn proxies_of_the_environment_are_not_used() {
     // Variables cannot be set in a process of many threads, so one of the tests above is run in another process.
-    let nobody = format!("http://127.0.0.1:{}", crate::consul::free_port());
+    let (_ports, address) = crate::consul::nobody();
+    let nobody = format!("http://{address}");
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", "faults::refusals_have_classes"]);
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {

@@ -7,6 +7,9 @@
     reason = "a test that cannot go on has failed"
 )]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod acl;
 mod consul;
 mod faults;

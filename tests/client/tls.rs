@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slotkeeper::consul::{Client, Error, Put, Read, Settings, SetupError, Tls, Unobserved};
 use tempfile::TempDir;
 
-use crate::consul::{Consul, binary, free_port};
+use crate::consul::{Consul, Setup, binary};
 
 /// Certificates as `consul tls` makes them, in a folder.
 struct Authority(TempDir);
@@ -46,15 +46,16 @@ impl Authority {
 
     /// A server that wants client certificates, and the port where it does.
     async fn server(&self) -> (Consul, u16) {
-        let port = free_port();
         let show = |name: &str| self.file(name).display().to_string();
-        let hcl = format!(
-            "ports {{ https = {port} }} verify_incoming_https = true ca_file = {:?} cert_file = {:?} key_file = {:?}",
+        let config = format!(
+            "verify_incoming_https = true\nca_file = {:?}\ncert_file = {:?}\nkey_file = {:?}",
             show("consul-agent-ca.pem"),
             show("dc1-server-consul-0.pem"),
             show("dc1-server-consul-0-key.pem"),
         );
-        (Consul::start_with(&hcl).await, port)
+        let consul = Consul::start_with(Setup { config, https: true, ..Setup::default() }).await;
+        let port = consul.https_port();
+        (consul, port)
     }
 }
 

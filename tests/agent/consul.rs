@@ -1,0 +1,47 @@
+//! The shared Consul, for tests that do not wait asynchronously.
+
+use rustix::process::Signal;
+use tokio::runtime::Runtime;
+
+use crate::support::consul::{self, Setup};
+
+/// A server of the test's own; ends with the value.
+pub(crate) struct Consul {
+    server: consul::Consul,
+    runtime: Runtime,
+}
+
+impl Consul {
+    /// Starts one with its state in memory.
+    pub(crate) fn start() -> Self {
+        Self::start_with(Setup::default())
+    }
+
+    /// Starts one that keeps its state over [`Self::stop`] and [`Self::restart`].
+    pub(crate) fn start_persistent() -> Self {
+        Self::start_with(Setup { keeps_data: true, ..Setup::default() })
+    }
+
+    fn start_with(setup: Setup) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(consul::Consul::start_with(setup));
+        Self { server, runtime }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.server.addr().to_string()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.signal(signal);
+    }
+
+    /// Kills it.
+    pub(crate) fn stop(&mut self) {
+        self.runtime.block_on(self.server.stop(Signal::KILL));
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.runtime.block_on(self.server.restart());
+    }
+}
