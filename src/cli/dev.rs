@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use clap::Args;
-use futures_util::StreamExt;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook_tokio::Signals;
 
 use super::Exit;
 use crate::embedded::{BindError, Server};
+use crate::shutdown::{Ask, Asks};
 
 /// Runs a Consul-compatible server in memory, for development: several agents on one machine can share it.
 #[derive(Debug, Args)]
@@ -32,11 +30,12 @@ impl Dev {
 
     async fn serve(self) -> anyhow::Result<Exit> {
         // Before the address is told: whoever reads it may send a signal at once.
-        let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
+        let mut asks = Asks::listen().context("cannot listen for signals")?;
         let server = Server::bind(self.listen)?;
         announce(server.addr()).context("cannot write to the standard output")?;
         let stop = async move {
-            signals.next().await;
+            // There is no configuration to be read again.
+            while asks.next().await == Ask::Reload {}
         };
         server.run(stop).await.context("the development server failed")?;
         Ok(Exit::Done)

@@ -300,8 +300,8 @@ impl Machine {
         self.retry_at = None;
         match self.intent {
             Intent::Rest => {}
-            // A lease that ran out says that nothing is known; writes wait until it is renewed.
-            Intent::Hold if !cx.lease_is_valid() => {}
+            // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
+            Intent::Hold if !cx.lease_is_valid() => self.doubt = true,
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
         }
     }

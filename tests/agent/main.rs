@@ -21,6 +21,7 @@ mod loss;
 mod operator;
 mod outage;
 mod process;
+mod readme;
 mod reload;
 mod restart;
 mod shell;

@@ -28,6 +28,12 @@ impl Home {
         self.folder.path().join(name)
     }
 
+    /// Takes a sample file of the repository as the configuration.
+    pub(crate) fn take_sample(&self, name: &str) {
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+        std::fs::copy(sample, self.path("config.yaml")).unwrap();
+    }
+
     /// Writes the configuration: `rest` is YAML that goes beside where Consul is and where our files lie.
     pub(crate) fn configure(&self, consul: &str, rest: &str) {
         let folder = self.folder.path().display();

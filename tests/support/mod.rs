@@ -10,3 +10,4 @@ pub mod consul;
 pub mod embedded;
 pub mod http;
 pub mod ports;
+pub mod proxy;

@@ -76,6 +76,8 @@ impl Machine {
                 self.contention.reset();
                 self.last_commit = index;
                 self.proved = true;
+                // An earlier process's token is that of a slot which was found, not of one just granted.
+                self.token = None;
                 if let Some(view) = &mut self.view {
                     view.apply(&write.ops, index);
                 }
