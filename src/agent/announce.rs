@@ -1,5 +1,7 @@
 //! Tells of changes: a log line each, and the hooks.
 
+use std::time::Duration;
+
 use tracing::{debug, error, info, warn};
 
 use crate::config;
@@ -12,7 +14,7 @@ pub(super) fn log(notice: &Notice) {
         Notice::SessionStarted { session, resumed: false } => info!(%session, "session created"),
         Notice::SessionStarted { session, resumed: true } => info!(%session, "session taken up again"),
         Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
-        Notice::Renewed { took } => debug!(took_ms = took.as_millis(), "session renewed"),
+        Notice::Renewed { took } => debug!(took_ms = millis(*took), "session renewed"),
         Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
         Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
         Notice::Trouble { name: Some(semaphore), failure } => warn!(%semaphore, "trouble: {}", failure.text),
@@ -22,7 +24,7 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, position, taken, limit, "waiting for a slot");
         }
         Notice::Acquired { name, token, took, .. } => {
-            info!(semaphore = %name, fencing_token = token, after_ms = took.as_millis(), "slot acquired");
+            info!(semaphore = %name, fencing_token = token, after_ms = millis(*took), "slot acquired");
         }
         Notice::Lost { name, reason, held } => {
             let reason = reason.as_str();
@@ -77,4 +79,9 @@ pub(super) fn call_hook(notice: &Notice, keeper: &Keeper, config: &config::Hooks
         environment.push(("SLOTKEEPER_SESSION", session.to_string()));
     }
     hooks.call(Call { command, environment });
+}
+
+/// As the log's JSON has numbers.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -129,5 +129,5 @@ pub(super) fn failure(error: &consul::Error) -> Failure {
 
 /// The TTL of a session that was renewed; Consul gives back what its creator wrote, such as `30s` or `1m30s`.
 pub(super) fn ttl(session: &consul::Session, configured: Duration) -> Duration {
-    humantime::parse_duration(&session.ttl).unwrap_or(configured)
+    config::duration::parse(&session.ttl).unwrap_or(configured)
 }

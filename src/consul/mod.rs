@@ -7,7 +7,6 @@
 mod address;
 mod classify;
 mod client;
-mod cursor;
 mod endpoint;
 mod error;
 mod key;
@@ -24,7 +23,6 @@ mod txn;
 
 pub use address::{Address, AddressError};
 pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
-pub use cursor::{Cursor, Seen};
 pub use error::{Class, Error, Tried};
 pub use kv::{KvPair, Put};
 pub use login::Login;

@@ -21,7 +21,9 @@ pub enum Consistency {
 /// A read that waits for news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocking {
-    /// Answer once the index is above this one. 0 answers at once; see [`Cursor`](super::Cursor).
+    /// Answer once the index is above this one; 0 answers at once. By the rules of Consul's documentation the next
+    /// read goes on from the answer's index, and begins again from 0 where that has gone back (tombstones were
+    /// reaped, a snapshot was restored).
     pub index: u64,
     /// Answer by then in any case, from 1 ms to [`MAX_WAIT`]. Consul adds up to a sixteenth of it at random; many
     /// clients that wait for the same should add jitter of their own.

@@ -24,6 +24,11 @@ const TIDY: Duration = Duration::from_secs(1);
 const CONTENTION: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// The wait after a failed request, first and longest.
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// The wait after a watch that answered early with nothing new, first and longest. Consul promises no more than that
+/// something *may* have changed, and advises clients to bound how often they ask.
+const SPURIOUS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+/// A watch that ends before this has not waited.
+const EARLY: Duration = Duration::from_secs(1);
 /// Bounds of the time for which one blocking query waits.
 const WATCH: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
@@ -126,7 +131,8 @@ pub struct Machine {
     /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
     proved: bool,
     flight: Flight,
-    watching: bool,
+    /// A watch is under way, since then.
+    watching: Option<Moment>,
     watch_failing_since: Option<Moment>,
     /// Nothing is sent before.
     retry_at: Option<Moment>,
@@ -147,6 +153,7 @@ pub struct Machine {
     failing: Option<Failure>,
     failures: Backoff,
     contention: Backoff,
+    spurious: Backoff,
 }
 
 impl Machine {
@@ -162,7 +169,8 @@ impl Machine {
             doubt: false,
             proved: false,
             flight: Flight::None,
-            watching: false,
+            watching: None,
+            spurious: Backoff::new(SPURIOUS.0, SPURIOUS.1),
             watch_failing_since: None,
             retry_at: None,
             tidy_at: None,
@@ -319,15 +327,15 @@ impl Machine {
     }
 
     fn watch(&mut self, after: u64, cx: &mut Context<'_>) {
-        if !self.watching {
-            self.watching = true;
+        if self.watching.is_none() {
+            self.watching = Some(cx.now);
             let wait = jittered((cx.ttl / 2).clamp(WATCH.0, WATCH.1), 0.1, cx.rng);
             cx.out.push_back(Command::Watch { name: self.name.clone(), after, wait });
         }
     }
 
     fn stop_watch(&mut self, cx: &mut Context<'_>) {
-        if std::mem::take(&mut self.watching) {
+        if self.watching.take().is_some() {
             cx.out.push_back(Command::StopWatch { name: self.name.clone() });
         }
         self.watch_failing_since = None;

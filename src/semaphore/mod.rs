@@ -1,7 +1,7 @@
 //! The pure core: it is told what was observed and what time it is, and says what to do. No I/O, no clock, no
 //! randomness of its own, nothing else of this crate.
 //!
-//! [`Keeper`] is one agent's whole core: one [`session`] and a [`machine`] for each semaphore. What it decides comes
+//! [`Keeper`] is one agent's whole core: one session and a [`Machine`] for each semaphore. What it decides comes
 //! from one pure function, [`plan::hold`], over a [`View`].
 //!
 //! What it does not promise, first: a process that is paused at the wrong instant, or whose clock runs wild, can go on

@@ -41,13 +41,16 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn watched(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
-        if !std::mem::take(&mut self.watching) {
-            return;
-        }
+        let Some(since) = self.watching.take() else { return };
         match answer {
             Ok(listing) => {
                 self.works(cx);
                 self.watch_failing_since = None;
+                if listing.index > self.view_index() {
+                    self.spurious.reset();
+                } else if cx.now.since(since) < EARLY {
+                    self.retry_at = Some(cx.now + self.spurious.next(cx.rng));
+                }
                 if listing.index < self.last_commit {
                     // Older than what we have written since, or Consul was set back: only a consistent read tells.
                     self.doubt = true;
