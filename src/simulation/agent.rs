@@ -44,7 +44,7 @@ impl Agent {
             keeper,
             life,
             slots,
-            work: Duration::from_millis(rng.u64(50..3000)),
+            work: work(rng),
             paused_until: now,
             cut_until: now,
             watch: 0,
@@ -59,6 +59,12 @@ impl Agent {
     pub(super) fn believes(&self) -> bool {
         self.keeper.machine(NAME).is_some_and(|machine| matches!(machine.phase(), Phase::Held { .. }))
     }
+}
+
+/// Mostly short; now and then long enough for leases to run out meanwhile.
+fn work(rng: &mut fastrand::Rng) -> Duration {
+    let longest = if rng.u32(..4) == 0 { TTL * 3 } else { TTL / 5 };
+    longest.mul_f64(rng.f64())
 }
 
 fn settings(limit: u32, slots: u32) -> Settings {

@@ -145,7 +145,7 @@ impl World {
         let visitor = self.new_agent();
         self.agents = vec![visitor];
         self.act(0);
-        self.run(TTL * 2);
+        self.run(TTL * 5);
         assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
         let view = View::new("sim", self.consul.list().pairs, 0);
         let record = view.record().expect("a record");
