@@ -22,7 +22,8 @@ impl Consul {
         Self::start_with(Setup { keeps_data: true, ..Setup::default() })
     }
 
-    fn start_with(setup: Setup) -> Self {
+    /// Starts one as `setup` says.
+    pub(crate) fn start_with(setup: Setup) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(consul::Consul::start_with(setup));
         Self { server, runtime }

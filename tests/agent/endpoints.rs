@@ -5,9 +5,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::consul::Consul;
-use crate::hold::home;
+use crate::hold::{ONE, home};
 use crate::http::request;
-use crate::process::Agent;
+use crate::process::{Agent, Home};
+use crate::wait_for;
 
 #[test]
 fn health_status_and_metrics_as_the_contract_says() {
@@ -126,4 +127,21 @@ fn an_address_that_is_taken_is_said_before_anything_is_held() {
     assert_eq!(second.ended().code(), Some(1));
     assert!(second.log().contains("cannot listen at http.listen"), "{}", second.log());
     assert!(!second.log().contains("session created"));
+}
+
+#[test]
+fn json_logs_are_one_object_a_line() {
+    let consul = Consul::start();
+    let home = Home::new();
+    home.configure(&consul.address(), &format!("{ONE}\nlog: {{format: json}}"));
+    // Started without waiting for its address, which stands in the log in another form.
+    let mut agent = Agent::spawn(&home, &[], &[]);
+    wait_for("the slot", || agent.log().contains("slot acquired"));
+    assert_eq!(agent.terminate(), Some(0));
+    let log = agent.log();
+    let events: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let acquired = events.iter().find(|event| event["message"] == "slot acquired").unwrap();
+    assert_eq!((acquired["level"].as_str(), acquired["semaphore"].as_str()), (Some("INFO"), Some("s")));
+    assert!(acquired["fencing_token"].is_u64() && acquired["after_ms"].is_u64(), "{acquired}");
 }

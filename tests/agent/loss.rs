@@ -146,3 +146,25 @@ fn with_behaviour_release_the_entries_of_the_dead_are_swept_up() {
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it measures the rest, of which too little would be the failure"
+)]
+fn a_dead_holders_slot_rests_for_the_prune_delay() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let dead = operator.create_session();
+    operator.put(&format!("service/s/{dead}"), "", Put::Acquire(&dead), 0);
+    operator.put("service/s/.lock", &format!(r#"{{"Limit":1,"Holders":["{dead}"]}}"#), Put::Cas(0), 0);
+    let home = Home::new();
+    home.configure(&consul.address(), &ONE.replace("limit: 1", "limit: 1, prune_delay: 2s"));
+    let mut agent = Agent::start(&home);
+    agent.await_state("waiting");
+    let died = std::time::Instant::now();
+    operator.destroy(&dead);
+    agent.await_ready();
+    assert!(died.elapsed() >= std::time::Duration::from_secs(2));
+    assert_eq!(agent.terminate(), Some(0));
+}

@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
 mod bounds;
 mod consul;
 mod endpoints;

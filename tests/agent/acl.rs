@@ -1,0 +1,54 @@
+//! A Consul that denies by default, with the policy that the README names.
+
+use std::fs;
+
+use crate::consul::Consul;
+use crate::http::request;
+use crate::process::{Agent, Home};
+use crate::support::consul::Setup;
+use crate::wait_for;
+
+const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
+const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
+const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
+
+/// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
+fn denying() -> Consul {
+    let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
+    let config = format!("acl {{ enabled = true, default_policy = \"deny\", {tokens} }}");
+    let consul = Consul::start_with(Setup { config, token: Some(ROOT.into()), ..Setup::default() });
+    let rules =
+        r#"key_prefix \"service/s/\" { policy = \"write\" } session_prefix \"\" { policy = \"write\" }"#;
+    for (path, body) in [
+        ("policy", format!(r#"{{"Name":"worker","Rules":"{rules}"}}"#)),
+        ("token", format!(r#"{{"SecretID":"{WORKER}","Policies":[{{"Name":"worker"}}]}}"#)),
+        ("token", format!(r#"{{"SecretID":"{STRANGER}"}}"#)),
+    ] {
+        let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
+        let reply =
+            request(&consul.address(), &format!("PUT /v1/acl/{path}"), &format!("{headers}\r\n{body}"));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    consul
+}
+
+#[test]
+fn the_documented_policy_is_enough_and_a_token_file_may_change() {
+    let consul = denying();
+    let home = Home::new();
+    home.configure(&consul.address(), crate::hold::ONE);
+    let token = home.path("token");
+    fs::write(&token, STRANGER).unwrap();
+    let flags = ["--token-file", token.to_str().unwrap()];
+    let mut agent = Agent::start_with(&home, &flags, &[]);
+    let denied = "slotkeeper_consul_requests_total{code=\"403\",operation=\"session_create\"}";
+    wait_for("the refusal", || agent.metric(denied) >= 1.0);
+    wait_for("its line in the log", || agent.log().contains("trouble with the session"));
+    assert!(!agent.is_ready());
+    fs::write(&token, format!("{WORKER}\n")).unwrap();
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0));
+    for secret in [STRANGER, WORKER] {
+        assert!(!agent.log().contains(secret), "{}", agent.log());
+    }
+}
