@@ -4,7 +4,8 @@ use super::*;
 
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
-        let Some(view) = self.view.take().filter(|_| !self.doubt) else {
+        // A doubted view still shows the world what was last seen.
+        let Some(view) = self.view.take_if(|_| !self.doubt) else {
             return self.list(cx);
         };
         let wall = cx.wall.text(cx.now);
