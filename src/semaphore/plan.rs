@@ -38,7 +38,7 @@ pub enum Stand {
     Holding,
     /// Not in `.lock`.
     Apart {
-        /// Whether its slots are free, so that the write takes them.
+        /// Whether its slots are free.
         room: bool,
     },
     /// Kept out until somebody mends something: what is wrong, and what to do.
@@ -92,10 +92,12 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     } else {
         record.holders.retain(|holder| holder != me.session);
         let room = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
-        if room {
+        // A share that is no whole slot goes in a transaction of its own. Put back in the same one, the record might
+        // be what it was; Consul then leaves its index as it is, and a rival's check-and-set would not notice.
+        if mine == 0 && room {
             record.holders.extend(std::iter::repeat_n(me.session, me.settings.slots as usize).cloned());
             ops.push(me.contend(view, &record, Standing::Held));
-        } else if !me.settings.try_once() && contender.is_none_or(Contender::says_held) {
+        } else if mine == 0 && !me.settings.try_once() && contender.is_none_or(Contender::says_held) {
             ops.push(me.contend(view, &record, Standing::Waiting));
         }
         (Stand::Apart { room }, !ops.is_empty() || mine > 0 || set_limit)
@@ -104,8 +106,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         Some(stored) => *stored != record,
         None => record.taken() > 0,
     };
-    // The check-and-set goes with every grant, even where it changes nothing: it proves that the view still stands.
-    if rewrite || stand == (Stand::Apart { room: true }) {
+    if rewrite {
         ops.push(replace(view, &record));
     }
     Plan { stand, write: pruning.write(view, me, ops, urgent), recheck: pruning.recheck }

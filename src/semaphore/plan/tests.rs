@@ -157,12 +157,18 @@ fn a_holder_only_tidies_up() {
 }
 
 #[test]
-fn a_record_without_a_contender_is_no_slot_and_is_proved_before_it_counts_again() {
+fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
-    let plan = planned(&view(lock, &[]), &settings(1, 1), hold, false);
-    assert_eq!(plan.stand, Stand::Apart { room: true });
-    let same = r#"{"Limit":1,"Holders":["me"]}"#.to_owned();
-    assert_eq!(written(&plan), (Some((same, 42)), vec!["p/me Held".into()]));
+    let mut seen = view(lock, &[]);
+    let first = planned(&seen, &settings(1, 1), hold, false);
+    assert_eq!(first.stand, Stand::Apart { room: true });
+    let empty = r#"{"Limit":1,"Holders":[]}"#.to_owned();
+    assert_eq!(written(&first), (Some((empty, 42)), vec![]));
+    seen.apply(&first.write.unwrap().ops, 60);
+    let again = r#"{"Limit":1,"Holders":["me"]}"#.to_owned();
+    let second = planned(&seen, &settings(1, 1), hold, false);
+    // With the index that the first has moved: whoever planned from the old record loses.
+    assert_eq!(written(&second), (Some((again, 60)), vec!["p/me Held".into()]));
 }
 
 #[test]
@@ -254,9 +260,16 @@ proptest! {
         let mut seen = view(Some((&stored, 0)), &contenders);
         let settings = settings(5, slots);
         let what = if leaving { leave } else { hold };
-        let plan = planned(&seen, &settings, what, false);
-        if let Some(write) = &plan.write {
-            seen.apply(&write.ops, 60);
+        let mut plan = planned(&seen, &settings, what, false);
+        let had_a_share = holders.iter().any(|holder| holder == "me") && plan.stand != Stand::Holding;
+        // Clearing a share away and taking the slot are two transactions.
+        for index in 0..=u64::from(had_a_share && !leaving) {
+            if index > 0 {
+                plan = planned(&seen, &settings, what, false);
+            }
+            if let Some(write) = &plan.write {
+                seen.apply(&write.ops, 60 + index);
+            }
         }
         let record = seen.record().unwrap();
         let before = u32::try_from(holders.len()).unwrap();
