@@ -223,7 +223,7 @@ impl Metrics {
                     self.handoff_duration.with_label_values(&[&**name]).observe(secs(*handoff));
                 }
             }
-            Notice::Lost { name, reason, held } => {
+            Notice::Lost { name, reason, held, .. } => {
                 self.slots_lost.with_label_values(&[&**name, reason.as_str()]).inc();
                 self.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
-use crate::semaphore::{Keeper, Notice};
+use crate::semaphore::Notice;
 use crate::workload::hooks::{Call, Hooks};
 
 /// One log event a state change; nothing that comes round by itself is above `debug`.
@@ -26,7 +26,7 @@ pub(super) fn log(notice: &Notice) {
         Notice::Acquired { name, token, took, .. } => {
             info!(semaphore = %name, fencing_token = token, after_ms = millis(*took), "slot acquired");
         }
-        Notice::Lost { name, reason, held } => {
+        Notice::Lost { name, reason, held, .. } => {
             let reason = reason.as_str();
             error!(semaphore = %name, reason, held_seconds = held.as_secs(), "slot lost");
         }
@@ -34,9 +34,14 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, held_seconds = held.as_secs(), "slot given back");
         }
         Notice::Blocked { name, why } => error!(semaphore = %name, "kept out: {why}"),
-        Notice::GaveUp { name, reached: true } => warn!(semaphore = %name, "no slot in the time given"),
-        Notice::GaveUp { name, reached: false } => {
-            warn!(semaphore = %name, "no answer from Consul in the time given");
+        Notice::GaveUp { name, reached, trouble } => {
+            let what = if *reached { "no slot" } else { "no answer from Consul" };
+            match trouble {
+                Some(trouble) => {
+                    warn!(semaphore = %name, "{what} in the time given; the last trouble was: {trouble}");
+                }
+                None => warn!(semaphore = %name, "{what} in the time given"),
+            }
         }
         Notice::LimitDiffers { name, stored, configured } => {
             warn!(semaphore = %name, stored, configured, "the stored limit governs, not the configured one");
@@ -48,14 +53,11 @@ pub(super) fn log(notice: &Notice) {
 }
 
 /// Calls the hook that a change has, if it has one.
-pub(super) fn call_hook(notice: &Notice, keeper: &Keeper, config: &config::Hooks, hooks: &Hooks) {
-    let (name, command, event, particular) = match notice {
-        Notice::Acquired { name, token, .. } => {
-            let token = ("SLOTKEEPER_FENCING_TOKEN", token.to_string());
-            (name, &config.on_acquired, "acquired", token)
-        }
-        Notice::Lost { name, reason, .. } => {
-            (name, &config.on_lost, "lost", ("SLOTKEEPER_REASON", reason.as_str().to_owned()))
+pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
+    let (name, session, token, reason, command) = match notice {
+        Notice::Acquired { name, session, token, .. } => (name, session, token, None, &config.on_acquired),
+        Notice::Lost { name, session, token, reason, .. } => {
+            (name, session, token, Some(reason), &config.on_lost)
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -73,11 +75,14 @@ pub(super) fn call_hook(notice: &Notice, keeper: &Keeper, config: &config::Hooks
         | Notice::Removed { .. } => return,
     };
     let Some(command) = command.clone() else { return };
-    let mut environment =
-        vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string()), particular];
-    if let Some(session) = keeper.session() {
-        environment.push(("SLOTKEEPER_SESSION", session.to_string()));
-    }
+    let event = if reason.is_some() { "lost" } else { "acquired" };
+    let mut environment = vec![
+        ("SLOTKEEPER_EVENT", event.to_owned()),
+        ("SLOTKEEPER_SEMAPHORE", name.to_string()),
+        ("SLOTKEEPER_SESSION", session.to_string()),
+        ("SLOTKEEPER_FENCING_TOKEN", token.to_string()),
+    ];
+    environment.extend(reason.map(|reason| ("SLOTKEEPER_REASON", reason.as_str().to_owned())));
     hooks.call(Call { command, environment });
 }
 

@@ -18,9 +18,8 @@ pub(super) enum Work {
     Tell(Notice),
 }
 
-/// Makes work of a command.
-pub(super) fn work(command: Command, keeper: &Keeper, client: &Client, spec: &SessionSpec) -> Work {
-    let client = client.clone();
+/// Makes work of a command. An answer may take as long as the client allows, and a renewal's as long as the core does.
+pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
     match command {
         Command::CreateSession => {
             let spec = spec.clone();

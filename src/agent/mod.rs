@@ -2,7 +2,9 @@
 //! came of it. It owns all state that changes; what the world sees leaves by one channel.
 
 mod announce;
+mod ending;
 mod execute;
+mod files;
 mod reload;
 mod snapshot;
 mod state_file;
@@ -16,13 +18,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::cli::Exit;
 use crate::clock::{self, Alarm};
 use crate::config::{self, Config, Faults, Loaded};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
-use crate::files::KeptFile;
 use crate::metrics::Metrics;
 use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
@@ -31,17 +32,16 @@ use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
 
-pub use state_file::{StateFile, StateFileError};
-
-/// Anybody may read the readiness file; it holds no secret.
-const READABLE: u32 = 0o644;
-/// Time that the readiness file has to go before the slots are given back all the same.
-const FILE_PATIENCE: Duration = Duration::from_secs(1);
+use ending::Drain;
+pub use files::Files;
+pub use state_file::StateFileError;
 
 /// What an agent is made of.
 pub struct Parts {
     /// The configuration.
     pub config: Config,
+    /// Its files.
+    pub files: Files,
     /// Reads it again, for a reload.
     pub read_config: Box<dyn Fn() -> Result<Loaded, Faults>>,
     /// The metrics, which the endpoints share.
@@ -82,8 +82,6 @@ struct Agent {
     requests: JoinSet<Event>,
     watches: HashMap<Name, AbortHandle>,
     alarm: Alarm,
-    readiness: Option<KeptFile>,
-    state: Option<StateFile>,
     hooks: Hooks,
     started_at: Moment,
     started_up: bool,
@@ -91,51 +89,46 @@ struct Agent {
     stage: Stage,
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
-    drain_ends: Option<Moment>,
+    drain: Option<Drain>,
+    /// Something could not be given back and was left.
+    abandoned: bool,
 }
 
 impl Agent {
-    fn start(parts: Parts) -> anyhow::Result<Self> {
+    fn start(mut parts: Parts) -> anyhow::Result<Self> {
         let now = clock::now();
         let config = &parts.config;
         let client = client(config, &parts.metrics)?;
-        // Before the readiness file is touched: it tells whether another agent has these files now.
-        let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
-        let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
-        let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
-        let readiness = readiness.transpose()?;
-        let keeper = Keeper::new(
-            Start {
-                ttl: config.session.ttl,
-                watch_grace: config.session.watch_grace,
-                who: translate::identity(&config.identity),
-                wall: clock::wall(),
-                seed: fastrand::u64(..),
-                resume,
-            },
-            now,
-        );
-        let mut agent = Self {
+        let semaphores = config.semaphores.iter();
+        let start = Start {
+            ttl: config.session.ttl,
+            watch_grace: config.session.watch_grace,
+            who: translate::identity(&config.identity),
+            wall: clock::wall(),
+            seed: fastrand::u64(..),
+            resume: parts.files.resume.take(),
+            semaphores: semaphores.map(|one| (one.name.as_str().into(), translate::settings(one))).collect(),
+        };
+        for semaphore in &config.semaphores {
+            parts.metrics.add_semaphore(&semaphore.name);
+        }
+        let agent = Self {
             client,
             spec: translate::session_spec(&config.session),
-            keeper,
+            keeper: Keeper::new(start, now),
             requests: JoinSet::new(),
             watches: HashMap::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
-            readiness,
-            state,
             hooks: Hooks::start(),
             started_at: now,
             started_up: false,
             ready: false,
             stage: Stage::Running,
             ending: None,
-            drain_ends: None,
+            drain: None,
+            abandoned: false,
             parts,
         };
-        for semaphore in agent.parts.config.semaphores.clone() {
-            agent.add(&semaphore, now);
-        }
         info!(
             consul = agent.client.address(),
             semaphores = agent.parts.config.semaphores.len(),
@@ -151,14 +144,21 @@ impl Agent {
             self.parts.vitals.beat(now);
             self.carry_out();
             self.publish(now);
+            self.check_tasks()?;
             if self.stage == Stage::Running && self.ending.is_some() {
-                self.drain().await;
+                self.begin_drain().await;
                 continue;
             }
-            if self.keeper.has_ended() || self.drain_ends.is_some_and(|ends| ends <= now) {
+            if self.keeper.has_ended() || self.drain.is_some_and(|drain| drain.ends <= now) {
                 return Ok(self.finish().await);
             }
-            let wake = [self.keeper.deadline(), self.drain_ends].into_iter().flatten();
+            if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {
+                self.abandoned = true;
+                self.keeper.abandon(now);
+                continue;
+            }
+            let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
+            let wake = [self.keeper.deadline(), bounds].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => match ended {
@@ -172,7 +172,7 @@ impl Agent {
                     self.keeper.tick(clock::now());
                 }
                 ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.reload(),
+                    Ask::Reload => self.reload().await,
                     Ask::Stop if self.stage == Stage::Running => self.end(Exit::Done, "told to stop"),
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
@@ -187,10 +187,24 @@ impl Agent {
         }
     }
 
+    /// A task of ours that ends unnoticed would leave a file as it should not be for ever.
+    fn check_tasks(&self) -> anyhow::Result<()> {
+        let mut tasks = self.parts.files.tasks().chain([self.hooks.task()]);
+        anyhow::ensure!(
+            tasks.all(|task| !task.is_finished()),
+            "a task that keeps a file or runs the hooks ended by itself"
+        );
+        Ok(())
+    }
+
     /// Carries out what the core has decided.
     fn carry_out(&mut self) {
+        let client = match self.drain {
+            Some(drain) => self.client.within(drain.request),
+            None => self.client.clone(),
+        };
         while let Some(command) = self.keeper.next_command() {
-            match execute::work(command, &self.keeper, &self.client, &self.spec) {
+            match execute::work(command, &self.keeper, client.clone(), &self.spec) {
                 execute::Work::Request(request) => {
                     self.requests.spawn(request);
                 }
@@ -210,13 +224,13 @@ impl Agent {
     fn tell(&mut self, notice: &Notice) {
         announce::log(notice);
         self.parts.metrics.observe(notice);
-        announce::call_hook(notice, &self.keeper, &self.parts.config.hooks, &self.hooks);
+        announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
         if let Notice::Lost { name, .. } = notice
             && self.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
         {
             self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
         }
-        if let Notice::GaveUp { name, reached } = notice
+        if let Notice::GaveUp { name, reached, .. } = notice
             && self.parts.config.semaphores.iter().any(|one| one.required && *one.name == **name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
@@ -234,10 +248,10 @@ impl Agent {
             self.ready = ready;
             info!("{}", if ready { "ready" } else { "not ready" });
         }
-        if let Some(readiness) = &self.readiness {
+        if let Some(readiness) = &self.parts.files.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }
-        if let Some(state) = self.state.as_ref().filter(|_| self.stage == Stage::Running) {
+        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.stage == Stage::Running) {
             state.save(&self.keeper);
         }
         self.parts.status.send_if_modified(|shown| {
@@ -249,100 +263,9 @@ impl Agent {
         });
     }
 
-    fn end(&mut self, exit: Exit, why: &str) {
-        if self.ending.is_none() {
-            info!("draining: {why}");
-            self.ending = Some(exit);
-        }
-    }
-
-    /// Begins to give everything back: nobody may take us for ready when the first slot goes.
-    async fn drain(&mut self) {
-        let now = clock::now();
-        self.stage = Stage::Draining;
-        self.drain_ends = Some(now + self.parts.config.drain.timeout);
-        self.publish(now);
-        if let Some(readiness) = &mut self.readiness {
-            readiness.settled(FILE_PATIENCE.min(self.parts.config.drain.timeout / 4)).await;
-        }
-        self.keeper.drain(clock::now());
-    }
-
-    async fn finish(mut self) -> Exit {
-        let clean = self.keeper.has_ended();
-        let exit = match self.ending {
-            Some(Exit::Done) | None if !clean => Exit::Failed,
-            ending => ending.unwrap_or(Exit::Done),
-        };
-        if clean {
-            if let Some(state) = &mut self.state {
-                state.clear(FILE_PATIENCE).await;
-            }
-            info!("drained: nothing is left in Consul");
-        } else {
-            error!(
-                "drain.timeout ({} s) has passed before everything was given back; Consul ends the session by its TTL",
-                self.parts.config.drain.timeout.as_secs()
-            );
-        }
-        let left = self.drain_ends.map_or(Duration::ZERO, |ends| ends.since(clock::now()));
-        self.hooks.finish(left).await;
-        exit
-    }
-
     fn add(&mut self, semaphore: &config::Semaphore, now: Moment) {
         self.parts.metrics.add_semaphore(&semaphore.name);
         self.keeper.add(semaphore.name.as_str().into(), translate::settings(semaphore), now);
-    }
-
-    fn reload(&mut self) {
-        if self.stage != Stage::Running {
-            return warn!("not reloading: draining");
-        }
-        let Loaded { config: mut new, warnings } = match (self.parts.read_config)() {
-            Ok(loaded) => loaded,
-            Err(faults) => {
-                self.parts.metrics.reloaded(false);
-                return error!("nothing is changed, since the configuration is wrong:\n{faults}");
-            }
-        };
-        for warning in warnings {
-            warn!("{warning}");
-        }
-        let is_leaving = |name: &str| {
-            self.keeper.machine(name).is_some()
-                && !self.parts.config.semaphores.iter().any(|semaphore| semaphore.name == name)
-        };
-        let changes = reload::compare(&self.parts.config, &mut new, is_leaving);
-        match client(&new, &self.parts.metrics) {
-            Ok(client) => self.client = client,
-            Err(failure) => {
-                self.parts.metrics.reloaded(false);
-                return error!("nothing is changed: {failure:#}");
-            }
-        }
-        for refused in &changes.refused {
-            warn!("not changed: {refused}");
-        }
-        let now = clock::now();
-        for name in &changes.removed {
-            self.keeper.remove(&name.as_str().into(), now);
-        }
-        for semaphore in &changes.changed {
-            self.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
-        }
-        self.parts.log.set_level(new.log.level);
-        self.parts.config = new;
-        for semaphore in &changes.added {
-            self.add(semaphore, now);
-        }
-        self.parts.metrics.reloaded(true);
-        info!(
-            added = changes.added.len(),
-            removed = changes.removed.len(),
-            changed = changes.changed.len(),
-            "configuration reloaded"
-        );
     }
 }
 

@@ -1,6 +1,72 @@
 //! What a new configuration changes in a running agent, and what it cannot.
 
-use crate::config::{Config, Semaphore};
+use tracing::{error, info, warn};
+
+use super::files::PATIENCE;
+use super::{Agent, client, translate};
+use crate::clock;
+use crate::config::{Config, Loaded, Semaphore};
+use crate::status::Stage;
+
+impl Agent {
+    /// Reads the configuration again and takes over what can change.
+    pub(super) async fn reload(&mut self) {
+        if self.stage != Stage::Running {
+            return warn!("not reloading: draining");
+        }
+        let Loaded { config: mut new, warnings } = match (self.parts.read_config)() {
+            Ok(loaded) => loaded,
+            Err(faults) => {
+                self.parts.metrics.reloaded(false);
+                return error!("nothing is changed, since the configuration is wrong:\n{faults}");
+            }
+        };
+        for warning in warnings {
+            warn!("{warning}");
+        }
+        let is_leaving = |name: &str| {
+            self.keeper.machine(name).is_some()
+                && !self.parts.config.semaphores.iter().any(|semaphore| semaphore.name == name)
+        };
+        let changes = compare(&self.parts.config, &mut new, is_leaving);
+        match client(&new, &self.parts.metrics) {
+            Ok(client) => self.client = client,
+            Err(failure) => {
+                self.parts.metrics.reloaded(false);
+                return error!("nothing is changed: {failure:#}");
+            }
+        }
+        for refused in &changes.refused {
+            warn!("not changed: {refused}");
+        }
+        if !changes.removed.is_empty() {
+            // The file names what is about to be given back; it comes back without it.
+            if let Some(readiness) = &self.parts.files.readiness {
+                readiness.set(None);
+            }
+            self.unready(PATIENCE).await;
+        }
+        let now = clock::now();
+        for name in &changes.removed {
+            self.keeper.remove(&name.as_str().into(), now);
+        }
+        for semaphore in &changes.changed {
+            self.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
+        }
+        self.parts.log.set_level(new.log.level);
+        self.parts.config = new;
+        for semaphore in &changes.added {
+            self.add(semaphore, now);
+        }
+        self.parts.metrics.reloaded(true);
+        info!(
+            added = changes.added.len(),
+            removed = changes.removed.len(),
+            changed = changes.changed.len(),
+            "configuration reloaded"
+        );
+    }
+}
 
 /// The difference between two configurations, split by what can be done about it.
 #[derive(Debug, Default, PartialEq)]
@@ -92,6 +158,7 @@ fn fixed_field(had: &Semaphore, wanted: &Semaphore) -> Option<&'static str> {
         ("slots", had.slots != wanted.slots),
         ("priority", had.priority != wanted.priority),
         ("mode", had.mode != wanted.mode),
+        ("body", had.body != wanted.body),
     ];
     differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
 }

@@ -21,12 +21,13 @@ pub(super) fn snapshot(
     });
     let semaphores = config.semaphores.iter().filter_map(|wanted| {
         let machine = keeper.machine(&wanted.name)?;
-        Some(semaphore(machine, wanted, keeper.session()))
+        Some(semaphore(machine, wanted, keeper))
     });
     Snapshot { stage, started_at, started_up: false, session, semaphores: semaphores.collect() }
 }
 
-fn semaphore(machine: &Machine, wanted: &config::Semaphore, me: Option<&SessionId>) -> Semaphore {
+fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> Semaphore {
+    let me = keeper.session();
     let (state, reason, held) = match machine.phase() {
         Phase::Starting => (State::Starting, None, None),
         Phase::Waiting => (State::Waiting, None, None),
@@ -46,7 +47,9 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, me: Option<&SessionI
         prefix: wanted.prefix.clone(),
         required: wanted.required,
         state,
-        reason: reason.or_else(|| machine.trouble().map(str::to_owned)),
+        reason: reason
+            .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
+            .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
         slots: wanted.slots,
         held_since: held.map(|(since, _)| since),
         fencing_token: held.map(|(_, token)| token),
@@ -58,6 +61,15 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, me: Option<&SessionI
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         asked_at: asking.then(|| machine.asked_at()),
     }
+}
+
+/// It stays in line all the same: whoever raises the limit finds it there.
+fn never_fits(limit: u32, slots: u32) -> Option<String> {
+    (limit < slots).then(|| {
+        format!(
+            "the limit in force is {limit} and this workload takes {slots}: raise the limit or lower `slots`"
+        )
+    })
 }
 
 fn holders(view: &View, record: &Record, me: Option<&SessionId>) -> Vec<Holder> {

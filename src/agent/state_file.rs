@@ -10,7 +10,9 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::task::JoinHandle;
 use tracing::warn;
+use uuid::Uuid;
 
 use crate::files::{self, FileError, KeptFile};
 use crate::semaphore::{Keeper, Phase, Resume};
@@ -52,13 +54,13 @@ pub enum StateFileError {
 struct Saved {
     version: u32,
     session: String,
-    /// By the semaphores' names.
-    fencing_tokens: BTreeMap<String, u64>,
+    /// The prefixes under which something of ours may lie, each with the fencing token of a slot held there.
+    prefixes: BTreeMap<String, Option<u64>>,
 }
 
 /// The state file of this process, which no other may use meanwhile.
 #[derive(Debug)]
-pub struct StateFile {
+pub(super) struct StateFile {
     file: KeptFile,
     /// Locked while we live; the kernel lets go of it even when we are killed.
     _lock: File,
@@ -71,33 +73,31 @@ impl StateFile {
     /// # Errors
     ///
     /// [`StateFileError`]: the folder, or another agent that uses it.
-    pub fn open(path: PathBuf) -> Result<(Self, Option<Resume>), StateFileError> {
+    pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Resume>), StateFileError> {
         files::make_folder(&path)?;
         let lock = take_lock(&path)?;
         let resume = read(&path);
         Ok((Self { file: KeptFile::start(path, MODE), _lock: lock }, resume))
     }
 
-    /// Writes down the session and the slots held, where that has changed.
+    /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
         let Some(session) = keeper.session() else { return };
-        let tokens = keeper.machines().filter_map(|machine| match machine.phase() {
-            Phase::Held { token, .. } => Some((machine.name().to_string(), *token)),
-            Phase::Starting
-            | Phase::Waiting
-            | Phase::Blocked { .. }
-            | Phase::Leaving
-            | Phase::GaveUp
-            | Phase::Lost
-            | Phase::Released => None,
+        let prefixes = keeper.machines().filter(|machine| !machine.is_gone()).map(|machine| {
+            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            (machine.settings().prefix.clone(), token)
         });
-        let saved =
-            Saved { version: VERSION, session: session.to_string(), fencing_tokens: tokens.collect() };
+        let saved = Saved { version: VERSION, session: session.to_string(), prefixes: prefixes.collect() };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
     }
 
     /// Removes it: nothing is left to be taken up.
+    /// The task that writes it.
+    pub(super) fn task(&self) -> &JoinHandle<()> {
+        self.file.task()
+    }
+
     pub(super) async fn clear(&mut self, patience: Duration) {
         self.file.set(None);
         self.file.settled(patience).await;
@@ -132,13 +132,13 @@ fn read(path: &Path) -> Option<Resume> {
             return None;
         }
     }
-    let saved = serde_json::from_str::<Saved>(&text).ok().filter(|saved| saved.version == VERSION);
+    let is_ours = |saved: &Saved| saved.version == VERSION && Uuid::parse_str(&saved.session).is_ok();
+    let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
         warn!("{} is no state file of this version; beginning with a new session", path.display());
         return None;
     };
-    let tokens = saved.fencing_tokens.into_iter().map(|(name, token)| (name.into(), token)).collect();
-    Some(Resume { session: saved.session.into(), tokens })
+    Some(Resume { session: saved.session.into(), prefixes: saved.prefixes })
 }
 
 #[cfg(test)]
@@ -153,16 +153,19 @@ mod tests {
         assert_eq!(nothing, None);
         let refused = StateFile::open(path.clone()).unwrap_err().to_string();
         assert!(refused.contains("in use by another agent"), "{refused}");
-        std::fs::write(&path, r#"{"version":1,"session":"s","fencing_tokens":{"a":7}}"#).unwrap();
+        let session = "5e550000-0000-4000-8000-000000000000";
+        let saved = format!(r#"{{"version":1,"session":"{session}","prefixes":{{"p/a":7,"p/b":null}}}}"#);
+        std::fs::write(&path, saved).unwrap();
         let resume = read(&path).unwrap();
-        assert_eq!((resume.session.as_str(), resume.tokens["a"]), ("s", 7));
+        assert_eq!(resume.session.as_str(), session);
+        assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
     }
 
     #[test]
     fn rubbish_means_a_new_session() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("session.json");
-        for rubbish in ["", "{", r#"{"version":2,"session":"s","fencing_tokens":{}}"#] {
+        for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
             std::fs::write(&path, rubbish).unwrap();
             assert_eq!(read(&path), None);
         }

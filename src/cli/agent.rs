@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{ConsulFlags, Exit};
-use crate::agent::{self, Parts};
+use crate::agent::{self, Files, Parts};
 use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
 use crate::consul::{self, Address, Code, Operation};
 use crate::http::serve::{Limits, serve};
@@ -76,6 +76,8 @@ async fn start(
     log: telemetry::Handle,
 ) -> anyhow::Result<Exit> {
     let asks = Asks::listen().context("cannot listen for signals")?;
+    // Before anything that may fail: nobody may be misled by what a killed process has left.
+    let files = Files::open(&config)?;
     let mut servers = JoinSet::new();
     let mut read_config: Box<dyn Fn() -> Result<Loaded, Faults>> = Box::new(read_config);
     if dev {
@@ -103,7 +105,7 @@ async fn start(
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
         servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
     }
-    agent::run(Parts { config, read_config, metrics, vitals, status, asks, log, servers }).await
+    agent::run(Parts { config, files, read_config, metrics, vitals, status, asks, log, servers }).await
 }
 
 fn metrics() -> prometheus::Result<Arc<Metrics>> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
 use super::{FileError, make_folder, remove, replace};
@@ -17,6 +18,7 @@ pub struct KeptFile {
     path: PathBuf,
     wanted: watch::Sender<Wanted>,
     done: watch::Receiver<u64>,
+    task: JoinHandle<()>,
 }
 
 /// What the file ought to be: the content, or no file. Numbered, so that one can wait for it.
@@ -42,8 +44,8 @@ impl KeptFile {
     pub fn start(path: PathBuf, mode: u32) -> Self {
         let (wanted, wishes) = watch::channel(Wanted::default());
         let (doing, done) = watch::channel(0);
-        tokio::spawn(keep(path.clone(), mode, wishes, doing));
-        Self { path, wanted, done }
+        let task = tokio::spawn(keep(path.clone(), mode, wishes, doing));
+        Self { path, wanted, done, task }
     }
 
     /// Says what the file ought to be; nothing happens where it is that already.
@@ -56,6 +58,11 @@ impl KeptFile {
             }
             changes
         });
+    }
+
+    /// The task that keeps it, which ends only with this handle.
+    pub fn task(&self) -> &JoinHandle<()> {
+        &self.task
     }
 
     /// Waits until the file is what was last asked for, at most `patience` long.

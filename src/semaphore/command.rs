@@ -112,6 +112,20 @@ pub enum Event {
     Committed(Name, Result<Commit, Failure>),
 }
 
+impl Event {
+    /// Whether Consul has answered, be it with a refusal.
+    pub fn is_answer(&self) -> bool {
+        let failure = match self {
+            Self::SessionCreated(answer) => answer.as_ref().err(),
+            Self::SessionRenewed(answer) => answer.as_ref().err(),
+            Self::SessionDestroyed(answer) => answer.as_ref().err(),
+            Self::Listed(_, answer) | Self::Watched(_, answer) => answer.as_ref().err(),
+            Self::Committed(_, answer) => answer.as_ref().err(),
+        };
+        failure.is_none_or(|failure| failure.kind != FailureKind::Unavailable)
+    }
+}
+
 /// All keys under a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
@@ -259,6 +273,8 @@ pub enum Notice {
     Acquired {
         /// Which semaphore.
         name: Name,
+        /// The session that holds it.
+        session: SessionId,
         /// The fencing token: `.lock`'s index at the grant.
         token: u64,
         /// From asking to holding.
@@ -270,6 +286,10 @@ pub enum Notice {
     Lost {
         /// Which semaphore.
         name: Name,
+        /// The session that held it.
+        session: SessionId,
+        /// The fencing token under which it was held.
+        token: u64,
         /// Why.
         reason: LossReason,
         /// How long it was held.
@@ -293,8 +313,10 @@ pub enum Notice {
     GaveUp {
         /// Which semaphore.
         name: Name,
-        /// Whether Consul ever answered.
+        /// Whether Consul ever answered anything.
         reached: bool,
+        /// What failed last, if anything did.
+        trouble: Option<String>,
     },
     /// The stored limit differs from the configured one, and governs.
     LimitDiffers {

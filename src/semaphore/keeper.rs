@@ -14,8 +14,8 @@ use super::{Identity, Lease, Moment, SessionId, Wall};
 pub struct Resume {
     /// Its session.
     pub session: SessionId,
-    /// The fencing tokens of the slots that it held.
-    pub tokens: BTreeMap<Name, u64>,
+    /// The prefixes that it had to do with, each with the fencing token of the slot that it held there, if it did.
+    pub prefixes: BTreeMap<String, Option<u64>>,
 }
 
 /// What a keeper begins with.
@@ -33,44 +33,70 @@ pub struct Start {
     pub seed: u64,
     /// What was left behind by an earlier process.
     pub resume: Option<Resume>,
+    /// The semaphores to be held.
+    pub semaphores: Vec<(Name, Settings)>,
 }
 
 /// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
 #[derive(Debug)]
 pub struct Keeper {
-    start: Start,
     session: Session,
+    ttl: Duration,
+    watch_grace: Option<Duration>,
+    who: Identity,
+    wall: Wall,
     machines: BTreeMap<Name, Machine>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
     draining: bool,
+    /// Consul has answered something.
+    reached: bool,
     settled_at: Moment,
     rng: fastrand::Rng,
     out: VecDeque<Command>,
 }
 
 impl Keeper {
-    /// A keeper of no semaphore yet.
-    pub fn new(mut start: Start, now: Moment) -> Self {
-        let resume = start.resume.take();
-        let session = Session::new(start.ttl, resume.as_ref().map(|resume| resume.session.clone()), now);
-        start.resume = resume;
-        Self {
+    /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
+    /// away, while its session lives.
+    pub fn new(start: Start, now: Moment) -> Self {
+        let (session, mut left) = match start.resume {
+            Some(Resume { session, prefixes }) => (Some(session), prefixes),
+            None => (None, BTreeMap::new()),
+        };
+        let mut machines = BTreeMap::new();
+        for (name, settings) in start.semaphores {
+            let token = left.remove(&settings.prefix).flatten();
+            machines.insert(name.clone(), Machine::new(name, settings, token, now));
+        }
+        let mut removed = Vec::new();
+        for prefix in left.into_keys() {
+            // No configured name has a blank.
+            let name = Name::from(format!("left behind: {prefix}"));
+            removed.push(name.clone());
+            machines.insert(name.clone(), Machine::clearing(name, Settings::of_prefix(prefix), now));
+        }
+        let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
-            start,
-            session,
-            machines: BTreeMap::new(),
-            removed: Vec::new(),
+            session: Session::new(start.ttl, session, now),
+            ttl: start.ttl,
+            watch_grace: start.watch_grace,
+            who: start.who,
+            wall: start.wall,
+            machines,
+            removed,
             draining: false,
+            reached: false,
             settled_at: now,
             out: VecDeque::new(),
-        }
+        };
+        keeper.settle(now);
+        keeper
     }
 
-    /// Begins to ask for a slot of the semaphore. A name that is there already is left as it is.
+    /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
-        let token = self.start.resume.as_ref().and_then(|resume| resume.tokens.get(&name)).copied();
-        self.machines.entry(name.clone()).or_insert_with(|| Machine::new(name, settings, token, now));
+        self.machines.entry(name.clone()).or_insert_with(|| Machine::new(name, settings, None, now));
         self.settle(now);
     }
 
@@ -100,6 +126,15 @@ impl Keeper {
         self.settle(now);
     }
 
+    /// Ends a drain that does not come to its end: what could not be given back stays in `.lock` until somebody prunes
+    /// it, but the session is destroyed, so that it may be pruned at once.
+    pub fn abandon(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| machine.abandon(cx));
+        }
+        self.settle(now);
+    }
+
     /// Whether a drain is complete.
     pub fn has_ended(&self) -> bool {
         self.session.has_ended()
@@ -107,6 +142,7 @@ impl Keeper {
 
     /// Takes in what was observed.
     pub fn handle(&mut self, event: Event, now: Moment) {
+        self.reached |= event.is_answer();
         match event {
             Event::SessionCreated(answer) => {
                 let change = self.session.created(answer, now, &mut self.rng, &mut self.out);
@@ -139,8 +175,7 @@ impl Keeper {
 
     /// When [`Keeper::tick`] is wanted next.
     pub fn deadline(&self) -> Option<Moment> {
-        let grace = self.start.watch_grace;
-        let machines = self.machines.values().flat_map(|machine| machine.timers(grace));
+        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace));
         let lease = self.session.lease().map(Lease::ends);
         let timers = machines.chain(lease).chain(self.session.deadline());
         // What was due by then has been looked at; if it was not done, it waits for an answer and not for the clock.
@@ -165,6 +200,11 @@ impl Keeper {
     /// The session, once it is known to live.
     pub fn session(&self) -> Option<&SessionId> {
         self.session.id()
+    }
+
+    /// What fails with the session at present, if anything does: what was tried, on what, what came back.
+    pub fn trouble(&self) -> Option<&str> {
+        self.session.trouble().map(|failure| failure.text.as_str())
     }
 
     /// The session's lease, valid or run out.
@@ -204,7 +244,8 @@ impl Keeper {
             }
             !gone
         });
-        if self.draining && self.machines.values().all(Machine::is_gone) {
+        // Who drains needs no new session, whatever became of the old one.
+        if self.draining && (self.session.is_none() || self.machines.values().all(Machine::is_gone)) {
             self.session.end(now);
         }
         self.session.act(now, &mut self.out);
@@ -217,16 +258,17 @@ impl Keeper {
         act: impl FnOnce(&mut Machine, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let machine = self.machines.get_mut(name)?;
-        // Leaving goes by a session that is only remembered; everything else by one that was seen alive.
-        let session = if self.draining { self.session.remembered() } else { self.session.id() };
         let mut cx = Context {
-            session,
+            session: self.session.id(),
+            remembered: self.session.remembered(),
+            reached: self.reached,
+            trouble: self.session.trouble(),
             lease: self.session.lease(),
             now,
-            who: &self.start.who,
-            wall: self.start.wall,
-            ttl: self.start.ttl,
-            watch_grace: self.start.watch_grace,
+            who: &self.who,
+            wall: self.wall,
+            ttl: self.ttl,
+            watch_grace: self.watch_grace,
             rng: &mut self.rng,
             out: &mut self.out,
         };

@@ -94,10 +94,24 @@ enum Flight {
     Void,
 }
 
+/// A slot that was granted.
+#[derive(Clone, Debug)]
+struct Slot {
+    since: Moment,
+    session: SessionId,
+    token: u64,
+}
+
 /// What every step is given.
 pub(super) struct Context<'a> {
     /// The session, once it is known to live or have lived.
     pub(super) session: Option<&'a SessionId>,
+    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    pub(super) remembered: Option<&'a SessionId>,
+    /// Whether Consul has answered anything yet.
+    pub(super) reached: bool,
+    /// What is wrong with the session, if anything is.
+    pub(super) trouble: Option<&'a Failure>,
     pub(super) lease: Option<Lease>,
     pub(super) now: Moment,
     pub(super) who: &'a Identity,
@@ -146,9 +160,9 @@ pub struct Machine {
     waited: bool,
     /// The token of a slot that an earlier process of ours left in `.lock`.
     token: Option<u64>,
-    held_since: Option<Moment>,
+    /// The slot that is held, or being given back.
+    slot: Option<Slot>,
     last_commit: u64,
-    reached: bool,
     check_session: bool,
     failing: Option<Failure>,
     failures: Backoff,
@@ -181,9 +195,8 @@ impl Machine {
             room_since: None,
             waited: false,
             token,
-            held_since: None,
+            slot: None,
             last_commit: 0,
-            reached: false,
             check_session: false,
             failing: None,
             failures: Backoff::new(FAILURE.0, FAILURE.1),
@@ -221,7 +234,8 @@ impl Machine {
         self.asked_at
     }
 
-    pub(super) fn is_gone(&self) -> bool {
+    /// Whether nothing of it is in Consul any more and nothing is asked for.
+    pub fn is_gone(&self) -> bool {
         self.intent == Intent::Rest && matches!(self.flight, Flight::None)
     }
 
@@ -232,9 +246,9 @@ impl Machine {
 
     /// Takes over changed settings. The prefix and the slots stay: another prefix is another semaphore.
     pub(super) fn reconfigure(&mut self, settings: Settings, now: Moment) {
-        if settings.limit_policy == LimitPolicy::Set && settings.limit != self.settings.limit {
-            self.set_limit = true;
-        }
+        let sets = settings.limit_policy == LimitPolicy::Set;
+        let anew = self.settings.limit_policy != LimitPolicy::Set || settings.limit != self.settings.limit;
+        self.set_limit = sets && (anew || self.set_limit);
         self.told_limit = None;
         if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
             self.ask_again(now);
@@ -242,6 +256,21 @@ impl Machine {
         self.settings = settings;
         // The same view may now lead elsewhere.
         self.tidy_at = None;
+    }
+
+    /// One that clears away what an earlier process has left under a prefix that is not wanted any more.
+    pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
+        let mut machine = Self::new(name, settings, None, now);
+        machine.intent = Intent::Leave(Farewell::Released);
+        machine.phase = Phase::Leaving;
+        machine
+    }
+
+    /// Leaves everything as it is: the session is about to be destroyed.
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
+        self.stop_watch(cx);
+        self.intent = Intent::Rest;
+        self.flight = Flight::None;
     }
 
     /// Goes, whatever it is doing.
@@ -274,7 +303,7 @@ impl Machine {
     }
 
     fn gives_up_at(&self) -> Option<Moment> {
-        let open = self.intent == Intent::Hold && self.held_since.is_none();
+        let open = self.intent == Intent::Hold && self.slot.is_none();
         let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
         wait.filter(|_| open).map(|wait| self.asked_at + wait)
     }
@@ -299,7 +328,11 @@ impl Machine {
         if self.gives_up_at().is_some_and(|at| at <= cx.now) {
             self.give_up(cx);
         }
-        let Some(session) = cx.session.cloned() else {
+        let session = match self.intent {
+            Intent::Hold | Intent::Rest => cx.session,
+            Intent::Leave(_) => cx.remembered,
+        };
+        let Some(session) = session.cloned() else {
             return self.without_session(cx);
         };
         if self.retry_at.is_some_and(|at| cx.now < at) {
@@ -321,6 +354,8 @@ impl Machine {
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
         self.tidy_at = None;
+        // An earlier process's token is that of a slot which is found, not of one that is asked for.
+        self.token = None;
         let ops = write.ops.clone();
         self.flight = Flight::Committing { write, sent: cx.now };
         cx.out.push_back(Command::Commit { name: self.name.clone(), ops });

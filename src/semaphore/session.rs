@@ -56,7 +56,7 @@ pub(super) struct Session {
     ttl: Duration,
     state: State,
     backoff: Backoff,
-    failing: Option<FailureKind>,
+    failing: Option<Failure>,
 }
 
 impl Session {
@@ -95,6 +95,16 @@ impl Session {
             State::Live(live) => live.lease,
             State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
         }
+    }
+
+    /// What fails at present, if anything does.
+    pub(super) fn trouble(&self) -> Option<&Failure> {
+        self.failing.as_ref()
+    }
+
+    /// Whether there is none and none has been asked for.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self.state, State::None { .. })
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -206,7 +216,12 @@ impl Session {
                 Change::Proved
             }
             Err(failure) => {
-                let gone = failure.kind == FailureKind::NotFound;
+                // One that was only remembered and that Consul does not take for a session never was one.
+                let gone = match failure.kind {
+                    FailureKind::NotFound => true,
+                    FailureKind::Rejected => live.lease.is_none(),
+                    FailureKind::Denied | FailureKind::Unavailable => false,
+                };
                 live.renew_at = now + self.backoff.next(rng);
                 out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
                 if !gone {
@@ -249,7 +264,8 @@ impl Session {
 
     /// Tells of the first failure of a kind in a row; the following ones are no news.
     fn fails(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
-        if self.failing.replace(failure.kind) != Some(failure.kind) {
+        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
+        if before != Some(failure.kind) {
             out.push_back(Command::Tell(Notice::Trouble { name: None, failure }));
         }
     }

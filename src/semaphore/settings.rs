@@ -51,6 +51,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Of a semaphore that is only to be left.
+    pub(super) fn of_prefix(prefix: String) -> Self {
+        Self {
+            prefix,
+            limit: 1,
+            slots: 1,
+            priority: 0,
+            wait: None,
+            on_lost: OnLost::Exit,
+            limit_policy: LimitPolicy::Adopt,
+            prune_delay: Duration::ZERO,
+            form: Form::List,
+            body: None,
+        }
+    }
+
     /// Whether to try once only.
     pub fn try_once(&self) -> bool {
         self.wait.is_some_and(|wait| wait.is_zero())

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::semaphore::{
-    Form, Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Settings, Start, Wall,
+    Form, Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, Settings, Start, Wall,
 };
 
 use super::consul::TTL;
@@ -28,7 +28,13 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn new(life: u64, limit: u32, rng: &mut fastrand::Rng, now: Moment) -> Self {
+    pub(super) fn new(
+        life: u64,
+        limit: u32,
+        resume: Option<Resume>,
+        rng: &mut fastrand::Rng,
+        now: Moment,
+    ) -> Self {
         let slots = if limit > 1 && rng.u32(..4) == 0 { 2 } else { 1 };
         let start = Start {
             ttl: TTL,
@@ -36,12 +42,11 @@ impl Agent {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
-            resume: None,
+            resume,
+            semaphores: vec![(Name::from(NAME), settings(limit, slots))],
         };
-        let mut keeper = Keeper::new(start, now);
-        keeper.add(Name::from(NAME), settings(limit, slots), now);
         Self {
-            keeper,
+            keeper: Keeper::new(start, now),
             life,
             slots,
             work: work(rng),
@@ -52,6 +57,14 @@ impl Agent {
             leaves_at: None,
             draining: false,
         }
+    }
+
+    /// What its state file holds.
+    pub(super) fn state(&self) -> Option<Resume> {
+        let session = self.keeper.session()?.clone();
+        let phase = self.keeper.machine(NAME)?.phase();
+        let token = if let Phase::Held { token, .. } = phase { Some(*token) } else { None };
+        Some(Resume { session, prefixes: [("sim".to_owned(), token)].into() })
     }
 
     /// Whether the agent, as it last looked, takes the slot for its own. Not asked with the time: a workload goes on

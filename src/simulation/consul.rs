@@ -54,6 +54,10 @@ impl Consul {
         })
     }
 
+    pub(super) fn destroy(&mut self, session: &Id, now: Moment) {
+        self.store.destroy_session(&parse(session), now);
+    }
+
     pub(super) fn list(&self) -> Listing {
         let read = self.store.list(PREFIX);
         let pair = |entry: &crate::embedded::store::kv::Entry| Pair {

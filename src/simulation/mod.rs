@@ -46,10 +46,15 @@ fn lost_and_late_answers_break_nothing() {
 
 #[test]
 fn crashes_pauses_and_partitions_break_nothing() {
-    play(Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02 }, 6, 2);
+    play(Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, meddle: 0.0 }, 6, 2);
 }
 
 #[test]
 fn with_one_slot_there_is_mutual_exclusion() {
-    play(Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03 }, 4, 1);
+    play(Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03, meddle: 0.0 }, 4, 1);
+}
+
+#[test]
+fn whatever_operators_do_everybody_is_served_and_no_token_falls() {
+    play(Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1 }, 5, 2);
 }

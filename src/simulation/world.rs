@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::agent::{Agent, NAME};
 use super::consul::{Consul, TTL, patience, unanswered};
-use crate::semaphore::{Command, Event, Moment, Notice, Pair, SessionId, View};
+use crate::embedded::store::kv::Write;
+use crate::semaphore::{Command, Event, Moment, Notice, Pair, Record, Resume, SessionId, View};
 
 /// What goes wrong, each as the chance of it in one of the moments when it may.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +22,13 @@ pub(super) struct Chaos {
     pub(super) pause: f64,
     /// An agent is cut off from Consul for up to three TTLs.
     pub(super) cut: f64,
+    /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
+    /// it so learns of it only afterwards, so that what agents believe says nothing then.
+    pub(super) meddle: f64,
 }
 
 impl Chaos {
-    pub(super) const CALM: Self = Self { lost: 0.0, crash: 0.0, pause: 0.0, cut: 0.0 };
+    pub(super) const CALM: Self = Self { lost: 0.0, crash: 0.0, pause: 0.0, cut: 0.0, meddle: 0.0 };
 }
 
 /// Something to come. Those that concern an agent name the life they belong to.
@@ -55,6 +59,8 @@ pub(super) struct World {
     seed: u64,
     rng: fastrand::Rng,
     chaos: Chaos,
+    /// Operators meddle or have meddled.
+    meddled: bool,
     limit: u32,
     now: Moment,
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
@@ -66,6 +72,8 @@ pub(super) struct World {
     lives: u64,
     /// The fencing token under which each session holds.
     tokens: HashMap<SessionId, u64>,
+    /// The last token that each session was told.
+    told: HashMap<SessionId, u64>,
     /// Holdings that have ended: the index at which they did, and their token.
     ended: Vec<(u64, u64)>,
     served: u64,
@@ -79,6 +87,7 @@ impl World {
             seed,
             rng: fastrand::Rng::with_seed(seed),
             chaos,
+            meddled: chaos.meddle > 0.0,
             limit,
             now: Moment::from_boot(Duration::from_secs(1000)),
             queue: BinaryHeap::new(),
@@ -89,12 +98,13 @@ impl World {
             agents: Vec::new(),
             lives: 0,
             tokens: HashMap::new(),
+            told: HashMap::new(),
             ended: Vec::new(),
             served: 0,
             open: true,
         };
         for place in 0..clients {
-            let agent = world.new_agent();
+            let agent = world.new_agent(None);
             world.agents.push(agent);
             world.act(place);
         }
@@ -142,7 +152,7 @@ impl World {
 
     /// What a crashed holder has left in the record is pruned by the next one that comes.
     fn assert_next_one_finds_all_free(&mut self) {
-        let visitor = self.new_agent();
+        let visitor = self.new_agent(None);
         self.agents = vec![visitor];
         self.act(0);
         self.run(TTL * 5);
@@ -152,9 +162,9 @@ impl World {
         assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
     }
 
-    fn new_agent(&mut self) -> Agent {
+    fn new_agent(&mut self, resume: Option<Resume>) -> Agent {
         self.lives += 1;
-        Agent::new(self.lives, self.limit, &mut self.rng, self.now)
+        Agent::new(self.lives, self.limit, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -282,7 +292,7 @@ impl World {
             .min();
         if agent.keeper.has_ended() {
             if self.open {
-                self.agents[place] = self.new_agent();
+                self.agents[place] = self.new_agent(None);
                 self.act(place);
             }
         } else if let Some(at) = wakes {
@@ -319,6 +329,8 @@ impl World {
             let before = self.ended.iter().filter(|(end, _)| end <= token);
             let highest = before.map(|(_, token)| *token).max();
             assert!(highest.is_none_or(|highest| highest < *token), "seed {seed}: {token} after {highest:?}");
+            let told = self.told.insert(session.clone(), *token);
+            assert!(told.is_none_or(|told| told <= *token), "seed {seed}: {token} after {told:?}");
             self.tokens.insert(session, *token);
             agent.leaves_at = Some(self.now + agent.work);
             self.served += 1;
@@ -331,9 +343,14 @@ impl World {
 
     fn go_wrong(&mut self) {
         self.later(Duration::from_millis(100), Coming::Chaos);
+        if self.rng.f64() < self.chaos.meddle {
+            self.meddle();
+        }
         for place in 0..self.agents.len() {
             if self.rng.f64() < self.chaos.crash {
-                self.agents[place] = self.new_agent();
+                // Half of them come back with their state file.
+                let resume = self.agents[place].state().filter(|_| self.rng.bool());
+                self.agents[place] = self.new_agent(resume);
                 self.act(place);
             }
             if self.rng.f64() < self.chaos.pause {
@@ -346,10 +363,24 @@ impl World {
         }
     }
 
+    fn meddle(&mut self) {
+        let pairs = self.consul.list().pairs;
+        let Some(victim) = self.rng.choice(&pairs).cloned() else { return };
+        match victim.session {
+            Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
+            Some(_) => self.consul.store.delete(&victim.key, self.now),
+            None => self.consul.store.set(emptied(&victim), self.now),
+        }
+    }
+
     fn check(&mut self) {
         let believers = self.agents.iter().filter(|agent| agent.believes());
         let slots: u32 = believers.map(|agent| agent.slots).sum();
-        assert!(slots <= self.limit, "seed {}: {slots} slots are believed to be held", self.seed);
+        assert!(
+            self.meddled || slots <= self.limit,
+            "seed {}: {slots} slots are believed to be held",
+            self.seed
+        );
         let view = View::new("sim", self.consul.list().pairs, 0);
         if let Some(record) = view.record() {
             assert!(record.taken() <= self.limit, "seed {}: {record:?}", self.seed);
@@ -363,6 +394,13 @@ impl World {
             });
         }
     }
+}
+
+/// A record from which an operator has taken everybody out.
+fn emptied(pair: &Pair) -> Write {
+    let mut record = Record::decode(&pair.value, pair.flags).expect("a record");
+    record.holders.clear();
+    Write { key: pair.key.clone(), value: record.encode().into(), flags: pair.flags }
 }
 
 fn is_watch(command: &Command) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 /// Time that a hook has before it is killed.
@@ -25,7 +26,7 @@ pub struct Call {
 #[derive(Debug)]
 pub struct Hooks {
     calls: mpsc::Sender<Call>,
-    runner: tokio::task::JoinHandle<()>,
+    runner: JoinHandle<()>,
 }
 
 impl Hooks {
@@ -38,6 +39,11 @@ impl Hooks {
             }
         });
         Self { calls, runner }
+    }
+
+    /// The task that runs them, which ends only with this handle.
+    pub fn task(&self) -> &JoinHandle<()> {
+        &self.runner
     }
 
     /// Has the hook run after those called before it.

@@ -80,7 +80,7 @@ fn consul_lock_joins_a_semaphore_that_was_made_in_its_form() {
     wait_for("consul lock to hold too", || {
         operator.record("service/s")["Holders"].as_object().unwrap().len() == 2
     });
-    assert_eq!(agent.semaphore()["slots_taken"], 2);
+    wait_for("the agent to see it", || agent.semaphore()["slots_taken"] == 2);
     theirs.end();
     assert_eq!(agent.terminate(), Some(0));
 }

@@ -8,6 +8,7 @@ impl Machine {
         self.lose(LossReason::SessionGone, cx);
         self.stop_watch(cx);
         self.view = None;
+        self.token = None;
         self.doubt = false;
         self.retry_at = None;
         self.flight = match self.flight {
@@ -79,8 +80,6 @@ impl Machine {
                 self.contention.reset();
                 self.last_commit = index;
                 self.proved = true;
-                // An earlier process's token is that of a slot which was found, not of one just granted.
-                self.token = None;
                 if let Some(view) = &mut self.view {
                     view.apply(&write.ops, index);
                 }
@@ -96,6 +95,8 @@ impl Machine {
                 self.retry_at = Some(cx.now + self.contention.next(cx.rng));
             }
             Ok(Commit::SessionGone) => {
+                // Renewals may go on being answered all the same, by a server that knows more or less.
+                self.retry_at = Some(cx.now + self.contention.next(cx.rng));
                 self.doubt = true;
                 self.check_session = true;
                 self.flight = Flight::Checking;
@@ -130,7 +131,6 @@ impl Machine {
     }
 
     fn works(&mut self, cx: &mut Context<'_>) {
-        self.reached = true;
         self.failures.reset();
         if self.failing.take().is_some() {
             cx.tell(Notice::TroubleOver { name: Some(self.name.clone()) });

@@ -57,7 +57,7 @@ impl Machine {
             }
         }
         match plan.stand {
-            Stand::Holding => self.hold(view, cx),
+            Stand::Holding => self.hold(view, session, cx),
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
             Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
             Stand::Apart { room: false } => self.room_since = None,
@@ -90,7 +90,7 @@ impl Machine {
         }
     }
 
-    fn hold(&mut self, view: &View, cx: &mut Context<'_>) {
+    fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::Held { .. }) {
             return;
         }
@@ -98,11 +98,12 @@ impl Machine {
         // An own token from before a restart still orders us rightly: the slot has been ours all along.
         let token = self.token.take().filter(|token| *token <= stored).unwrap_or(stored);
         self.phase = Phase::Held { since: cx.now, token };
-        self.held_since = Some(cx.now);
+        self.slot = Some(Slot { since: cx.now, session: session.clone(), token });
         let took = cx.now.since(self.asked_at);
         let handoff = self.room_since.take().filter(|_| self.waited).map(|since| cx.now.since(since));
         self.waited = false;
-        cx.tell(Notice::Acquired { name: self.name.clone(), token, took, handoff });
+        let (name, session) = (self.name.clone(), session.clone());
+        cx.tell(Notice::Acquired { name, session, token, took, handoff });
     }
 
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
@@ -133,9 +134,9 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(since) = self.held_since.take() else { return };
-        let held = cx.now.since(since);
-        cx.tell(Notice::Lost { name: self.name.clone(), reason, held });
+        let Some(Slot { since, session, token }) = self.slot.take() else { return };
+        let (name, held) = (self.name.clone(), cx.now.since(since));
+        cx.tell(Notice::Lost { name, session, token, reason, held });
         self.watch_failing_since = None;
         self.doubt |= matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed);
         match self.settings.on_lost {
@@ -145,13 +146,14 @@ impl Machine {
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
-        cx.tell(Notice::GaveUp { name: self.name.clone(), reached: self.reached });
+        let trouble = self.failing.as_ref().or(cx.trouble).map(|failure| failure.text.clone());
+        cx.tell(Notice::GaveUp { name: self.name.clone(), reached: cx.reached, trouble });
         self.depart(Farewell::GaveUp, cx);
     }
 
     fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
-        if let Some(since) = self.held_since.take() {
-            cx.tell(Notice::Released { name: self.name.clone(), held: cx.now.since(since) });
+        if let Some(slot) = self.slot.take() {
+            cx.tell(Notice::Released { name: self.name.clone(), held: cx.now.since(slot.since) });
         }
         self.intent = Intent::Rest;
         self.phase = match farewell {
