@@ -1,12 +1,15 @@
 //! The files of an agent, opened before anything else is done: what an earlier process left must not mislead anybody.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_yaml::Value;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::state_file::{StateFile, StateFileError};
 use crate::config::Config;
-use crate::files::KeptFile;
+use crate::files::{self, KeptFile};
 use crate::semaphore::Resume;
 
 /// Anybody may read the readiness file; it holds no secret.
@@ -34,6 +37,20 @@ impl Files {
         let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
         let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
         Ok(Self { state, readiness: readiness.transpose()?, resume })
+    }
+
+    /// Removes the readiness file named in a configuration that cannot be used, as far as it can be read: an agent that
+    /// does not come back must not leave its workload the word of the one that was killed.
+    pub fn forget(configuration: &Path) {
+        let text = std::fs::read_to_string(configuration).unwrap_or_default();
+        let Ok(document) = serde_yaml::from_str::<Value>(&text) else { return };
+        let path = |section: &str, key: &str| document.get(section)?.get(key)?.as_str().map(PathBuf::from);
+        let in_use = path("session", "state_file").is_some_and(|state| StateFile::is_in_use(&state));
+        if let Some(readiness) = path("readiness", "file").filter(|_| !in_use)
+            && let Err(error) = files::remove(&readiness)
+        {
+            warn!("{error}");
+        }
     }
 
     /// The tasks that write them, which end with this value and not before.

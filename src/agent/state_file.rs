@@ -92,12 +92,17 @@ impl StateFile {
         self.file.set(serde_json::to_string(&saved).ok());
     }
 
-    /// Removes it: nothing is left to be taken up.
+    /// Whether an agent that runs now uses the file.
+    pub(super) fn is_in_use(path: &Path) -> bool {
+        matches!(take_lock(path), Err(StateFileError::InUse { .. }))
+    }
+
     /// The task that writes it.
     pub(super) fn task(&self) -> &JoinHandle<()> {
         self.file.task()
     }
 
+    /// Removes it: nothing is left to be taken up.
     pub(super) async fn clear(&mut self, patience: Duration) {
         self.file.set(None);
         self.file.settled(patience).await;

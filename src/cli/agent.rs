@@ -45,11 +45,12 @@ impl Agent {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
-        let path = self.config;
+        let path = self.config.clone();
         let read_config = move || config::load(&path, &overrides, &Environment::of_process());
         let Loaded { config, warnings } = match read_config() {
             Ok(loaded) => loaded,
             Err(faults) => {
+                Files::forget(&self.config);
                 writeln!(io::stderr(), "{faults}")?;
                 return Ok(Exit::Config);
             }

@@ -16,16 +16,16 @@ use tokio::net::TcpStream;
 use crate::config::{self, Environment, Faults, Overrides};
 
 /// Where an agent listens unless it is told otherwise.
-const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9377);
+const DEFAULT: &str = "127.0.0.1:9377";
 /// Bytes that an answer may have.
 const LARGEST: usize = 16 * 1024 * 1024;
 
-/// Which agent is meant.
+/// Which agent is meant: by --address, else SLOTKEEPER_HTTP_LISTEN, else the configuration file, else the default.
 #[derive(Clone, Debug, Args)]
 pub(super) struct LocalAgent {
     /// The agent's address (its http.listen).
-    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", conflicts_with = "config")]
-    address: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN")]
+    address: Option<String>,
     /// The agent's configuration file, to read the address from.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
     config: Option<PathBuf>,
@@ -53,47 +53,50 @@ pub(super) enum NoAnswer {
     #[error(
         "no agent answers at http://{address}{path}: {cause}; is it running, and is this its http.listen?"
     )]
-    Unreachable { address: SocketAddr, path: String, cause: String },
+    Unreachable { address: String, path: String, cause: String },
 }
 
 impl LocalAgent {
-    /// Where the agent listens. One that listens on all addresses is asked on loopback.
-    pub(super) fn address(&self) -> Result<SocketAddr, NoAnswer> {
-        let mut address = match (self.address, &self.config) {
-            (Some(address), _) => address,
+    /// Where the agent listens, as `host:port`. One that listens on all addresses is asked on loopback.
+    pub(super) fn address(&self) -> Result<String, NoAnswer> {
+        let address = match (&self.address, &self.config) {
+            (Some(address), _) => address.clone(),
             (None, Some(path)) => {
                 let loaded = config::load(path, &Overrides::default(), &Environment::of_process())?;
-                loaded.config.http.listen.ok_or(NoAnswer::Off)?
+                loaded.config.http.listen.ok_or(NoAnswer::Off)?.to_string()
             }
-            (None, None) => DEFAULT,
+            (None, None) => DEFAULT.to_owned(),
         };
-        if address.ip().is_unspecified() {
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            });
-        }
-        Ok(address)
+        Ok(match address.parse::<SocketAddr>() {
+            Ok(all) if all.ip().is_unspecified() => {
+                let loopback = match all.ip() {
+                    IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                    IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+                };
+                SocketAddr::new(loopback, all.port()).to_string()
+            }
+            Ok(_) | Err(_) => address,
+        })
     }
 }
 
 /// Asks the agent, once, within the time given.
-pub(super) async fn get(address: SocketAddr, path: &str, within: Duration) -> Result<Answer, NoAnswer> {
+pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<Answer, NoAnswer> {
     let asked = tokio::time::timeout(within, exchange(address, path)).await;
     let cause = match asked {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => format!("{error:#}"),
         Err(_late) => format!("no answer within {} s", within.as_secs_f64()),
     };
-    Err(NoAnswer::Unreachable { address, path: path.to_owned(), cause })
+    Err(NoAnswer::Unreachable { address: address.to_owned(), path: path.to_owned(), cause })
 }
 
 /// One request on a connection of its own: without TLS, pools and redirects a whole client would be idle weight in a
 /// probe that runs every few seconds.
-async fn exchange(address: SocketAddr, path: &str) -> anyhow::Result<Answer> {
+async fn exchange(address: &str, path: &str) -> anyhow::Result<Answer> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get(path).header(header::HOST, address.to_string()).body(Empty::<Bytes>::new())?;
+    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
     let exchange = async {
         let answer = sender.send_request(request).await?;
         let ok = answer.status() == StatusCode::OK;

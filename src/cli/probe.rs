@@ -39,7 +39,7 @@ impl Probe {
             Endpoint::Ready => "/readyz",
             Endpoint::Startup => "/startupz",
         };
-        let asked = async { get(self.agent.address()?, path, self.timeout).await };
+        let asked = async { get(&self.agent.address()?, path, self.timeout).await };
         match block_on(asked)? {
             Ok(answer) if answer.ok => Ok(Exit::Done),
             Ok(answer) => {

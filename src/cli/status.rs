@@ -78,7 +78,7 @@ impl Status {
     }
 
     fn show(&self) -> io::Result<Exit> {
-        let asked = async { get(self.agent.address()?, "/v1/status", PATIENCE).await };
+        let asked = async { get(&self.agent.address()?, "/v1/status", PATIENCE).await };
         let mut out = io::stdout().lock();
         if self.watch && out.is_terminal() {
             write!(out, "{CLEAR}")?;

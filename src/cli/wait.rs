@@ -40,7 +40,7 @@ impl Wait {
         let mut last = String::from("nothing was asked yet");
         let ready = async {
             loop {
-                match get(address, "/readyz", PATIENCE).await {
+                match get(&address, "/readyz", PATIENCE).await {
                     Ok(answer) if answer.ok => return,
                     Ok(answer) => last = answer.text.trim_end().replace('\n', "; "),
                     Err(error) => last = error.to_string(),

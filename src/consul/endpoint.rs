@@ -34,8 +34,9 @@ impl Endpoint {
             .referer(false)
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(4)
-            .pool_idle_timeout(Duration::from_secs(60))
+            // Few, and not for long: each that has died unnoticed costs an attempt to renew.
+            .pool_max_idle_per_host(2)
+            .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true)
             // A blocking read is silent for minutes; this is how it learns that the other side is gone.
             .tcp_keepalive(Duration::from_secs(15))

@@ -27,6 +27,8 @@ use store::session::Rules;
 const CONNECTIONS: usize = 1024;
 /// Long polls do not end by themselves soon, so they are cut off.
 const GRACE: Duration = Duration::from_millis(100);
+/// A client may ask again and again on one connection.
+const LIFE: Duration = Duration::from_secs(86_400);
 /// Clients keep connections open between polls that last up to ten minutes.
 const IDLE: Duration = Duration::from_secs(660);
 
@@ -117,8 +119,13 @@ impl Server {
         let shared = Arc::new(Shared::new(store));
         let router =
             api::router(api::App { shared: Arc::clone(&shared), node: node.into(), addr: self.addr });
-        let limits =
-            Limits { connections: CONNECTIONS, grace: GRACE, header_timeout: IDLE, ..Limits::default() };
+        let limits = Limits {
+            connections: CONNECTIONS,
+            grace: GRACE,
+            header_timeout: IDLE,
+            life: LIFE,
+            ..Limits::default()
+        };
         tokio::select! {
             ended = serve(self.listener, router, limits, stop) => ended,
             () = shared.keep_time() => Ok(()),

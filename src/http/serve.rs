@@ -25,6 +25,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Bytes of a request head.
     pub header_bytes: usize,
+    /// Time that a connection lasts at most: one whose client asks and never reads gives its place back.
+    pub life: Duration,
     /// Time that open requests have for ending once the server is told to stop.
     pub grace: Duration,
 }
@@ -35,6 +37,7 @@ impl Default for Limits {
             connections: 128,
             header_timeout: Duration::from_secs(10),
             header_bytes: 16 * 1024,
+            life: Duration::from_secs(60),
             grace: Duration::from_secs(1),
         }
     }
@@ -85,7 +88,7 @@ pub async fn serve(
         tokio::spawn(async move {
             // A connection's end, orderly or not, concerns its client only.
             tokio::select! {
-                _ = connection => {}
+                _ = tokio::time::timeout(limits.life, connection) => {}
                 _ = served.changed() => {}
             }
             drop(place);

@@ -74,6 +74,32 @@ fn with_consul_out_of_reach_a_bounded_wait_ends_with_69() {
 }
 
 #[test]
+fn a_refusal_is_an_answer() {
+    let consul = Consul::start();
+    let home = Home::new();
+    let session = "session: {service_checks: [no-such-check]}";
+    let semaphore = "semaphores: [{name: s, prefix: service/s, limit: 1, wait: 1s}]";
+    home.configure(&consul.address(), &format!("{session}\n{semaphore}"));
+    let mut agent = Agent::spawn(&home, &[], &[]);
+    assert_eq!(agent.ended().code(), Some(75), "{}", agent.log());
+    assert!(
+        agent.log().contains("the last trouble was") && agent.log().contains("no-such-check"),
+        "{}",
+        agent.log()
+    );
+}
+
+#[test]
+fn one_whose_slots_exceed_the_limit_in_force_says_so() {
+    let (consul, _, _) = taken();
+    let home = home(&consul, "limit: 4, slots: 2");
+    let agent = Agent::start(&home);
+    agent.await_state("waiting");
+    let reason = agent.semaphore()["reason"].as_str().unwrap_or_default().to_owned();
+    assert!(reason.contains("the limit in force is 1 and this workload takes 2"), "{reason}");
+}
+
+#[test]
 fn a_stored_limit_is_adopted_set_or_refused() {
     let (consul, operator, _) = taken();
     let adopt = home(&consul, "limit: 2");

@@ -42,7 +42,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     let operator = Operator::at(&consul.address());
     let home = Home::new();
     let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE >> $HOME/hooks']\n  \
-                 on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON >> $HOME/hooks']";
+                 on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON ${SLOTKEEPER_SESSION} >> $HOME/hooks']";
     home.configure(&consul.address(), &format!("{ONE}\n{hooks}"));
     let mut agent = Agent::start(&home);
     agent.await_ready();
@@ -54,7 +54,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     assert!(agent.semaphore()["fencing_token"].as_u64().unwrap() > token);
     wait_for("the hooks", || {
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
-        ran == "acquired s\nlost session_gone\nacquired s\n"
+        ran == format!("acquired s\nlost session_gone {before}\nacquired s\n")
     });
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
@@ -106,9 +106,15 @@ fn one_whose_contender_is_deleted_has_lost_its_slot() {
     let home = home(&consul);
     let mut agent = Agent::start(&home);
     agent.await_ready();
+    let (token, index) =
+        (agent.semaphore()["fencing_token"].as_u64(), operator.lock("service/s").unwrap().modify_index);
     operator.delete(&format!("service/s/{}", agent.session()));
     wait_for("the loss", || lost(&agent, "contender_gone") == 1.0);
     agent.await_ready();
+    // The new grant is told from the old one by anybody who planned from the old record.
+    let now = operator.lock("service/s").unwrap().modify_index;
+    assert!(now > index);
+    assert_eq!((token, agent.semaphore()["fencing_token"].as_u64()), (Some(index), Some(now)));
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }

@@ -84,6 +84,24 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
+fn a_second_signal_ends_a_drain_that_waits_for_a_hook() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let hooks = "hooks: {on_acquired: [/bin/sh, -c, 'touch $HOME/began; exec sleep 600']}";
+    // With 80 a hook may be what stops the workload, and has the whole of the drain's time.
+    let config = ONE.replace("limit: 1", "limit: 1, on_lost: exit");
+    home.configure(&consul.address(), &format!("{config}\n{hooks}\ndrain: {{timeout: 10m}}"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    wait_for("the hook", || home.path("began").exists());
+    operator.destroy(&agent.session());
+    wait_for("the drain", || agent.log().contains("drained"));
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+}
+
+#[test]
 fn a_development_server_that_forgets_everything_means_a_new_session() {
     let mut consul = Consul::start();
     let operator = Operator::at(&consul.address());

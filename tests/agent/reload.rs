@@ -49,6 +49,22 @@ fn semaphores_come_and_go_and_limits_are_set() {
 }
 
 #[test]
+fn a_policy_that_becomes_set_writes_the_limit() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, slotkeeper::consul::Put::Cas(0), 0);
+    let home = Home::new();
+    home.configure(&consul.address(), "semaphores: [{name: a, prefix: p, limit: 5}]");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(operator.record("p")["Limit"], 3);
+    home.configure(&consul.address(), "semaphores: [{name: a, prefix: p, limit: 5, limit_policy: set}]");
+    agent.signal(Signal::HUP);
+    wait_for("the limit to be written", || operator.record("p")["Limit"] == 5);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
 fn a_bad_file_changes_nothing() {
     let consul = Consul::start();
     let home = Home::new();

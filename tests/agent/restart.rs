@@ -69,6 +69,79 @@ fn one_whose_session_has_ended_starts_anew() {
 }
 
 #[test]
+fn what_is_not_wanted_any_more_is_given_back() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let with = |semaphores: &str| {
+        let session = "session: {ttl: 10s, state_file: $HOME/session.json}";
+        home.configure(&consul.address(), &format!("{session}\nsemaphores: [{semaphores}]"));
+    };
+    with(
+        "{name: s, prefix: p/s, limit: 1}, {name: t, prefix: p/t, limit: 1}, {name: u, prefix: p/u, limit: 1}",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    wait_for("the state file", || {
+        std::fs::read_to_string(home.path("session.json")).is_ok_and(|text| !text.contains("null"))
+    });
+    agent.signal(Signal::KILL);
+    agent.ended();
+    // One is gone from the configuration, one has another prefix.
+    with("{name: s, prefix: p/s, limit: 1}, {name: t, prefix: p/other, limit: 1}");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(agent.session(), session);
+    for prefix in ["p/t", "p/u"] {
+        wait_for("what is not wanted to be given back", || {
+            operator.holders(prefix).is_empty() && operator.keys(prefix).len() == 1
+        });
+    }
+    assert_eq!(operator.holders("p/s"), [session]);
+    assert_eq!(agent.terminate(), Some(0));
+    for prefix in ["p/s", "p/t", "p/u", "p/other"] {
+        operator.assert_nothing_left(prefix);
+    }
+}
+
+#[test]
+fn a_state_file_of_rubbish_means_a_new_session() {
+    let consul = Consul::start();
+    for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
+        let home = Home::new();
+        home.configure(
+            &consul.address(),
+            &ONE.replace("ttl: 10s", "ttl: 10s, state_file: $HOME/session.json"),
+        );
+        std::fs::write(home.path("session.json"), rubbish).unwrap();
+        let mut agent = Agent::start(&home);
+        agent.await_ready();
+        assert_eq!(agent.terminate(), Some(0));
+    }
+}
+
+#[test]
+fn a_failed_start_leaves_no_stale_readiness_file() {
+    let consul = Consul::start();
+    let starts: [(&str, &[&str], i32); 3] = [
+        (ONE, &["--ca-file", "/nonexistent.pem", "--http-addr", "https://127.0.0.1:1"], 1),
+        ("semaphores: [{name: s, prefix: service/s, limit: 0}]", &[], 78),
+        (ONE, &[], 1),
+    ];
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = port.local_addr().unwrap().to_string();
+    for (config, arguments, code) in starts {
+        let home = Home::new();
+        home.configure(&consul.address(), config);
+        std::fs::write(home.path("ready"), "of a killed process").unwrap();
+        let mut agent = Agent::spawn(&home, arguments, &[("SLOTKEEPER_HTTP_LISTEN", &taken)]);
+        assert_eq!(agent.ended().code(), Some(code), "{}", agent.log());
+        assert!(!home.path("ready").exists(), "{}", agent.log());
+    }
+}
+
+#[test]
 fn two_agents_never_share_a_session() {
     let consul = Consul::start();
     let home = home(&consul);

@@ -40,6 +40,16 @@ fn wait_probe_and_status_ask_the_local_agent() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["semaphores"][0]["state"], "held");
 
+    // Both variables may well be set in a pod; names are looked up.
+    let port = first.address().rsplit(':').next().unwrap();
+    let probe = Command::new(BINARY)
+        .args(["probe", "ready"])
+        .env_clear()
+        .env("SLOTKEEPER_HTTP_LISTEN", format!("localhost:{port}"))
+        .env("SLOTKEEPER_CONFIG", home_a.path("config.yaml"))
+        .status();
+    assert_eq!(probe.unwrap().code(), Some(0));
+
     // One waits in the background until the slot is handed over.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| run(&["wait", "--timeout", "50s", b[0], b[1]]).0);

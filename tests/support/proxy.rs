@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Sub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -68,7 +69,7 @@ impl Proxy {
             bytes: AtomicU64::new(0),
         });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
-        let limits = Limits { connections: 4096, ..Limits::default() };
+        let limits = Limits { connections: 4096, life: Duration::from_secs(3600), ..Limits::default() };
         tokio::spawn(serve(listener, router, limits, std::future::pending()));
         Self { address, passed }
     }
