@@ -8,6 +8,7 @@
 
 pub mod consul;
 pub mod embedded;
+pub mod freezer;
 pub mod http;
 pub mod ports;
 pub mod proxy;
