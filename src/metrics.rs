@@ -243,7 +243,8 @@ impl Metrics {
             | Notice::Waiting { .. }
             | Notice::Blocked { .. }
             | Notice::GaveUp { .. }
-            | Notice::LimitDiffers { .. } => {}
+            | Notice::LimitDiffers { .. }
+            | Notice::LimitSet { .. } => {}
         }
     }
 

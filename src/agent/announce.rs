@@ -44,7 +44,13 @@ pub(super) fn log(notice: &Notice) {
             }
         }
         Notice::LimitDiffers { name, stored, configured } => {
-            warn!(semaphore = %name, stored, configured, "the stored limit governs, not the configured one");
+            warn!(
+                semaphore = %name, stored, configured,
+                "the stored limit governs, not the configured one; `limit_policy: set` would write ours"
+            );
+        }
+        Notice::LimitSet { name, from, to } => {
+            warn!(semaphore = %name, from, to, "limit changed, for everybody");
         }
         Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "dead holders taken out"),
         Notice::Conflict { name } => debug!(semaphore = %name, "another client was faster; looking again"),
@@ -70,6 +76,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
         | Notice::LimitDiffers { .. }
+        | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }
         | Notice::Removed { .. } => return,

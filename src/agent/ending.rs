@@ -8,7 +8,7 @@ use super::Agent;
 use super::files::PATIENCE;
 use crate::cli::Exit;
 use crate::clock;
-use crate::semaphore::Moment;
+use crate::semaphore::{Machine, Moment};
 use crate::shutdown::Ask;
 use crate::status::Stage;
 
@@ -33,7 +33,8 @@ impl Agent {
     /// Asks for the end; the first one to ask says how.
     pub(super) fn end(&mut self, exit: Exit, why: &str) {
         if self.ending.is_none() {
-            info!("draining: {why}");
+            let timeout = self.parts.config.drain.timeout;
+            info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
             self.ending = Some(exit);
         }
     }
@@ -64,11 +65,13 @@ impl Agent {
             ending => ending.unwrap_or(Exit::Done),
         };
         if clean {
-            info!("drained: nothing is left in Consul");
+            info!("drained: nothing of ours is left in Consul");
         } else {
+            let machines = self.keeper.machines().filter_map(Machine::trouble);
+            let why = self.keeper.trouble().into_iter().chain(machines).next().unwrap_or("it takes too long");
             error!(
-                "not everything could be given back within drain.timeout ({:?}): what is left in Consul is given on \
-                 once the session has ended, by its TTL at the latest",
+                "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
+                 given on once the session has ended, by its TTL at the latest",
                 self.parts.config.drain.timeout
             );
         }

@@ -66,10 +66,10 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         }
         Command::StopWatch { name } => Work::StopWatch(name),
         Command::Commit { name, ops } => {
-            let ops = translate::ops(ops);
+            let (ops, prefix) = (translate::ops(ops), prefix(keeper, &name));
             Work::Request(Box::pin(async move {
                 let answer = client.txn(&ops).await;
-                Event::Committed(name, translate::commit(answer))
+                Event::Committed(name, translate::commit(answer, &prefix))
             }))
         }
         Command::Tell(notice) => Work::Tell(notice),

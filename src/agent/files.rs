@@ -1,15 +1,15 @@
 //! The files of an agent, opened before anything else is done: what an earlier process left must not mislead anybody.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_yaml::Value;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::state_file::{StateFile, StateFileError};
+use super::state_file::StateFile;
 use crate::config::Config;
-use crate::files::{self, KeptFile};
+use crate::files::{self, Claim, ClaimError, KeptFile};
 use crate::semaphore::Resume;
 
 /// Anybody may read the readiness file; it holds no secret.
@@ -22,21 +22,26 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Files {
     pub(super) state: Option<StateFile>,
     pub(super) readiness: Option<KeptFile>,
+    _readiness_claim: Option<Claim>,
     pub(super) resume: Option<Resume>,
 }
 
 impl Files {
-    /// Takes the state file for this process, which no other that runs may have, then removes the readiness file that
-    /// a killed process may have left.
+    /// Claims the files for this process, then removes the readiness file that a killed one may have left.
     ///
     /// # Errors
     ///
-    /// [`StateFileError`]: a folder, or another agent that uses the state file.
-    pub fn open(config: &Config) -> Result<Self, StateFileError> {
+    /// [`ClaimError`]: a folder that cannot be written to, or another agent that uses one of the files.
+    pub fn open(config: &Config) -> Result<Self, ClaimError> {
+        let claim = config.readiness.as_ref().map(|path| {
+            files::make_folder(path)?;
+            Claim::take(path)
+        });
+        let claim = claim.transpose()?;
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
         let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
         let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
-        Ok(Self { state, readiness: readiness.transpose()?, resume })
+        Ok(Self { state, readiness: readiness.transpose()?, _readiness_claim: claim, resume })
     }
 
     /// Removes the readiness file named in a configuration that cannot be used, as far as it can be read: an agent that
@@ -44,11 +49,10 @@ impl Files {
     pub fn forget(configuration: &Path) {
         let text = std::fs::read_to_string(configuration).unwrap_or_default();
         let Ok(document) = serde_yaml::from_str::<Value>(&text) else { return };
-        let path = |section: &str, key: &str| document.get(section)?.get(key)?.as_str().map(PathBuf::from);
-        let in_use = path("session", "state_file").is_some_and(|state| StateFile::is_in_use(&state));
-        if let Some(readiness) = path("readiness", "file").filter(|_| !in_use)
-            && let Err(error) = files::remove(&readiness)
-        {
+        let file = document.get("readiness").and_then(|readiness| readiness.get("file"));
+        let Some(path) = file.and_then(Value::as_str).map(Path::new) else { return };
+        let free = Claim::take(path).is_ok();
+        if free && let Err(error) = files::remove(path) {
             warn!("{error}");
         }
     }

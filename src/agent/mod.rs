@@ -34,7 +34,6 @@ use crate::workload::hooks::Hooks;
 
 use ending::Drain;
 pub use files::Files;
-pub use state_file::StateFileError;
 
 /// What an agent is made of.
 pub struct Parts {

@@ -1,20 +1,17 @@
 //! What a restarted agent needs to take its own session up again: `session.state_file`.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use tokio::task::JoinHandle;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::files::{self, FileError, KeptFile};
+use crate::files::{self, Claim, ClaimError, KeptFile};
 use crate::semaphore::{Keeper, Phase, Resume};
 
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
@@ -22,32 +19,6 @@ const MODE: u32 = 0o600;
 /// Bytes that a state file may have; a real one has some hundred.
 const LARGEST: u64 = 1024 * 1024;
 const VERSION: u32 = 1;
-
-/// Why an agent cannot have its state file.
-#[derive(Debug, Error)]
-pub enum StateFileError {
-    /// Its folder.
-    #[error(transparent)]
-    Folder(#[from] FileError),
-    /// The lock file beside it.
-    #[error("cannot open {}: {source}; see that its folder is writable for this user", path.display())]
-    Lock {
-        /// The lock file.
-        path: PathBuf,
-        /// What came back.
-        source: io::Error,
-    },
-    /// Another process has it.
-    #[error(
-        "{} is in use by another agent that runs now; two agents with one session would hold one slot twice. Give \
-         each its own session.state_file",
-        path.display()
-    )]
-    InUse {
-        /// The state file.
-        path: PathBuf,
-    },
-}
 
 /// The file's content.
 #[derive(Debug, Deserialize, Serialize)]
@@ -62,8 +33,8 @@ struct Saved {
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: KeptFile,
-    /// Locked while we live; the kernel lets go of it even when we are killed.
-    _lock: File,
+    /// Two agents with one session would hold one slot twice.
+    _claim: Claim,
 }
 
 impl StateFile {
@@ -72,12 +43,12 @@ impl StateFile {
     ///
     /// # Errors
     ///
-    /// [`StateFileError`]: the folder, or another agent that uses it.
-    pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Resume>), StateFileError> {
+    /// [`ClaimError`]: the folder, or another agent that uses it.
+    pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Resume>), ClaimError> {
         files::make_folder(&path)?;
-        let lock = take_lock(&path)?;
+        let claim = Claim::take(&path)?;
         let resume = read(&path);
-        Ok((Self { file: KeptFile::start(path, MODE), _lock: lock }, resume))
+        Ok((Self { file: KeptFile::start(path, MODE), _claim: claim }, resume))
     }
 
     /// Writes down the session, and where something of ours may lie, where that has changed.
@@ -92,11 +63,6 @@ impl StateFile {
         self.file.set(serde_json::to_string(&saved).ok());
     }
 
-    /// Whether an agent that runs now uses the file.
-    pub(super) fn is_in_use(path: &Path) -> bool {
-        matches!(take_lock(path), Err(StateFileError::InUse { .. }))
-    }
-
     /// The task that writes it.
     pub(super) fn task(&self) -> &JoinHandle<()> {
         self.file.task()
@@ -106,23 +72,6 @@ impl StateFile {
     pub(super) async fn clear(&mut self, patience: Duration) {
         self.file.set(None);
         self.file.settled(patience).await;
-    }
-}
-
-fn take_lock(path: &Path) -> Result<File, StateFileError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock_path = PathBuf::from(name);
-    let failed = |source| StateFileError::Lock { path: lock_path.clone(), source };
-    // Never through a link that somebody else has laid.
-    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(MODE).custom_flags(no_follow);
-    let lock = options.open(&lock_path).map_err(failed)?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StateFileError::InUse { path: path.to_owned() }),
-        Err(error) => Err(failed(error.into())),
     }
 }
 

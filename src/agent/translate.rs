@@ -86,8 +86,8 @@ pub(super) fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
     Listing { index: answer.index, pairs: answer.value.into_iter().map(one).collect() }
 }
 
-/// What a transaction's answer means to the one who planned it.
-pub(super) fn commit(answer: Result<Txn, consul::Error>) -> Result<Commit, Failure> {
+/// What the answer to a transaction under `prefix` (with its slash) means to the one who planned it.
+pub(super) fn commit(answer: Result<Txn, consul::Error>, prefix: &str) -> Result<Commit, Failure> {
     let faults = match answer {
         // All that one transaction changes gets the same index; one that only deletes shows none.
         Ok(Txn::Committed(pairs)) => {
@@ -99,12 +99,18 @@ pub(super) fn commit(answer: Result<Txn, consul::Error>) -> Result<Commit, Failu
         Err(error) => return Err(failure(&error)),
     };
     let is = |wanted: &[Fault]| faults.iter().any(|fault| wanted.contains(&fault.fault));
-    let said = || faults.iter().map(|fault| fault.said.as_str()).collect::<Vec<_>>().join("; ");
+    let said = || {
+        let mut said: Vec<_> = faults.iter().map(|fault| fault.said.as_str()).collect();
+        said.dedup();
+        said.join("; ")
+    };
     if is(&[Fault::InvalidSession]) {
         Ok(Commit::SessionGone)
     } else if is(&[Fault::Denied]) {
-        let text =
-            format!("Consul denied a write of the transaction: {}; check the token's key rules", said());
+        let text = format!(
+            "Consul denied to write under {prefix}: {}; the token needs `key_prefix \"{prefix}\" {{ policy = \"write\" }}`",
+            said()
+        );
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists]) {
         Ok(Commit::Stale)

@@ -102,7 +102,12 @@ async fn start(
         let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
         let listener = TcpListener::bind(address)
             .await
-            .with_context(|| format!("cannot listen at http.listen {address}; choose another address"))?;
+            .with_context(|| {
+                format!(
+                    "cannot listen at http.listen {address}: is another agent running there? Choose another address, \
+                     in the configuration or by SLOTKEEPER_HTTP_LISTEN"
+                )
+            })?;
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
         servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
     }

@@ -47,7 +47,7 @@ pub(super) enum NoAnswer {
     #[error("{0}")]
     Config(#[from] Faults),
     /// The endpoints are off.
-    #[error("the configuration has http.listen off, so that the agent cannot be asked")]
+    #[error("http.listen is off, so that the agent cannot be asked; give it an address")]
     Off,
     /// Nobody answered.
     #[error(
@@ -60,6 +60,7 @@ impl LocalAgent {
     /// Where the agent listens, as `host:port`. One that listens on all addresses is asked on loopback.
     pub(super) fn address(&self) -> Result<String, NoAnswer> {
         let address = match (&self.address, &self.config) {
+            (Some(off), _) if off == "off" => return Err(NoAnswer::Off),
             (Some(address), _) => address.clone(),
             (None, Some(path)) => {
                 let loaded = config::load(path, &Overrides::default(), &Environment::of_process())?;

@@ -10,11 +10,14 @@ use tokio::time::sleep;
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Exit, block_on};
+use crate::semaphore::Identity;
 
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks of --watch.
 const EVERY: Duration = Duration::from_secs(1);
+/// Holders of one semaphore that are named.
+const LISTED: usize = 10;
 /// Clears a terminal and goes to its corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
@@ -64,6 +67,41 @@ struct Semaphore {
     slots_taken: u32,
     queue_length: u32,
     queue_position: Option<u32>,
+    holders: Vec<Holder>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Holder {
+    session: String,
+    mine: bool,
+    alive: bool,
+    who: Option<Identity>,
+}
+
+impl Holder {
+    /// Who it is, as well as that is known.
+    fn describe(&self) -> String {
+        let who = self.who.as_ref();
+        let name = who.and_then(|who| who.pod.as_deref().or(who.host.as_deref()));
+        let mut text = name.map_or_else(|| format!("session {}", self.session), printable);
+        if let Some(pid) = who.filter(|who| who.pod.is_none()).and_then(|who| who.pid) {
+            text.push_str(&format!(" pid {pid}"));
+        }
+        let foreign = who.is_none() && self.alive;
+        for (applies, remark) in
+            [(self.mine, "this agent"), (!self.alive, "dead"), (foreign, "another client")]
+        {
+            if applies {
+                text.push_str(&format!(" ({remark})"));
+            }
+        }
+        text
+    }
+}
+
+/// Another agent's text, with nothing in it that a terminal would obey.
+fn printable(text: &str) -> String {
+    text.escape_debug().take(100).collect()
 }
 
 impl Status {
@@ -73,7 +111,7 @@ impl Status {
             if !self.watch {
                 return Ok(exit);
             }
-            block_on(sleep(EVERY))?;
+            block_on(async { sleep(EVERY).await })?;
         }
     }
 
@@ -134,6 +172,12 @@ fn table(report: &Report) -> io::Result<String> {
     let mut text =
         String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
             .into_owned();
+    for semaphore in report.semaphores.iter().filter(|semaphore| !semaphore.holders.is_empty()) {
+        let more = semaphore.holders.len().saturating_sub(LISTED);
+        let holders: Vec<_> = semaphore.holders.iter().take(LISTED).map(Holder::describe).collect();
+        text.push_str(&format!("{} is held by {}", semaphore.name, holders.join(", ")));
+        text.push_str(&if more > 0 { format!(" and {more} more\n") } else { "\n".into() });
+    }
     for semaphore in &report.semaphores {
         if let Some(reason) = &semaphore.reason {
             text.push_str(&format!("{}: {reason}\n", semaphore.name));
@@ -157,14 +201,20 @@ mod tests {
             "session":{"id":"5e55","lease_remaining_seconds":26.6},
             "semaphores":[
               {"name":"writers","state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
-               "queue_position":2,"waiting_seconds":12.3},
+               "queue_position":2,"waiting_seconds":12.3,"holders":[
+                 {"session":"5e55","mine":false,"alive":true,"who":{"pod":"batch-7","pid":1}},
+                 {"session":"dead","mine":false,"alive":false},
+                 {"session":"go","mine":false,"alive":true}]},
               {"name":"licences","state":"held","required":false,"limit":2,"slots_taken":1,"queue_length":0,
-               "fencing_token":77,"held_since":"2026-01-02T03:04:05Z","reason":"trouble"}]}"#;
+               "fencing_token":77,"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
+               "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
         let expected = "\
 SEMAPHORE  STATE    REQUIRED  TAKEN  QUEUE   TOKEN  SINCE
 writers    waiting  yes       5/5    2 of 4  -      waiting 12 s
 licences   held     no        1/2    0       77     2026-01-02T03:04:05Z
+writers is held by batch-7, session dead (dead), session go (another client)
+licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble
 
 agent 1.2.3 running, not ready; session 5e55, 27 s of its lease left

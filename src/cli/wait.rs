@@ -12,6 +12,8 @@ use crate::config::duration;
 
 /// Time between two questions, before jitter.
 const EVERY: Duration = Duration::from_millis(250);
+/// Time after which whoever watches is told what is being waited for.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -39,11 +41,18 @@ impl Wait {
         };
         let mut last = String::from("nothing was asked yet");
         let ready = async {
+            let asked_at = Instant::now();
+            let mut told = false;
             loop {
                 match get(&address, "/readyz", PATIENCE).await {
                     Ok(answer) if answer.ok => return,
-                    Ok(answer) => last = answer.text.trim_end().replace('\n', "; "),
+                    Ok(answer) => last = missing(&answer.text),
                     Err(error) => last = error.to_string(),
+                }
+                if !told && asked_at.elapsed() > SILENCE {
+                    told = true;
+                    // Whoever reads it may have gone; the waiting goes on.
+                    let _ = writeln!(io::stderr(), "waiting: {last}");
                 }
                 // A fleet that starts together should not ask together.
                 sleep(EVERY.mul_f64(1.0 + fastrand::f64())).await;
@@ -64,4 +73,10 @@ impl Wait {
         writeln!(io::stderr(), "not ready in the time given: {last}")?;
         Ok(Exit::NotInTime)
     }
+}
+
+/// What an agent that is not ready says is missing.
+fn missing(text: &str) -> String {
+    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
 }

@@ -9,6 +9,8 @@ use tracing::{debug, error};
 
 use super::{FileError, make_folder, remove, replace};
 
+/// Failures in a row of which one is logged: one in five minutes.
+const SELDOM: u32 = 60;
 /// Wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -77,6 +79,7 @@ impl KeptFile {
 
 async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
     while wishes.changed().await.is_ok() {
+        let mut failures = 0_u32;
         loop {
             let Wanted { number, content } = wishes.borrow_and_update().clone();
             let there = content.is_some();
@@ -91,9 +94,12 @@ async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doi
                     doing.send_replace(number);
                     break;
                 }
-                Ok(Err(failure)) => error!("{failure}"),
+                // Said at once, and then once in a while.
+                Ok(Err(failure)) if failures.is_multiple_of(SELDOM) => error!("{failure}; trying again"),
+                Ok(Err(_)) => {}
                 Err(failure) => error!("{} could not be kept: {failure}", path.display()),
             }
+            failures = failures.wrapping_add(1);
             // Tried again after a while, or at once where something else is wanted meanwhile.
             if let Ok(Err(_sender_gone)) = tokio::time::timeout(RETRY, wishes.changed()).await {
                 return;

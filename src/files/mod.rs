@@ -1,5 +1,6 @@
 //! Files that others read while we write them.
 
+mod claim;
 mod kept;
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -9,16 +10,25 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use claim::{Claim, ClaimError};
 pub use kept::KeptFile;
 
 /// A file could not be written or removed.
 #[derive(Debug, Error)]
-#[error("cannot {what} {}: {source}; {mend}", path.display())]
+#[error("cannot {what} {}: {cause}; {mend}", path.display())]
 pub struct FileError {
     what: &'static str,
     path: PathBuf,
     mend: &'static str,
-    source: io::Error,
+    /// Part of the message already, so not its source.
+    cause: io::Error,
+}
+
+impl FileError {
+    fn open(path: &Path, cause: io::Error) -> Self {
+        let mend = "see that its folder is there and writable for this user";
+        Self { what: "open", path: path.to_owned(), mend, cause }
+    }
 }
 
 /// Makes the folder that the file will lie in, where it is missing.
@@ -28,11 +38,11 @@ pub struct FileError {
 /// The folder cannot be made.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    std::fs::create_dir_all(folder).map_err(|source| FileError {
+    std::fs::create_dir_all(folder).map_err(|cause| FileError {
         what: "make the folder",
         path: folder.to_owned(),
         mend: "make it beforehand, writable for this user",
-        source,
+        cause,
     })
 }
 
@@ -43,18 +53,18 @@ pub fn make_folder(path: &Path) -> Result<(), FileError> {
 ///
 /// The folder is missing, read-only or full; the file is then as it was.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    let failed = |source| FileError {
+    let failed = |cause| FileError {
         what: "write",
         path: path.to_owned(),
         mend: "see that its folder exists, has room and is writable for this user",
-        source,
+        cause,
     };
     let temporary = beside(path);
     let written = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|source| {
+    written.map_err(|cause| {
         // What the failed attempt left is of no use; that it cannot be removed either is the same trouble.
         let _ = std::fs::remove_file(&temporary);
-        failed(source)
+        failed(cause)
     })
 }
 
@@ -65,11 +75,11 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> 
 /// The folder is read-only.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FileError {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(FileError {
             what: "remove",
             path: path.to_owned(),
             mend: "remove it by hand, and see that its folder is writable for this user",
-            source,
+            cause,
         }),
         Ok(()) | Err(_) => Ok(()),
     }

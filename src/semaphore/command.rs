@@ -327,6 +327,15 @@ pub enum Notice {
         /// The configured one.
         configured: u32,
     },
+    /// We have written another limit, for everybody.
+    LimitSet {
+        /// Which semaphore.
+        name: Name,
+        /// The limit before.
+        from: u32,
+        /// The limit now.
+        to: u32,
+    },
     /// Dead holders were taken out of `.lock`.
     Pruned {
         /// Which semaphore.

@@ -165,6 +165,8 @@ pub struct Machine {
     last_commit: u64,
     check_session: bool,
     failing: Option<Failure>,
+    /// What fails is a write: that reads work says nothing of it.
+    write_fails: bool,
     failures: Backoff,
     contention: Backoff,
     spurious: Backoff,
@@ -199,6 +201,7 @@ impl Machine {
             last_commit: 0,
             check_session: false,
             failing: None,
+            write_fails: false,
             failures: Backoff::new(FAILURE.0, FAILURE.1),
             contention: Backoff::new(CONTENTION.0, CONTENTION.1),
         }

@@ -156,6 +156,13 @@ fn replace(view: &View, record: &Record) -> Op {
 }
 
 fn conflict(view: &View, what: &super::NotASemaphore) -> String {
+    if *what == super::NotASemaphore::SingleKeyLock {
+        return format!(
+            "{} is a single-key lock, such as `consul lock -n 1` takes there; waiting until it is gone. Choose another \
+             prefix if it is there to stay",
+            view.lock_key()
+        );
+    }
     format!(
         "the key {} holds something that is no semaphore: {what}. It is left as it is; choose another prefix, or \
          delete the key if nobody needs it",

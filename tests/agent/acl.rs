@@ -10,6 +10,7 @@ use crate::wait_for;
 
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
+const READER: &str = "4ead57a9-0000-4000-8000-000000000000";
 const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
 
 /// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
@@ -22,6 +23,8 @@ fn denying() -> Consul {
     for (path, body) in [
         ("policy", format!(r#"{{"Name":"worker","Rules":"{rules}"}}"#)),
         ("token", format!(r#"{{"SecretID":"{WORKER}","Policies":[{{"Name":"worker"}}]}}"#)),
+        ("policy", format!(r#"{{"Name":"reader","Rules":"{}"}}"#, rules.replacen("write", "read", 1))),
+        ("token", format!(r#"{{"SecretID":"{READER}","Policies":[{{"Name":"reader"}}]}}"#)),
         ("token", format!(r#"{{"SecretID":"{STRANGER}"}}"#)),
     ] {
         let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
@@ -51,4 +54,21 @@ fn the_documented_policy_is_enough_and_a_token_file_may_change() {
     for secret in [STRANGER, WORKER] {
         assert!(!agent.log().contains(secret), "{}", agent.log());
     }
+}
+
+#[test]
+fn writes_that_are_denied_are_tried_ever_more_seldom_and_told_once() {
+    let consul = denying();
+    let home = Home::new();
+    home.configure(&consul.address(), crate::hold::ONE);
+    let agent = Agent::start_with(&home, &["--token", READER], &[]);
+    // Rolled-back transactions come as 409.
+    let denied = "slotkeeper_consul_requests_total{code=\"409\",operation=\"txn\"}";
+    wait_for("several refusals", || agent.metric(denied) >= 4.0);
+    let log = agent.log();
+    assert_eq!(log.matches("trouble").count(), 1, "{log}");
+    assert!(log.contains(r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#), "{log}");
+    assert!(!log.contains("in order again"), "{log}");
+    // Four waits of at least half of 0.2 s, 0.4 s, 0.8 s lie between them; a loop would have made hundreds.
+    assert!(agent.metric(denied) < 20.0);
 }

@@ -123,7 +123,8 @@ fn an_address_that_is_taken_is_said_before_anything_is_held() {
     let consul = Consul::start();
     let home = home(&consul);
     let first = Agent::start(&home);
-    let mut second = Agent::spawn(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", first.address())]);
+    let other = crate::hold::home(&consul);
+    let mut second = Agent::spawn(&other, &[], &[("SLOTKEEPER_HTTP_LISTEN", first.address())]);
     assert_eq!(second.ended().code(), Some(1));
     assert!(second.log().contains("cannot listen at http.listen"), "{}", second.log());
     assert!(!second.log().contains("session created"));

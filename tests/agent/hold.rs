@@ -84,6 +84,22 @@ fn the_second_takes_over_when_the_first_is_told_to_stop() {
     operator.assert_nothing_left("service/s");
 }
 
+/// coreutils' `timeout` signals the process, and then its group, which it is in.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    for _ in 0..10 {
+        let home = home(&consul);
+        let mut agent = Agent::start(&home);
+        agent.await_ready();
+        agent.signal(Signal::TERM);
+        agent.signal_if_there(Signal::TERM);
+        assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
+        operator.assert_nothing_left("service/s");
+    }
+}
+
 #[test]
 fn several_semaphores_hang_on_one_session_and_readiness_waits_for_the_required_ones() {
     let consul = Consul::start();

@@ -149,6 +149,11 @@ impl Agent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Sends a signal to a process that may have ended meanwhile.
+    pub(crate) fn signal_if_there(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
     /// Waits for the process to end.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;
@@ -157,6 +162,10 @@ impl Agent {
             status.is_some()
         });
         status.unwrap()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// SIGTERM, and the exit code.

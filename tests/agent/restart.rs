@@ -142,6 +142,18 @@ fn a_failed_start_leaves_no_stale_readiness_file() {
 }
 
 #[test]
+fn two_agents_never_share_a_readiness_file() {
+    let consul = Consul::start();
+    let home = crate::hold::home(&consul);
+    let first = Agent::start(&home);
+    first.await_ready();
+    let mut second = Agent::spawn(&home, &[], &[]);
+    assert_eq!(second.ended().code(), Some(1));
+    assert!(second.log().contains("in use by another agent"), "{}", second.log());
+    assert!(first.ready_file().exists());
+}
+
+#[test]
 fn two_agents_never_share_a_session() {
     let consul = Consul::start();
     let home = home(&consul);

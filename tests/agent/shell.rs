@@ -1,6 +1,7 @@
 //! The commands that people and probes run beside an agent.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use crate::consul::Consul;
 use crate::hold::home;
@@ -36,6 +37,7 @@ fn wait_probe_and_status_ask_the_local_agent() {
     let (code, table, _) = run(&["status", b[0], b[1]]);
     assert_eq!(code, Some(0));
     assert!(table.contains("s          waiting  yes       1/1    1 of 1"), "{table}");
+    assert!(table.contains("s is held by ") && !table.contains("(this agent)"), "{table}");
     let (_, json, _) = run(&["status", "--json", a[0], a[1]]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["semaphores"][0]["state"], "held");
@@ -59,11 +61,33 @@ fn wait_probe_and_status_ask_the_local_agent() {
 }
 
 #[test]
+fn status_looks_again_and_again() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let agent = Agent::start(&home);
+    agent.await_ready();
+    let mut watching = Command::new(BINARY)
+        .args(["status", "--watch", "--address", agent.address()])
+        .env_clear()
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let looks = lines.filter(|line| line.starts_with("SEMAPHORE")).take(2).count();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert_eq!(looks, 2);
+}
+
+#[test]
 fn without_an_agent_they_say_where_they_looked() {
     let nobody = ["--address", "127.0.0.1:1"];
     let (code, _, said) = run(&["probe", "live", nobody[0], nobody[1]]);
     assert_eq!(code, Some(1));
     assert!(said.contains("no agent answers at http://127.0.0.1:1/livez"), "{said}");
+    let off =
+        Command::new(BINARY).args(["probe", "live"]).env("SLOTKEEPER_HTTP_LISTEN", "off").output().unwrap();
+    assert!(String::from_utf8_lossy(&off.stderr).contains("http.listen is off"));
     assert_eq!(run(&["status", nobody[0], nobody[1]]).0, Some(1));
     assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(75));
     assert_eq!(run(&["probe", "nonsense"]).0, Some(64));

@@ -76,12 +76,19 @@ impl Machine {
         };
         match answer {
             Ok(Commit::Done { index }) => {
-                self.works(cx);
+                self.write_works(cx);
                 self.contention.reset();
                 self.last_commit = index;
                 self.proved = true;
+                let limit = |view: &View| view.record().map(|record| record.limit);
                 if let Some(view) = &mut self.view {
+                    let before = limit(view);
                     view.apply(&write.ops, index);
+                    if let (Some(from), Some(to)) = (before, limit(view))
+                        && from != to
+                    {
+                        cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });
+                    }
                 }
                 if write.pruned > 0 {
                     let took = cx.now.since(sent);
@@ -89,7 +96,7 @@ impl Machine {
                 }
             }
             Ok(Commit::Stale) => {
-                self.works(cx);
+                self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
                 self.doubt = true;
                 self.retry_at = Some(cx.now + self.contention.next(cx.rng));
@@ -103,11 +110,13 @@ impl Machine {
             }
             Ok(Commit::Refused { why }) => {
                 self.fails(Failure { kind: FailureKind::Rejected, text: why }, cx);
+                self.write_fails = true;
                 self.doubt = true;
             }
             // Whether it was done is not known: read before anything else.
             Err(failure) => {
                 self.fails(failure, cx);
+                self.write_fails = true;
                 self.doubt = true;
             }
         }
@@ -130,7 +139,16 @@ impl Machine {
         self.view = Some(view);
     }
 
+    /// A write has been decided, or none is wanted any more.
+    pub(super) fn write_works(&mut self, cx: &mut Context<'_>) {
+        self.write_fails = false;
+        self.works(cx);
+    }
+
     fn works(&mut self, cx: &mut Context<'_>) {
+        if self.write_fails {
+            return;
+        }
         self.failures.reset();
         if self.failing.take().is_some() {
             cx.tell(Notice::TroubleOver { name: Some(self.name.clone()) });

@@ -63,6 +63,9 @@ impl Machine {
             Stand::Apart { room: false } => self.room_since = None,
             Stand::Blocked(why) => return self.block(why, view.index, cx),
         }
+        if plan.write.is_none() && self.write_fails {
+            self.write_works(cx);
+        }
         match plan.write {
             Some(write) if !write.tidy => return self.commit(write, cx),
             Some(write) => match self.tidy_at {
@@ -179,7 +182,8 @@ impl Machine {
 
     fn tell_limit(&mut self, view: &View, cx: &mut Context<'_>) {
         let stored = view.record().map(|record| record.limit);
-        let differs = stored.filter(|stored| *stored != self.settings.limit && !self.set_limit);
+        let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
+        let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
         if let Some(stored) = differs
             && self.told_limit != differs
         {
