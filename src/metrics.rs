@@ -217,6 +217,8 @@ impl Metrics {
             Notice::RenewFailed { failure } => {
                 self.renew_failures.with_label_values(&[failure.kind.as_str()]).inc();
             }
+            // It was counted when it was acquired.
+            Notice::Acquired { resumed: true, .. } => {}
             Notice::Acquired { name, took, handoff, .. } => {
                 self.acquire_duration.with_label_values(&[&**name]).observe(secs(*took));
                 if let Some(handoff) = handoff {

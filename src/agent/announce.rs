@@ -23,6 +23,9 @@ pub(super) fn log(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "waiting for a slot");
         }
+        Notice::Acquired { name, token, resumed: true, .. } => {
+            info!(semaphore = %name, fencing_token = token, "slot taken up again");
+        }
         Notice::Acquired { name, token, took, .. } => {
             info!(semaphore = %name, fencing_token = token, after_ms = millis(*took), "slot acquired");
         }

@@ -270,7 +270,7 @@ mod tests {
     fn an_error_says_what_was_tried_what_came_and_what_to_do() {
         assert_eq!(
             error(Operation::KvPut, 403, "Permission denied").to_string(),
-            "kv_put k at http://c: permission denied: Permission denied; ask for a token"
+            "cannot write k at http://c: permission denied: Permission denied; ask for a token"
         );
     }
 

@@ -20,7 +20,7 @@ pub struct Tried {
 impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, target, address } = self;
-        let operation = operation.as_str();
+        let operation = operation.describe();
         if target.is_empty() {
             write!(f, "{operation} at {address}")
         } else {
@@ -111,9 +111,7 @@ pub enum Error {
         source: TokenError,
     },
     /// No connection: nothing was sent.
-    #[error(
-        "{tried}: cannot be reached: {cause}; is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)"
-    )]
+    #[error("{tried}: not reached: {cause}; is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)")]
     Unreachable {
         /// What was tried.
         tried: Tried,

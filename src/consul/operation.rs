@@ -74,6 +74,26 @@ impl Operation {
         }
     }
 
+    /// What was to be done, for people; what it was to be done with follows.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::SessionCreate => "cannot create a session called",
+            Self::SessionRenew => "cannot renew the session",
+            Self::SessionDestroy => "cannot destroy the session",
+            Self::SessionInfo => "cannot look at the session",
+            Self::SessionList => "cannot list the sessions",
+            Self::KvGet => "cannot read",
+            Self::KvList => "cannot list",
+            Self::KvWatch => "cannot watch",
+            Self::KvPut => "cannot write",
+            Self::KvDelete => "cannot delete",
+            Self::Txn => "cannot commit a transaction on",
+            Self::Login => "cannot log in by",
+            Self::Logout => "cannot log out",
+            Self::Leader => "cannot ask for the leader",
+        }
+    }
+
     /// True where Consul's state can be another one afterwards.
     pub const fn writes(self) -> bool {
         match self {

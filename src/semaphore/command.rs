@@ -277,6 +277,8 @@ pub enum Notice {
         session: SessionId,
         /// The fencing token: `.lock`'s index at the grant.
         token: u64,
+        /// Whether it is a slot that an earlier process of ours held, and that has been ours all along.
+        resumed: bool,
         /// From asking to holding.
         took: Duration,
         /// From seeing room to holding, for one that had to wait.

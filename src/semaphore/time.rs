@@ -49,7 +49,15 @@ impl Wall {
         self.boot.checked_add(moment.since_boot()).unwrap_or(self.boot)
     }
 
-    /// The same in RFC 3339, to the second.
+    /// The instant of a date that [`Self::text`] gave, where it is one and not before the clock's zero. The middle of
+    /// its second: so it is the same second again for one whose wall clock is read a little earlier or later.
+    pub fn moment(self, text: &str) -> Option<Moment> {
+        let date = humantime::parse_rfc3339(text).ok()?;
+        let second = date.duration_since(self.boot).ok()?;
+        Some(Moment::from_boot(second + Duration::from_millis(500)))
+    }
+
+    /// The date and time at an instant in RFC 3339, to the second.
     pub fn text(self, moment: Moment) -> String {
         humantime::format_rfc3339_seconds(self.at(moment).max(SystemTime::UNIX_EPOCH)).to_string()
     }

@@ -27,6 +27,7 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
+    let since = agent.semaphore()["held_since"].as_str().unwrap().to_owned();
     let state = home.path("state/session.json");
     wait_for("the token in the state file", || {
         std::fs::read_to_string(&state).is_ok_and(|text| text.contains(&token.to_string()))
@@ -35,11 +36,15 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
     // The record moves on meanwhile; the token stays that of the grant.
     agent.signal(Signal::KILL);
     agent.ended();
+    wait_for("another second", || now() > since);
     let record = operator.record("service/s").to_string().replace("\"Limit\":1", "\"Limit\":3");
     operator.put("service/s/.lock", &record, slotkeeper::consul::Put::Plain, 0);
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));
+    let resumed = agent.semaphore()["held_since"].as_str().unwrap().to_owned();
+    assert!(resumed <= since, "since {resumed}, and before {since}: it has been ours all along");
+    assert_eq!(agent.metric("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}"), 0.0);
     assert_eq!(operator.sessions().len(), 1);
     assert_eq!(
         agent.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}"),
@@ -164,4 +169,9 @@ fn two_agents_never_share_a_session() {
     assert!(second.log().contains("in use by another agent"), "{}", second.log());
     assert!(agent.is_ready(), "the first is not disturbed");
     assert!(agent.ready_file().exists(), "nor its files");
+}
+
+#[allow(clippy::disallowed_methods, reason = "a date, as the status shows them")]
+fn now() -> String {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }

@@ -34,7 +34,7 @@ async fn nobody_listens() {
     let error = put(&client(&address)).await;
     assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
     let text = error.to_string();
-    assert!(text.starts_with(&format!("kv_put some/key at {address}: cannot be reached: ")), "{text}");
+    assert!(text.starts_with(&format!("cannot write some/key at {address}: not reached: ")), "{text}");
     assert!(text.contains("refused"), "{text}");
 }
 
@@ -71,7 +71,7 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     assert_eq!(
         error.to_string(),
         format!(
-            "kv_put some/key at {}: no answer within 200ms; it may have been done all the same",
+            "cannot write some/key at {}: no answer within 200ms; it may have been done all the same",
             stub.addr()
         )
     );

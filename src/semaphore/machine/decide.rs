@@ -98,15 +98,18 @@ impl Machine {
             return;
         }
         let stored = view.lock_index();
-        // An own token from before a restart still orders us rightly: the slot has been ours all along.
-        let token = self.token.take().filter(|token| *token <= stored).unwrap_or(stored);
-        self.phase = Phase::Held { since: cx.now, token };
-        self.slot = Some(Slot { since: cx.now, session: session.clone(), token });
+        // One that an earlier process of ours held has been ours all along: its token still orders us rightly.
+        let resumed = self.token.take().filter(|token| *token <= stored);
+        let entry = view.contender(session).and_then(|contender| contender.entry.as_ref());
+        let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
+        let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
+        self.phase = Phase::Held { since, token };
+        self.slot = Some(Slot { since, session: session.clone(), token });
         let took = cx.now.since(self.asked_at);
         let handoff = self.room_since.take().filter(|_| self.waited).map(|since| cx.now.since(since));
         self.waited = false;
         let (name, session) = (self.name.clone(), session.clone());
-        cx.tell(Notice::Acquired { name, session, token, took, handoff });
+        cx.tell(Notice::Acquired { name, session, token, resumed: resumed.is_some(), took, handoff });
     }
 
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
