@@ -88,8 +88,8 @@ impl Agent {
         tokio::select! {
             () = closing => exit,
             () = told_to_stop(&mut asks) => {
-                warn!("told to stop again: leaving at once");
-                Exit::Failed
+                warn!("told to stop again: leaving at once, without waiting for hooks and files");
+                exit
             }
         }
     }

@@ -89,6 +89,8 @@ struct Agent {
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
     drain: Option<Drain>,
+    /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
+    told_to_stop: bool,
     /// Something could not be given back and was left.
     abandoned: bool,
 }
@@ -125,6 +127,7 @@ impl Agent {
             stage: Stage::Running,
             ending: None,
             drain: None,
+            told_to_stop: false,
             abandoned: false,
             parts,
         };
@@ -172,7 +175,10 @@ impl Agent {
                 }
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload().await,
-                    Ask::Stop if self.stage == Stage::Running => self.end(Exit::Done, "told to stop"),
+                    Ask::Stop if !self.told_to_stop => {
+                        self.told_to_stop = true;
+                        self.end(Exit::Done, "told to stop");
+                    }
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
                         return Ok(Exit::Failed);

@@ -123,7 +123,7 @@ fn a_second_signal_ends_a_drain_that_waits_for_a_hook() {
     operator.destroy(&agent.session());
     wait_for("the drain", || agent.log().contains("drained"));
     agent.signal(Signal::TERM);
-    assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+    assert_eq!(agent.ended().code(), Some(80), "{}", agent.log());
 }
 
 #[test]
