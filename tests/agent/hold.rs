@@ -56,8 +56,10 @@ fn holds_says_so_everywhere_and_leaves_nothing() {
     wait_for("renewals", || agent.metric("slotkeeper_session_renew_duration_seconds_count") >= 7.0);
     assert_eq!(agent.semaphore()["fencing_token"], token);
 
-    assert_eq!(agent.terminate(), Some(0));
-    assert!(!agent.ready_file().exists());
+    agent.signal(Signal::TERM);
+    wait_for("the slot to be given back", || operator.holders("service/s").is_empty());
+    assert!(!agent.ready_file().exists(), "the file is gone before the slot is");
+    assert_eq!(agent.ended().code(), Some(0));
     operator.assert_nothing_left("service/s");
 }
 

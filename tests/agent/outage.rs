@@ -98,7 +98,7 @@ fn a_second_signal_ends_at_once() {
     consul.signal(Signal::STOP);
     agent.signal(Signal::TERM);
     wait_for("the drain to begin", || agent.status()["agent"]["state"] == "draining");
-    assert!(!agent.ready_file().exists(), "the file is gone before anything is given back");
+    wait_for("the file to go", || !agent.ready_file().exists());
     // The first one's echo does not count; one of these is later.
     wait_for("the end", || {
         agent.signal_if_there(Signal::TERM);
