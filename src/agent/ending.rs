@@ -46,7 +46,12 @@ impl Agent {
         self.drain = Some(Drain { abandon_at: now + timeout * 3 / 4, ends: now + timeout, request });
         self.stage = Stage::Draining;
         self.publish(now);
-        self.unready(PATIENCE.min(timeout / 4)).await;
+        self.unready(PATIENCE.min(timeout / 8)).await;
+        // Whoever came back with it after we were killed meanwhile would take up what our last requests, still on
+        // their way, are about to give back.
+        if let Some(state) = &mut self.parts.files.state {
+            state.clear(PATIENCE.min(timeout / 8)).await;
+        }
         self.keeper.drain(clock::now());
     }
 
@@ -58,7 +63,7 @@ impl Agent {
     }
 
     /// What is left to do once everything was given back, or the time for that is over. A second signal ends it.
-    pub(super) async fn finish(mut self) -> Exit {
+    pub(super) async fn finish(self) -> Exit {
         let clean = self.keeper.has_ended() && !self.abandoned;
         let exit = match self.ending {
             Some(Exit::Done) | None if !clean => Exit::Failed,
@@ -79,16 +84,10 @@ impl Agent {
         // After a loss a hook may be what stops the workload; otherwise it must not hold us up.
         let patience = if exit == Exit::SlotLost { left } else { left.min(HOOKS) };
         let mut asks = self.parts.asks;
-        let closing = async {
-            if let Some(state) = self.parts.files.state.as_mut().filter(|_| clean) {
-                state.clear(PATIENCE).await;
-            }
-            self.hooks.finish(patience).await;
-        };
         tokio::select! {
-            () = closing => exit,
+            () = self.hooks.finish(patience) => exit,
             () = told_to_stop(&mut asks) => {
-                warn!("told to stop again: leaving at once, without waiting for hooks and files");
+                warn!("told to stop again: leaving at once, without waiting for hooks");
                 exit
             }
         }

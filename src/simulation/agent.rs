@@ -59,8 +59,11 @@ impl Agent {
         }
     }
 
-    /// What its state file holds.
+    /// What its state file holds; there is none from the beginning of a drain on.
     pub(super) fn state(&self) -> Option<Resume> {
+        if self.draining {
+            return None;
+        }
         let session = self.keeper.session()?.clone();
         let phase = self.keeper.machine(NAME)?.phase();
         let token = if let Phase::Held { token, .. } = phase { Some(*token) } else { None };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::consul::Consul;
-use crate::http::request;
+use crate::http::request_with;
 use crate::process::{Agent, Home};
 use crate::support::consul::Setup;
 use crate::wait_for;
@@ -28,8 +28,7 @@ fn denying() -> Consul {
         ("token", format!(r#"{{"SecretID":"{STRANGER}"}}"#)),
     ] {
         let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
-        let reply =
-            request(&consul.address(), &format!("PUT /v1/acl/{path}"), &format!("{headers}\r\n{body}"));
+        let reply = request_with(&consul.address(), &format!("PUT /v1/acl/{path}"), &headers, &body);
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
     consul

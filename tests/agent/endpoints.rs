@@ -112,8 +112,13 @@ fn a_client_that_dawdles_is_cut_off_and_a_large_head_refused() {
     slow.read_to_end(&mut rest).unwrap();
     assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
 
-    let large = format!("X-Large: {}\r\n", "x".repeat(64 * 1024));
-    assert_eq!(request(agent.address(), "GET /livez", &large).status, 431);
+    // What is refused unread may reset the connection before the answer is read; it is never served.
+    let mut large = TcpStream::connect(agent.address()).unwrap();
+    let head = format!("GET /livez HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n", "x".repeat(64 * 1024));
+    let mut answer = Vec::new();
+    let _ = large.write_all(head.as_bytes()).and_then(|()| large.read_to_end(&mut answer));
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
     // Others are served all the while.
     assert_eq!(agent.get("/livez").status, 200);
 }

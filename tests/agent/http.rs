@@ -22,9 +22,14 @@ impl Reply {
 
 /// Asks once on a connection of its own. `line` is method and path; `headers` are whole lines.
 pub(crate) fn request(address: &str, line: &str, headers: &str) -> Reply {
+    request_with(address, line, headers, "")
+}
+
+/// The same with a body, whose length `headers` says.
+pub(crate) fn request_with(address: &str, line: &str, headers: &str, body: &str) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n{body}").unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
