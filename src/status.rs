@@ -105,6 +105,8 @@ pub struct Semaphore {
     pub held_since: Option<Moment>,
     /// `.lock`'s index at the grant.
     pub fencing_token: Option<u64>,
+    /// The numbers of the slots that are held.
+    pub indexes: Vec<u32>,
     /// The limit in force: the stored one, or before it is known the configured one.
     pub limit: u32,
     /// The configured limit.
@@ -223,6 +225,8 @@ impl Snapshot {
             slots: semaphore.slots,
             held_since: semaphore.held_since.map(|since| wall.text(since)),
             fencing_token: semaphore.fencing_token,
+            slot: semaphore.indexes.first().copied(),
+            slot_indexes: &semaphore.indexes,
             lease_remaining_seconds: semaphore.held_since.and_then(|_| self.lease_left(now)).map(seconds),
             waiting_seconds: semaphore.asked_at.map(|since| seconds(now.since(since))),
             limit: semaphore.limit,
@@ -234,13 +238,17 @@ impl Snapshot {
         }
     }
 
-    /// What the readiness file holds: the session, and for each held semaphore its fencing token.
+    /// What the readiness file holds: the session, and for each held semaphore its fencing token and the slot's number.
     pub fn file(&self) -> serde_json::Value {
         let held = self.semaphores.iter().filter(|semaphore| semaphore.state == State::Held);
         let semaphores: BTreeMap<_, _> = held
             .map(|semaphore| {
-                let token = serde_json::json!({ "fencing_token": semaphore.fencing_token });
-                (semaphore.name.as_str(), token)
+                let held = serde_json::json!({
+                    "fencing_token": semaphore.fencing_token,
+                    "slot": semaphore.indexes.first(),
+                    "slot_indexes": semaphore.indexes,
+                });
+                (semaphore.name.as_str(), held)
             })
             .collect();
         serde_json::json!({
@@ -305,6 +313,8 @@ pub struct SemaphoreReport<'a> {
     slots: u32,
     held_since: Option<String>,
     fencing_token: Option<u64>,
+    slot: Option<u32>,
+    slot_indexes: &'a [u32],
     lease_remaining_seconds: Option<f64>,
     waiting_seconds: Option<f64>,
     limit: u32,

@@ -4,19 +4,22 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::consul::{Blocking, Client, Consistency, Read, SessionSpec};
-use crate::semaphore::{Command, Event, Keeper, Name, Notice};
+use crate::semaphore::{Command, Event, Failure, Keeper, Name, Notice, Reading};
 
 /// What is to become of a command.
 pub(super) enum Work {
     /// Wait for its event.
     Request(BoxFuture<'static, Event>),
     /// Wait for its event, which may be called off.
-    Watch(Name, BoxFuture<'static, Event>),
+    Watch(Watched, BoxFuture<'static, Event>),
     /// Call a watch off.
-    StopWatch(Name),
+    StopWatch(Watched),
     /// Tell the world.
     Tell(Notice),
 }
+
+/// What is watched: a semaphore's key.
+pub(super) type Watched = (Name, String);
 
 /// Makes work of a command. An answer may take as long as the client allows, and a renewal's as long as the core does.
 pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
@@ -49,22 +52,22 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
                 Event::Listed(name, answer)
             }))
         }
-        Command::Watch { name, after, wait } => {
-            let prefix = prefix(keeper, &name);
+        Command::Look { name, key } => {
+            let read = Read { consistency: Consistency::Consistent, blocking: None };
+            Work::Request(Box::pin(async move { Event::Looked(name, read_key(&client, &key, read).await) }))
+        }
+        Command::Watch { name, key, after, wait } => {
             let blocking = Some(Blocking { index: after, wait });
             // What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.
             let read = Read { consistency: Consistency::Default, blocking };
-            let watch = Box::pin({
-                let name = name.clone();
-                async move {
-                    let answer = client.kv_list(&prefix, read).await;
-                    let answer = answer.map(translate::listing).map_err(|error| translate::failure(&error));
-                    Event::Watched(name, answer)
-                }
-            });
-            Work::Watch(name, watch)
+            let watched = (name.clone(), key.clone());
+            let watch = async move {
+                let answer = read_key(&client, &key, read).await;
+                Event::Watched(name, key, answer)
+            };
+            Work::Watch(watched, Box::pin(watch))
         }
-        Command::StopWatch { name } => Work::StopWatch(name),
+        Command::StopWatch { name, key } => Work::StopWatch((name, key)),
         Command::Commit { name, ops } => {
             let (ops, prefix) = (translate::ops(ops), prefix(keeper, &name));
             Work::Request(Box::pin(async move {
@@ -74,6 +77,11 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         }
         Command::Tell(notice) => Work::Tell(notice),
     }
+}
+
+async fn read_key(client: &Client, key: &str, read: Read) -> Result<Reading, Failure> {
+    let answer = client.kv_get(key, read).await;
+    answer.map(translate::reading).map_err(|error| translate::failure(&error))
 }
 
 /// With the slash: `<prefix>-2/…` is another semaphore.

@@ -25,7 +25,7 @@ use crate::clock::{self, Alarm};
 use crate::config::{self, Config, Faults, Loaded};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::metrics::Metrics;
-use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
+use crate::semaphore::{Event, Keeper, Moment, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Snapshot, Stage};
 use crate::telemetry;
@@ -79,7 +79,7 @@ struct Agent {
     spec: SessionSpec,
     keeper: Keeper,
     requests: JoinSet<Event>,
-    watches: HashMap<Name, AbortHandle>,
+    watches: HashMap<execute::Watched, AbortHandle>,
     alarm: Alarm,
     hooks: Hooks,
     started_at: Moment,
@@ -164,7 +164,7 @@ impl Agent {
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => match ended {
-                    Ok(event) => self.keeper.handle(event, clock::now()),
+                    Ok(event) => self.answered(event),
                     // A watch that was called off.
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => return Err(error).context("a request's task failed"),
@@ -213,17 +213,29 @@ impl Agent {
                 execute::Work::Request(request) => {
                     self.requests.spawn(request);
                 }
-                execute::Work::Watch(name, watch) => {
-                    self.watches.insert(name, self.requests.spawn(watch));
+                execute::Work::Watch(watched, watch) => {
+                    self.watches.insert(watched, self.requests.spawn(watch));
                 }
-                execute::Work::StopWatch(name) => {
-                    if let Some(watch) = self.watches.remove(&name) {
+                execute::Work::StopWatch(watched) => {
+                    if let Some(watch) = self.watches.remove(&watched) {
                         watch.abort();
                     }
                 }
                 execute::Work::Tell(notice) => self.tell(&notice),
             }
         }
+    }
+
+    fn answered(&mut self, event: Event) {
+        if let Event::Watched(name, key, _) = &event {
+            let watched = (name.clone(), key.clone());
+            // One that was called off as it ended, and another one has begun since.
+            if self.watches.get(&watched).is_none_or(|watch| !watch.is_finished()) {
+                return;
+            }
+            self.watches.remove(&watched);
+        }
+        self.keeper.handle(event, clock::now());
     }
 
     fn tell(&mut self, notice: &Notice) {

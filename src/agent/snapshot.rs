@@ -31,7 +31,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
     let (state, reason, held) = match machine.phase() {
         Phase::Starting => (State::Starting, None, None),
         Phase::Waiting => (State::Waiting, None, None),
-        Phase::Held { since, token } => (State::Held, None, Some((*since, *token))),
+        Phase::Held { since, token, indexes } => (State::Held, None, Some((*since, *token, indexes))),
         Phase::Blocked { why } => (State::Blocked, Some(why.clone()), None),
         Phase::Leaving => (State::Leaving, None, None),
         Phase::GaveUp => (State::GaveUp, None, None),
@@ -51,8 +51,9 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
             .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
             .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
         slots: wanted.slots,
-        held_since: held.map(|(since, _)| since),
-        fencing_token: held.map(|(_, token)| token),
+        held_since: held.map(|(since, ..)| since),
+        fencing_token: held.map(|(_, token, _)| token),
+        indexes: held.map(|(.., indexes)| indexes.clone()).unwrap_or_default(),
         limit: record.map_or(wanted.limit, |record| record.limit),
         configured_limit: wanted.limit,
         taken: record.map_or(0, Record::taken),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::config::{self, Wait};
 use crate::consul::{self, Class, Fault, KvPair, SessionSpec, Txn, TxnOp};
 use crate::semaphore::{
-    Commit, Failure, FailureKind, Form, Identity, LimitPolicy, Listing, OnLost, Op, Pair, SessionId, Settings,
+    Commit, Failure, FailureKind, Form, Identity, LimitPolicy, Listing, OnLost, Op, Pair, Reading, SessionId,
+    Settings,
 };
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
@@ -70,20 +71,32 @@ pub(super) fn ops(ops: Vec<Op>) -> Vec<TxnOp> {
         Op::Cas { key, value, flags, index } => TxnOp::Cas { key, value, flags, index },
         Op::Delete { key } => TxnOp::Delete { key },
         Op::DeleteCas { key, index } => TxnOp::DeleteCas { key, index },
+        Op::CheckIndex { key, index } => TxnOp::CheckIndex { key, index },
+        Op::CheckNotExists { key } => TxnOp::CheckNotExists { key },
+        Op::CheckSession { key, session } => {
+            TxnOp::CheckSession { key, session: session.as_str().to_owned() }
+        }
     };
     ops.into_iter().map(one).collect()
 }
 
 pub(super) fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
-    let one = |pair: KvPair| Pair {
+    Listing { index: answer.index, pairs: answer.value.into_iter().map(pair).collect() }
+}
+
+pub(super) fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
+    Reading { index: answer.index, pair: answer.value.map(pair) }
+}
+
+fn pair(pair: KvPair) -> Pair {
+    Pair {
         key: pair.key,
         value: pair.value,
         flags: pair.flags,
         session: pair.session.map(SessionId::from),
         create_index: pair.create_index,
         modify_index: pair.modify_index,
-    };
-    Listing { index: answer.index, pairs: answer.value.into_iter().map(one).collect() }
+    }
 }
 
 /// What the answer to a transaction under `prefix` (with its slash) means to the one who planned it.
@@ -104,16 +117,17 @@ pub(super) fn commit(answer: Result<Txn, consul::Error>, prefix: &str) -> Result
         said.dedup();
         said.join("; ")
     };
-    if is(&[Fault::InvalidSession]) {
-        Ok(Commit::SessionGone)
-    } else if is(&[Fault::Denied]) {
+    if is(&[Fault::Denied]) {
         let text = format!(
             "Consul denied to write under {prefix}: {}; the token needs `key_prefix \"{prefix}\" {{ policy = \"write\" }}`",
             said()
         );
         Err(Failure { kind: FailureKind::Denied, text })
-    } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists]) {
-        Ok(Commit::Stale)
+    } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder]) {
+        // Before a session that is gone: it may be that of the one who was to be let in, and its contender says so too.
+        Ok(Commit::Stale { steps: faults.iter().map(|fault| fault.op_index).collect() })
+    } else if is(&[Fault::InvalidSession]) {
+        Ok(Commit::SessionGone)
     } else {
         Ok(Commit::Refused { why: format!("Consul refused the transaction: {}", said()) })
     }

@@ -46,6 +46,25 @@ pub enum Op {
         /// The index that it must still have.
         index: u64,
     },
+    /// Go on only if the key's last change was at `index`.
+    CheckIndex {
+        /// The full key.
+        key: String,
+        /// The index that it must still have.
+        index: u64,
+    },
+    /// Go on only if there is no such key.
+    CheckNotExists {
+        /// The full key.
+        key: String,
+    },
+    /// Go on only if the session has the key locked.
+    CheckSession {
+        /// The full key.
+        key: String,
+        /// The session.
+        session: SessionId,
+    },
 }
 
 /// What the shell is to do. Each but [`Command::Tell`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
@@ -70,19 +89,30 @@ pub enum Command {
         /// Which semaphore.
         name: Name,
     },
-    /// Wait until anything under the semaphore's prefix has changed since `after` → [`Event::Watched`].
+    /// Read the semaphore's `.lock` alone, consistently → [`Event::Looked`].
+    Look {
+        /// Which semaphore.
+        name: Name,
+        /// The full key.
+        key: String,
+    },
+    /// Wait until the key has changed since `after` → [`Event::Watched`].
     Watch {
         /// Which semaphore.
         name: Name,
+        /// The full key. No other watch of the semaphore has it.
+        key: String,
         /// The index of what is known; 0 answers at once.
         after: u64,
         /// The server answers after this long at the latest.
         wait: Duration,
     },
-    /// Give up the watch that is under way; its event does not come any more.
+    /// Give up the watch of the key that is under way; its event does not come any more.
     StopWatch {
         /// Which semaphore.
         name: Name,
+        /// The full key.
+        key: String,
     },
     /// Commit the transaction → [`Event::Committed`].
     Commit {
@@ -106,8 +136,10 @@ pub enum Event {
     SessionDestroyed(Result<(), Failure>),
     /// Answers [`Command::List`].
     Listed(Name, Result<Listing, Failure>),
-    /// Answers [`Command::Watch`].
-    Watched(Name, Result<Listing, Failure>),
+    /// Answers [`Command::Look`].
+    Looked(Name, Result<Reading, Failure>),
+    /// Answers [`Command::Watch`] of that key.
+    Watched(Name, String, Result<Reading, Failure>),
     /// Answers [`Command::Commit`].
     Committed(Name, Result<Commit, Failure>),
 }
@@ -119,7 +151,8 @@ impl Event {
             Self::SessionCreated(answer) => answer.as_ref().err(),
             Self::SessionRenewed(answer) => answer.as_ref().err(),
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
-            Self::Listed(_, answer) | Self::Watched(_, answer) => answer.as_ref().err(),
+            Self::Listed(_, answer) => answer.as_ref().err(),
+            Self::Looked(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
         failure.is_none_or(|failure| failure.kind != FailureKind::Unavailable)
@@ -135,6 +168,15 @@ pub struct Listing {
     pub index: u64,
 }
 
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The key; `None` where it does not exist.
+    pub pair: Option<Pair>,
+    /// The index of the answer.
+    pub index: u64,
+}
+
 /// How a transaction that Consul decided ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Commit {
@@ -144,7 +186,10 @@ pub enum Commit {
         index: u64,
     },
     /// Nothing was done: what it was made from has changed since.
-    Stale,
+    Stale {
+        /// The steps that failed, counted from 0.
+        steps: Vec<usize>,
+    },
     /// Nothing was done: the session has ended.
     SessionGone,
     /// Nothing was done, for another reason.
@@ -277,6 +322,8 @@ pub enum Notice {
         session: SessionId,
         /// The fencing token: `.lock`'s index at the grant.
         token: u64,
+        /// The numbers of the slots.
+        indexes: Vec<u32>,
         /// Whether it is a slot that an earlier process of ours held, and that has been ours all along.
         resumed: bool,
         /// From asking to holding.

@@ -44,9 +44,16 @@ pub struct Entry {
     pub state: Standing,
     /// Slots its owner takes or wants.
     pub slots: u32,
+    /// The numbers of the slots that its owner holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<u32>,
     /// Higher goes first.
     #[serde(default)]
     pub priority: i32,
+    /// The prefixes whose slots its owner takes together or not at all, where that is so. Nobody else can grant one
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<String>,
     /// Since when it stands so, RFC 3339; for people.
     #[serde(default)]
     pub since: String,
@@ -61,7 +68,19 @@ pub struct Entry {
 impl Entry {
     /// An entry of this version.
     pub fn new(state: Standing, slots: u32, priority: i32, since: String, who: Identity) -> Self {
-        Self { slotkeeper: VERSION, state, slots, priority, since, who, body: None }
+        let (indexes, together) = (Vec::new(), Vec::new());
+        Self { slotkeeper: VERSION, state, slots, indexes, priority, together, since, who, body: None }
+    }
+
+    /// The same entry once it is let in: with the numbers of its slots, at a date for people.
+    #[must_use]
+    pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
+        Self { state: Standing::Held, indexes, since: since.to_owned(), ..self }
+    }
+
+    /// Whether the two say the same, be it since different times.
+    pub fn agrees(&self, other: &Self) -> bool {
+        *self == Self { since: self.since.clone(), ..other.clone() }
     }
 
     /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.

@@ -158,8 +158,11 @@ impl Keeper {
             Event::Listed(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.listed(answer, cx));
             }
-            Event::Watched(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.watched(answer, cx));
+            Event::Looked(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.looked(answer, cx));
+            }
+            Event::Watched(name, key, answer) => {
+                self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));
             }
             Event::Committed(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.committed(answer, cx));

@@ -7,30 +7,32 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice};
-use super::plan::{self, Me, Plan, Stand, Write};
+use super::command::{Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice, Reading};
+use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
 use super::settings::{LimitPolicy, OnLost, Settings};
 use super::view::View;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
 mod answers;
 mod decide;
+mod watches;
+
+use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
 const TRY_ONCE: Duration = Duration::from_secs(10);
 /// Tidying up waits for a random time up to this, so that not everybody does it.
 const TIDY: Duration = Duration::from_secs(1);
 /// The wait after a lost check-and-set, first and longest.
-const CONTENTION: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+const CONTENTION: (Duration, Duration) = (Duration::from_millis(4), Duration::from_secs(1));
 /// The wait after a failed request, first and longest.
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// The wait after a watch that answered early with nothing new, first and longest. Consul promises no more than that
-/// something *may* have changed, and advises clients to bound how often they ask.
-const SPURIOUS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
-/// A watch that ends before this has not waited.
-const EARLY: Duration = Duration::from_secs(1);
-/// Bounds of the time for which one blocking query waits.
-const WATCH: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
+const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Those in line behind it list everything the more seldom the more they are: together, about twice a second.
+const PER_CONTENDER: Duration = Duration::from_millis(500);
+/// But not more seldom than this.
+const SELDOM: Duration = Duration::from_secs(600);
 
 /// Where a semaphore stands, for the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +47,9 @@ pub enum Phase {
         since: Moment,
         /// `.lock`'s index at the grant.
         token: u64,
+        /// The numbers of its slots, each from 0 and below the limit, and no other holder's. None where another
+        /// program has overwritten them.
+        indexes: Vec<u32>,
     },
     /// Kept out until somebody mends something.
     Blocked {
@@ -84,6 +89,8 @@ enum Farewell {
 enum Flight {
     None,
     Listing,
+    /// `.lock` is being read.
+    Looking,
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
     Committing {
@@ -100,6 +107,7 @@ struct Slot {
     since: Moment,
     session: SessionId,
     token: u64,
+    indexes: Vec<u32>,
 }
 
 /// What every step is given.
@@ -140,14 +148,18 @@ pub struct Machine {
     phase: Phase,
     intent: Intent,
     view: Option<View>,
-    /// The view must be read again, consistently, before anything is decided by it.
-    doubt: bool,
+    /// What must be read again, consistently, before anything is decided by the view.
+    need: Option<Need>,
     /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
     proved: bool,
     flight: Flight,
-    /// A watch is under way, since then.
-    watching: Option<Moment>,
+    watches: Watches,
     watch_failing_since: Option<Moment>,
+    /// The role in which one waits, and since when.
+    stood: (Role, Moment),
+    free_since: Option<Moment>,
+    /// Everything is listed again at the latest then, whatever the watches tell.
+    list_at: Option<Moment>,
     /// Nothing is sent before.
     retry_at: Option<Moment>,
     tidy_at: Option<Moment>,
@@ -162,14 +174,12 @@ pub struct Machine {
     token: Option<u64>,
     /// The slot that is held, or being given back.
     slot: Option<Slot>,
-    last_commit: u64,
     check_session: bool,
     failing: Option<Failure>,
     /// What fails is a write: that reads work says nothing of it.
     write_fails: bool,
     failures: Backoff,
     contention: Backoff,
-    spurious: Backoff,
 }
 
 impl Machine {
@@ -182,12 +192,14 @@ impl Machine {
             phase: Phase::Starting,
             intent: Intent::Hold,
             view: None,
-            doubt: false,
+            need: None,
             proved: false,
             flight: Flight::None,
-            watching: None,
-            spurious: Backoff::new(SPURIOUS.0, SPURIOUS.1),
+            watches: Watches::default(),
             watch_failing_since: None,
+            stood: (Role::default(), now),
+            free_since: None,
+            list_at: None,
             retry_at: None,
             tidy_at: None,
             recheck_at: None,
@@ -198,7 +210,6 @@ impl Machine {
             waited: false,
             token,
             slot: None,
-            last_commit: 0,
             check_session: false,
             failing: None,
             write_fails: false,
@@ -271,7 +282,7 @@ impl Machine {
 
     /// Leaves everything as it is: the session is about to be destroyed.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
-        self.stop_watch(cx);
+        self.stop_watches(cx);
         self.intent = Intent::Rest;
         self.flight = Flight::None;
     }
@@ -287,7 +298,7 @@ impl Machine {
         self.intent = Intent::Leave(farewell);
         self.phase = Phase::Leaving;
         self.retry_at = None;
-        self.stop_watch(cx);
+        self.stop_watches(cx);
     }
 
     fn ask_again(&mut self, now: Moment) {
@@ -302,7 +313,8 @@ impl Machine {
     /// When [`Self::drive`] has something to do although nothing was observed.
     pub(super) fn timers(&self, watch_grace: Option<Duration>) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
-        [self.retry_at, self.tidy_at, self.recheck_at, self.gives_up_at(), watch].into_iter().flatten()
+        let own = [self.retry_at, self.tidy_at, self.recheck_at, self.list_at, self.gives_up_at(), watch];
+        own.into_iter().flatten().chain(self.watches.timers())
     }
 
     fn gives_up_at(&self) -> Option<Moment> {
@@ -345,7 +357,7 @@ impl Machine {
         match self.intent {
             Intent::Rest => {}
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
-            Intent::Hold if !cx.lease_is_valid() => self.doubt = true,
+            Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
         }
     }
@@ -353,6 +365,11 @@ impl Machine {
     fn list(&mut self, cx: &mut Context<'_>) {
         self.flight = Flight::Listing;
         cx.out.push_back(Command::List { name: self.name.clone() });
+    }
+
+    fn look(&mut self, key: String, cx: &mut Context<'_>) {
+        self.flight = Flight::Looking;
+        cx.out.push_back(Command::Look { name: self.name.clone(), key });
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
@@ -364,22 +381,9 @@ impl Machine {
         cx.out.push_back(Command::Commit { name: self.name.clone(), ops });
     }
 
-    fn watch(&mut self, after: u64, cx: &mut Context<'_>) {
-        if self.watching.is_none() {
-            self.watching = Some(cx.now);
-            let wait = jittered((cx.ttl / 2).clamp(WATCH.0, WATCH.1), 0.1, cx.rng);
-            cx.out.push_back(Command::Watch { name: self.name.clone(), after, wait });
-        }
-    }
-
-    fn stop_watch(&mut self, cx: &mut Context<'_>) {
-        if self.watching.take().is_some() {
-            cx.out.push_back(Command::StopWatch { name: self.name.clone() });
-        }
+    fn stop_watches(&mut self, cx: &mut Context<'_>) {
+        self.watches.want(Vec::new(), Duration::ZERO, &self.name, cx);
         self.watch_failing_since = None;
-    }
-
-    fn view_index(&self) -> u64 {
-        self.view.as_ref().map_or(0, |view| view.index)
+        self.list_at = None;
     }
 }

@@ -12,6 +12,7 @@ mod command;
 pub mod contender;
 mod keeper;
 mod lease;
+mod line;
 mod machine;
 pub mod plan;
 pub mod record;
@@ -21,7 +22,9 @@ mod settings;
 mod time;
 mod view;
 
-pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op};
+pub use command::{
+    Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Reading,
+};
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};

@@ -1,18 +1,31 @@
-//! The one decision: given what was seen, who I am and what time it is, what to write.
+//! The one decision: given what is known, who I am and what time it is, what to write, and what to wait for.
 //!
-//! Everybody runs the same: joiner, waiter, holder, leaver. A plan takes the dead out of `.lock` on its way, so that
-//! whoever acts also prunes.
+//! Everybody runs the same: joiner, waiter, holder, leaver, operator. Whoever acts takes the dead out of `.lock` on its
+//! way and gives the free slots on, all in one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::contender::{Entry, Identity, Standing};
-use super::record::{Form, Record};
+use super::line::{self, InLine, Kind, Own};
+use super::record::{Form, NotASemaphore, Record};
 use super::settings::{LimitPolicy, Settings};
-use super::view::{Contender, Lock, View};
+use super::view::{Lock, View};
 use super::{Moment, Op, SessionId};
 
-/// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
-const SWEEP: usize = 16;
+mod draft;
+mod watch;
+
+use draft::Draft;
+pub use watch::Watch;
+
+/// How long a slot is left to a client of another kind that stands ahead. Those wait for the whole prefix to change
+/// and try at once; one that does not may not be trying.
+const THEIR_TURN: Duration = Duration::from_millis(300);
+
+/// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
+/// watch tells so in the next instant.
+const SUSPICION: Duration = Duration::from_millis(50);
 
 /// Who plans.
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +42,36 @@ pub struct Me<'a> {
     pub set_limit: bool,
     /// Since when each holder without a live contender has been seen so.
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
+    /// Since when there have been free slots, as far as is known.
+    pub free_since: Option<Moment>,
+    /// How one stood when one planned last, and since when.
+    pub stood: (Role, Moment),
+    /// The numbers of the slots that are held.
+    pub indexes: &'a [u32],
+}
+
+/// In which role one waits for changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Not in line yet, or behind another of ours.
+    #[default]
+    Behind,
+    /// With nobody of ours ahead.
+    Head,
+    /// Let in by `.lock`, while its own contender is still known as it was before.
+    Entering,
+    /// Holding.
+    Holding,
 }
 
 /// How the one who plans stands, once the write (if any) is done or without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stand {
-    /// In `.lock` with all of its slots, and its contender alive.
+    /// It has all of its slots, and its contender is alive.
     Holding,
-    /// Not in `.lock`.
+    /// It has none.
     Apart {
-        /// Whether its slots are free.
+        /// Whether the slots are there for it, or will be once others have had their turn.
         room: bool,
     },
     /// Kept out until somebody mends something: what is wrong, and what to do.
@@ -56,107 +89,271 @@ pub struct Write {
     pub tidy: bool,
 }
 
+/// What has to be read before anything can be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// `.lock`.
+    Look,
+    /// Everything.
+    List,
+}
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where things stand before the write.
     pub stand: Stand,
+    /// The role that `watch` is for.
+    pub role: Role,
+    /// What to read first. Then nothing is written.
+    pub need: Option<Need>,
     /// What to write.
     pub write: Option<Write>,
-    /// When to plan again although nothing has changed: a dead holder's slot is resting until then.
+    /// When to plan again although nothing has changed.
     pub recheck: Option<Moment>,
+    /// The keys whose change to wait for.
+    pub watch: Vec<Watch>,
 }
 
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
 pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
-    let mut record = match &view.lock {
-        Lock::Record { record, .. } => record.clone(),
-        Lock::Missing => Record::new(me.settings.form, me.settings.limit),
-        Lock::Conflict(what) => return Plan::blocked(conflict(view, what)),
+    let stored = match &view.lock {
+        Lock::Record { record, .. } => Some(record),
+        Lock::Missing => None,
+        Lock::Conflict { found, .. } => return Plan::blocked(view, conflict(view, found)),
     };
-    let contender = view.contender(me.session);
-    let mine = record.slots_of(me.session);
-    let holding = mine == me.settings.slots && contender.is_some();
+    if view.was_granted(me.session) {
+        // What is known of `.lock` is older than the grant.
+        return Plan { watch: watch::holding(view, me, now), role: Role::Holding, ..Plan::new(Stand::Holding) };
+    }
+    let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
+    let holding = view.holds(me.session, me.settings.slots);
+    if holding && !view.is_complete() && view.contender(me.session).is_some_and(|one| one.says_waiting()) {
+        // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
+        let by = me.since(Role::Entering, now) + SUSPICION;
+        let need = (by <= now).then_some(Need::List);
+        let watch = watch::waiting(view, &[], me, now);
+        let plan = Plan::new(Stand::Apart { room: true });
+        return Plan { role: Role::Entering, need, recheck: Some(by), watch, ..plan };
+    }
     // Who holds stays, whatever has become of the limit.
     if let Some(why) = refusal(view, &record, me.settings).filter(|_| !holding) {
-        return Plan::blocked(why);
+        return Plan::blocked(view, why);
     }
-    let set_limit = me.set_limit && record.limit != me.settings.limit;
-    if set_limit {
-        record.limit = me.settings.limit;
-    }
-    let pruning = prune(&mut record, view, me, now);
-    let mut ops = Vec::new();
-    let (stand, urgent) = if holding {
-        (Stand::Holding, set_limit)
-    } else {
-        record.holders.retain(|holder| holder != me.session);
-        let room = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
-        // A share that is no whole slot goes in a transaction of its own. Put back in the same one, the record might
-        // be what it was; Consul then leaves its index as it is, and a rival's check-and-set would not notice.
-        if mine == 0 && room {
-            record.holders.extend(std::iter::repeat_n(me.session, me.settings.slots as usize).cloned());
-            ops.push(me.contend(view, &record, Standing::Held));
-        } else if mine == 0 && !me.settings.try_once() && contender.is_none_or(Contender::says_held) {
-            ops.push(me.contend(view, &record, Standing::Waiting));
-        }
-        (Stand::Apart { room }, !ops.is_empty() || mine > 0 || set_limit)
-    };
-    let rewrite = match view.record() {
-        Some(stored) => *stored != record,
-        None => record.taken() > 0,
-    };
-    if rewrite {
-        ops.push(replace(view, &record));
-    }
-    Plan { stand, write: pruning.write(view, me, ops, urgent), recheck: pruning.recheck }
+    if holding { keep(view, record, me, now) } else { ask(view, record, me, now) }
 }
 
-/// Plans to be gone: out of `.lock`, and the contender deleted, in one transaction. No write: one is gone.
+/// Plans of one that holds: to look after the others.
+fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
+    let role = Role::Holding;
+    let mut plan = Plan { watch: watch::holding(view, me, now), role, ..Plan::new(Stand::Holding) };
+    plan.recheck(watch::settles_at(me, role, now));
+    let sets_limit = me.sets_limit(&record);
+    if !view.is_complete() {
+        plan.need = sets_limit.then_some(Need::List);
+        plan.suspect(view, &record, me, now);
+        if plan.need.is_none() {
+            plan.write = sign(view, &record, me, now);
+        }
+        return plan;
+    }
+    let signed = sign(view, &record, me, now);
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    if sets_limit {
+        draft.record.limit = me.settings.limit;
+    }
+    plan.recheck(draft.prune(me, now));
+    let line = line::line(view, None);
+    plan.recheck(draft.fill(&line, &[], me.free_since, now));
+    if draft.changes() {
+        draft.name_next(&line);
+    }
+    draft.sweep();
+    plan.write = draft.write(!sets_limit).or(signed);
+    plan
+}
+
+/// Plans of one that does not hold: to take the slots or to stand in line for them.
+fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if record.slots_of(me.session) > 0 {
+        // A share that is no whole slot goes in a transaction of its own. Put back in the same one, the record might
+        // be what it was; Consul then leaves its index as it is, and a rival's check-and-set would not notice.
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.take_out(me.session);
+        plan.stand = Stand::Apart { room: draft.free() >= me.settings.slots };
+        plan.write = draft.write(false);
+        return plan;
+    }
+    if view.contender(me.session).is_some() && !view.is_ordered() {
+        return Plan { need: Some(Need::Look), ..plan };
+    }
+    let own = Own { session: me.session, slots: me.settings.slots, priority: me.settings.priority };
+    let line = line::line(view, Some(own));
+    let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
+    let heads = line.iter().take(place).all(InLine::is_foreign);
+    let in_line = me.is_in_line(view);
+    plan.watch = watch::waiting(view, &line[..place], me, now);
+    if heads {
+        plan.role = Role::Head;
+        plan.recheck(watch::settles_at(me, Role::Head, now));
+    }
+    if !view.is_complete() {
+        let free = record.limit > record.taken();
+        let unnamed = me.settings.slots <= record.limit && record.named_first() != Some(me.session);
+        plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
+        if heads {
+            plan.suspect(view, &record, me, now);
+        }
+        return plan;
+    }
+    let sets_limit = me.sets_limit(&record);
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    if sets_limit {
+        draft.record.limit = me.settings.limit;
+    }
+    plan.recheck(draft.prune(me, now));
+    plan.recheck(draft.fill(&line, &[], me.free_since, now));
+    let granted = draft.has_granted(me.session);
+    plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
+    let stays = granted || !me.settings.try_once();
+    // Whoever comes to the end of the line is found there by the one before; whoever does not says so in `.lock`.
+    let last = place + 1 == line.len();
+    if stays && (heads || !in_line && !last) || draft.changes() {
+        let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
+        draft.name_next(&line);
+    }
+    if stays && !granted && !in_line {
+        draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+    }
+    draft.sweep();
+    plan.write = draft.write(in_line && !heads && !sets_limit);
+    plan
+}
+
+/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
+fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> {
+    let contender = view.contender(me.session)?;
+    let mut entry = me.entry(Standing::Held, me.indexes.to_vec());
+    if let Some(stored) = &contender.entry {
+        entry.since.clone_from(&stored.since);
+    }
+    let differs = contender.entry.as_ref() != Some(&entry);
+    (differs && watch::settles_at(me, Role::Holding, now).is_none()).then(|| {
+        let (key, index) = (view.contender_key(me.session), contender.modify_index);
+        // Whatever says `held` stands in `.lock`: others go by that.
+        let still_in = Op::CheckIndex { key: view.lock_key(), index: view.lock_index() };
+        let own = Op::Cas { key, value: entry.encode(), flags: record.flags(), index };
+        Write { ops: vec![still_in, own], pruned: 0, tidy: true }
+    })
+}
+
+/// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
+/// and no need: one is gone.
 pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
-    let mut ops = Vec::new();
-    let mut pruning = Pruning::default();
-    if let Some(stored) = view.record()
-        && stored.slots_of(me.session) > 0
-    {
-        let mut record = stored.clone();
-        pruning = prune(&mut record, view, me, now);
-        record.holders.retain(|holder| holder != me.session);
-        ops.push(replace(view, &record));
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if view.was_granted(me.session) {
+        return Plan { need: Some(Need::Look), ..plan };
     }
-    if view.contender(me.session).is_some() {
-        ops.push(Op::Delete { key: view.contender_key(me.session) });
+    let contender = view.contender(me.session);
+    let Some(stored) = view.record().filter(|record| record.slots_of(me.session) > 0) else {
+        // Guarded: somebody may be letting it in at this moment.
+        plan.write = contender.map(|one| {
+            let key = view.contender_key(me.session);
+            Write { ops: vec![Op::DeleteCas { key, index: one.modify_index }], pruned: 0, tidy: false }
+        });
+        return plan;
+    };
+    let mut draft = Draft::new(view, stored.clone(), me.wall, Some(me));
+    draft.take_out(me.session);
+    if view.is_complete() {
+        draft.prune(me, now);
+        let line = line::line(view, None);
+        draft.fill(&line, me.indexes, me.free_since, now);
+        draft.name_next(&line);
+    } else {
+        draft.fill_by_name(me.indexes);
     }
-    let write = (!ops.is_empty()).then_some(Write { ops, pruned: pruning.dead, tidy: false });
-    Plan { stand: Stand::Apart { room: false }, write, recheck: None }
+    if contender.is_some() {
+        draft.delete(me.session);
+    }
+    plan.write = draft.write(false);
+    plan
+}
+
+/// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
+/// slots become free than one transaction can give on, others follow from the view that it leads to.
+///
+/// # Errors
+///
+/// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
+pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
+    let record = match &view.lock {
+        Lock::Record { record, .. } => record.clone(),
+        Lock::Missing => return Err(format!("there is no semaphore at {}", view.lock_key())),
+        Lock::Conflict { found, .. } => return Err(conflict(view, found)),
+    };
+    let mut draft = Draft::new(view, record, wall, None);
+    draft.record.limit = limit;
+    let line = line::line(view, None);
+    draft.fill(&line, &[], None, now);
+    if draft.changes() {
+        draft.name_next(&line);
+    }
+    Ok(draft.write(false))
 }
 
 impl Plan {
-    fn blocked(why: String) -> Self {
-        Self { stand: Stand::Blocked(why), write: None, recheck: None }
+    fn new(stand: Stand) -> Self {
+        let (role, watch) = (Role::Behind, Vec::new());
+        Self { stand, role, need: None, write: None, recheck: None, watch }
+    }
+
+    fn blocked(view: &View, why: String) -> Self {
+        Self { watch: vec![watch::lock(view)], ..Self::new(Stand::Blocked(why)) }
+    }
+
+    fn recheck(&mut self, at: Option<Moment>) {
+        self.recheck = [self.recheck, at].into_iter().flatten().min();
+    }
+
+    /// A holder whose contender is missing makes a listing necessary, unless it has only just left.
+    fn suspect(&mut self, view: &View, record: &Record, me: Me<'_>, now: Moment) {
+        let missing = record.holders.iter().filter(|holder| view.is_missing(holder));
+        let since = missing.map(|holder| me.dead_since.get(holder).copied().unwrap_or(now)).min();
+        match since.map(|since| since + SUSPICION) {
+            Some(at) if at <= now => self.need = Some(Need::List),
+            at => self.recheck(at),
+        }
     }
 }
 
 impl Me<'_> {
-    fn contend(&self, view: &View, record: &Record, state: Standing) -> Op {
+    fn entry(&self, state: Standing, indexes: Vec<u32>) -> Entry {
         let Settings { slots, priority, body, .. } = self.settings;
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
         entry.body.clone_from(body);
-        Op::Lock {
-            key: view.contender_key(self.session),
-            value: entry.encode(),
-            flags: record.flags(),
-            session: self.session.clone(),
-        }
+        entry.indexes = indexes;
+        entry
+    }
+
+    fn since(&self, role: Role, now: Moment) -> Moment {
+        if self.stood.0 == role { self.stood.1 } else { now }
+    }
+
+    fn sets_limit(&self, record: &Record) -> bool {
+        self.set_limit && record.limit != self.settings.limit
+    }
+
+    /// Whether its contender stands in line as is wanted now.
+    fn is_in_line(&self, view: &View) -> bool {
+        let entry = view.contender(self.session).and_then(|one| one.entry.as_ref());
+        entry.is_some_and(|stored| stored.agrees(&self.entry(Standing::Waiting, Vec::new())))
     }
 }
 
-fn replace(view: &View, record: &Record) -> Op {
-    Op::Cas { key: view.lock_key(), value: record.encode(), flags: record.flags(), index: view.lock_index() }
-}
-
-fn conflict(view: &View, what: &super::NotASemaphore) -> String {
-    if *what == super::NotASemaphore::SingleKeyLock {
+fn conflict(view: &View, what: &NotASemaphore) -> String {
+    if *what == NotASemaphore::SingleKeyLock {
         return format!(
             "{} is a single-key lock, such as `consul lock -n 1` takes there; waiting until it is gone. Choose another \
              prefix if it is there to stay",
@@ -187,38 +384,6 @@ fn refusal(view: &View, record: &Record, settings: &Settings) -> Option<String> 
         ));
     }
     None
-}
-
-#[derive(Debug, Default)]
-struct Pruning {
-    dead: u32,
-    recheck: Option<Moment>,
-}
-
-impl Pruning {
-    fn write(&self, view: &View, me: Me<'_>, mut ops: Vec<Op>, urgent: bool) -> Option<Write> {
-        let own = view.contender_key(me.session);
-        let sweep = view.leftovers.iter().filter(|leftover| leftover.key != own).take(SWEEP);
-        ops.extend(sweep.map(|leftover| Op::DeleteCas { key: leftover.key.clone(), index: leftover.index }));
-        (!ops.is_empty()).then_some(Write { ops, pruned: self.dead, tidy: !urgent })
-    }
-}
-
-/// Takes holders without a live contender out, each once `prune_delay` has passed since it was first seen so. The own
-/// session is never taken for dead: it is planning.
-fn prune(record: &mut Record, view: &View, me: Me<'_>, now: Moment) -> Pruning {
-    let mut gone = BTreeSet::new();
-    let mut recheck: Option<Moment> = None;
-    for holder in record.holders.iter().filter(|holder| *holder != me.session && !view.is_alive(holder)) {
-        let rests_until = me.dead_since.get(holder).copied().unwrap_or(now) + me.settings.prune_delay;
-        if rests_until <= now {
-            gone.insert(holder.clone());
-        } else {
-            recheck = Some(recheck.map_or(rests_until, |earlier| earlier.min(rests_until)));
-        }
-    }
-    record.holders.retain(|holder| !gone.contains(holder));
-    Pruning { dead: u32::try_from(gone.len()).unwrap_or(u32::MAX), recheck }
 }
 
 #[cfg(test)]

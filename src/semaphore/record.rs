@@ -14,6 +14,9 @@ pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
 /// Flags that Consul's Go API puts on a single-key lock (`api/lock.go`), which `consul lock -n 1 P` takes at `P/.lock`.
 pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
+/// The field of the hint.
+const NEXT: &str = "Next";
+
 /// How the holders are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -78,6 +81,10 @@ pub struct Record {
     pub limit: u32,
     /// Who holds, in the record's order. In form `list` a session stands here once for each slot it takes.
     pub holders: Vec<SessionId>,
+    /// Who is to be let in next, in order and once for each slot wanted: a hint for whoever leaves, which saves it a
+    /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
+    /// nothing but speed depends on it.
+    pub next: Vec<SessionId>,
     form: Form,
     flags: u64,
     /// The whole object as found: keeps foreign fields, spellings and order.
@@ -85,11 +92,19 @@ pub struct Record {
 }
 
 impl Record {
+    /// Stands among those next for clients whom nobody else can let in: no session has this id.
+    pub const OTHERS: &'static str = "";
+
+    /// The first of those next whom anybody can let in.
+    pub fn named_first(&self) -> Option<&SessionId> {
+        self.next.iter().find(|session| session.as_str() != Self::OTHERS)
+    }
+
     /// A record that nobody has written yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = [("Limit", Value::Null), ("Holders", Value::Null)];
         let object = object.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { limit, holders: Vec::new(), form, flags: form.flags(), object }
+        Self { limit, holders: Vec::new(), next: Vec::new(), form, flags: form.flags(), object }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -111,7 +126,8 @@ impl Record {
             .and_then(|limit| u32::try_from(limit).ok())
             .ok_or_else(|| NotASemaphore::BadLimit { found: excerpt(&limit.to_string()) })?;
         let (form, holders) = decode_holders(field(&object, "Holders")?.1, flags)?;
-        Ok(Self { limit, holders, form, flags, object })
+        let next = object.get(NEXT).map(decode_next).unwrap_or_default();
+        Ok(Self { limit, holders, next, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -126,6 +142,11 @@ impl Record {
         for (name, value) in [("Limit", Value::from(self.limit)), ("Holders", holders)] {
             let name = field(&object, name).map_or(name, |(found, _)| found).to_owned();
             object.insert(name, value);
+        }
+        if self.next.is_empty() {
+            object.shift_remove(NEXT);
+        } else {
+            object.insert(NEXT.to_owned(), self.next.iter().map(SessionId::as_str).collect());
         }
         Value::Object(object).to_string().into_bytes()
     }
@@ -184,6 +205,12 @@ fn decode_holders(value: &Value, flags: u64) -> Result<(Form, Vec<SessionId>), N
         }
         Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(bad()),
     }
+}
+
+/// A hint that is not as it should be is none.
+fn decode_next(value: &Value) -> Vec<SessionId> {
+    let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
+    ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
 }
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
@@ -254,6 +281,20 @@ mod tests {
         for (value, flags, said) in cases {
             let error = Record::decode(value, flags).unwrap_err().to_string();
             assert!(error.contains(said), "{error:?} should say {said:?}");
+        }
+    }
+
+    #[test]
+    fn the_hint_comes_and_goes_and_is_ignored_where_it_is_none() {
+        let found = br#"{"Limit":1,"Holders":["a"],"Next":["b","b","c"],"Note":1}"#;
+        let mut record = Record::decode(found, 0).unwrap();
+        assert_eq!(record.next, ["b", "b", "c"].map(SessionId::from));
+        assert_eq!(record.encode(), found);
+        record.next.clear();
+        assert_eq!(record.encode(), br#"{"Limit":1,"Holders":["a"],"Note":1}"#);
+        for odd in [r#""b""#, "[1]", "null", r#"{"b":true}"#] {
+            let found = format!(r#"{{"Limit":1,"Holders":[],"Next":{odd}}}"#);
+            assert_eq!(Record::decode(found.as_bytes(), 0).unwrap().next, []);
         }
     }
 

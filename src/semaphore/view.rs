@@ -1,6 +1,10 @@
-//! What was last seen of a semaphore: `.lock` and the contenders, with their indexes.
+//! What is known of a semaphore: `.lock` and the contenders, with their indexes.
+//!
+//! A view begins as a listing of everything under the prefix. From then on it is moved by own commits and by reads of
+//! single keys, and so knows some keys better than others: [`View::is_complete`] tells whether it still knows of every
+//! holder in `.lock` whether it lives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::{Entry, Standing};
 use super::record::{NotASemaphore, Record};
@@ -39,7 +43,12 @@ pub enum Lock {
         index: u64,
     },
     /// Something else, which is left alone.
-    Conflict(NotASemaphore),
+    Conflict {
+        /// What it is.
+        found: NotASemaphore,
+        /// The index of its last change.
+        index: u64,
+    },
 }
 
 /// A live contender: a key under the prefix that a session has locked.
@@ -49,6 +58,8 @@ pub struct Contender {
     pub session: SessionId,
     /// Its place in line among its priority.
     pub create_index: u64,
+    /// The index of its last change.
+    pub modify_index: u64,
     /// Our decoded value; `None` for another client's.
     pub entry: Option<Entry>,
 }
@@ -62,12 +73,10 @@ pub struct Leftover {
     pub index: u64,
 }
 
-/// A semaphore as it stood at one index.
+/// What is known of a semaphore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     prefix: String,
-    /// The index that a blocking query goes on from.
-    pub index: u64,
     /// The coordinating key.
     pub lock: Lock,
     /// The live contenders under their own session's name, in order of arrival.
@@ -77,6 +86,15 @@ pub struct View {
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
+    /// Sessions whose contender was seen to be missing since the listing, with the index of that answer.
+    missing: BTreeMap<SessionId, u64>,
+    /// The index up to which every change of `.lock` is one that the view knows the people of; `None`: not even those
+    /// who would be in line for a new one are known.
+    known: Option<u64>,
+    /// An index at which `.lock` is known to have stood as it is known.
+    lock_stood: u64,
+    /// Whether the line is as listed: nobody ahead of us has moved since.
+    ordered: bool,
 }
 
 impl View {
@@ -85,16 +103,22 @@ impl View {
     pub fn new(prefix: &str, pairs: Vec<Pair>, index: u64) -> Self {
         let mut view = Self {
             prefix: prefix.to_owned(),
-            index,
             lock: Lock::Missing,
             contenders: Vec::new(),
             leftovers: Vec::new(),
             alive: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            known: Some(index),
+            lock_stood: 0,
+            ordered: true,
         };
         for pair in pairs {
             view.add(pair);
         }
         view.sort();
+        // What one listing shows belongs together, whatever its index says.
+        view.known = view.known.max(Some(view.lock_index()));
+        view.confirm_lock();
         view
     }
 
@@ -112,16 +136,32 @@ impl View {
     pub fn record(&self) -> Option<&Record> {
         match &self.lock {
             Lock::Record { record, .. } => Some(record),
-            Lock::Missing | Lock::Conflict(_) => None,
+            Lock::Missing | Lock::Conflict { .. } => None,
         }
     }
 
     /// The index for a check-and-set of `.lock`; 0 creates it.
     pub fn lock_index(&self) -> u64 {
         match &self.lock {
-            Lock::Record { index, .. } => *index,
-            Lock::Missing | Lock::Conflict(_) => 0,
+            Lock::Record { index, .. } | Lock::Conflict { index, .. } => *index,
+            Lock::Missing => 0,
         }
+    }
+
+    /// Whether every holder in `.lock` is known to be alive or not, and every slot's number is known. Who joined at
+    /// the end of the line since the listing need not be.
+    pub fn is_complete(&self) -> bool {
+        self.known.is_some_and(|known| self.lock_index() <= known) && self.missing.is_empty()
+    }
+
+    /// Whether the line is as listed: nobody ahead of us has moved since.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// Says that somebody ahead has moved.
+    pub fn disorder(&mut self) {
+        self.ordered = false;
     }
 
     /// A session's own contender entry, where it still has it.
@@ -129,19 +169,41 @@ impl View {
         self.contenders.iter().find(|contender| contender.session == *session)
     }
 
-    /// Whether the session has any key under the prefix.
+    /// Whether the session has any key under the prefix, as far as is known.
     pub fn is_alive(&self, session: &SessionId) -> bool {
         self.alive.contains(session)
     }
 
-    /// Live contenders that are not in `.lock`, in the order in which slotkeeper serves: priority, then arrival.
+    /// Whether its contender was seen to be missing since the listing.
+    pub fn is_missing(&self, session: &SessionId) -> bool {
+        self.missing.contains_key(session)
+    }
+
+    /// Whether the session was granted its slots by a write later than what is known of `.lock`. Whoever writes `held`
+    /// into a contender writes its session into `.lock` in the same transaction, or checks there that it is in it.
+    pub fn was_granted(&self, session: &SessionId) -> bool {
+        self.contender(session).is_some_and(|one| one.says_held() && one.modify_index > self.lock_stood)
+    }
+
+    /// Says that what is known of `.lock` was read after everything else that is known.
+    pub fn confirm_lock(&mut self) {
+        let latest = self.contenders.iter().map(|one| one.modify_index).max().unwrap_or(0);
+        self.lock_stood = self.lock_stood.max(self.lock_index()).max(latest);
+    }
+
+    /// Whether the session holds that many slots, its contender alive.
+    pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
+        let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
+        self.contender(session).is_some() && (self.was_granted(session) || in_record())
+    }
+
+    /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says
+    /// that it holds and does not was taken out; it is not in line before it has noticed.
     pub fn waiters(&self) -> Vec<&Contender> {
-        let holds = |session| self.record().is_some_and(|record| record.slots_of(session) > 0);
-        let mut waiters: Vec<_> = self.contenders.iter().filter(|one| !holds(&one.session)).collect();
-        waiters.sort_by_key(|one| {
-            let priority = one.entry.as_ref().map_or(0, |entry| entry.priority);
-            (std::cmp::Reverse(priority), one.create_index)
-        });
+        let holds = |session: &SessionId| self.record().is_some_and(|record| record.slots_of(session) > 0);
+        let in_line = |one: &&Contender| !one.says_held() && !holds(&one.session);
+        let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
+        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
         waiters
     }
 
@@ -151,15 +213,26 @@ impl View {
         Some(u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// Brings the view to where a transaction that was committed at `index` has taken it, without a read.
+    /// Brings the view to where a transaction that was committed at `index` has taken it, without a read. What is
+    /// known already of a later time stays.
     pub fn apply(&mut self, ops: &[Op], index: u64) {
+        let lock = self.lock_key();
+        // A transaction that names the index of `.lock` proves that nobody else has changed it in between.
+        let proved = ops.iter().any(|op| match op {
+            Op::Cas { key, .. } | Op::CheckIndex { key, .. } => *key == lock,
+            Op::Lock { .. }
+            | Op::Delete { .. }
+            | Op::DeleteCas { .. }
+            | Op::CheckNotExists { .. }
+            | Op::CheckSession { .. } => false,
+        });
+        let complete = proved && self.is_complete();
         for op in ops {
             match op {
                 Op::Lock { key, value, flags, session } => {
-                    let contender = self.contender(session);
-                    let create_index = contender.map_or(index, |contender| contender.create_index);
-                    self.contenders.retain(|contender| contender.session != *session);
-                    self.add(Pair {
+                    let known = self.contender(session).filter(|known| known.modify_index > 0);
+                    let create_index = known.map_or(index, |known| known.create_index);
+                    self.see(Pair {
                         key: key.clone(),
                         value: value.clone(),
                         flags: *flags,
@@ -168,23 +241,111 @@ impl View {
                         modify_index: index,
                     });
                 }
-                Op::Cas { key, value, flags, .. } => self.add(Pair {
-                    key: key.clone(),
-                    value: value.clone(),
-                    flags: *flags,
-                    session: None,
-                    create_index: index,
-                    modify_index: index,
-                }),
+                Op::Cas { key, value, flags, .. } => {
+                    let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
+                    let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
+                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
+                    self.see(Pair { key, value, flags, session, create_index, modify_index: index });
+                }
                 Op::Delete { key } | Op::DeleteCas { key, .. } => {
-                    let gone = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'));
-                    self.contenders.retain(|contender| Some(contender.session.as_str()) != gone);
-                    self.alive.retain(|session| Some(session.as_str()) != gone);
+                    if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
+                        self.forget(&session);
+                    }
                     self.leftovers.retain(|leftover| leftover.key != *key);
+                }
+                Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {}
+            }
+        }
+        if proved {
+            self.lock_stood = self.lock_stood.max(index);
+        }
+        if complete && self.lock_index() <= index {
+            self.known = self.known.max(Some(index));
+        }
+    }
+
+    /// Takes in a read of `.lock` alone, whose answer had that index. What is known of a later time stays.
+    pub fn see_lock(&mut self, pair: Option<Pair>, index: u64) {
+        match pair {
+            Some(pair) => self.see(pair),
+            None => {
+                self.lock = Lock::Missing;
+                self.lock_stood = index;
+                self.known = None;
+            }
+        }
+    }
+
+    /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
+    /// is so.
+    pub fn take_lead(&mut self, session: &SessionId) -> bool {
+        if self.record().and_then(Record::named_first) != Some(session) {
+            return false;
+        }
+        let waiters = self.waiters().into_iter().map(|one| one.session.clone());
+        let ahead: BTreeSet<_> = waiters.take_while(|waiter| waiter != session).collect();
+        self.contenders.retain(|one| !ahead.contains(&one.session));
+        self.ordered = true;
+        true
+    }
+
+    /// The index of what is known of a key; 0 where nothing is.
+    pub fn index_of(&self, key: &str) -> u64 {
+        if key == self.lock_key() {
+            return self.lock_index();
+        }
+        self.owner(key).map_or(0, |one| one.modify_index)
+    }
+
+    /// The session whose contender has that key.
+    pub fn session_of(&self, key: &str) -> Option<SessionId> {
+        let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
+        (name != LOCK).then(|| name.into())
+    }
+
+    /// Takes in a read of one contender alone, whose answer had that index.
+    pub fn see_contender(&mut self, session: &SessionId, pair: Option<Pair>, index: u64) {
+        match pair.filter(|pair| pair.session.as_ref() == Some(session)) {
+            Some(pair) => {
+                self.missing.remove(session);
+                self.see(pair);
+            }
+            None => {
+                self.forget(session);
+                if self.record().is_some_and(|record| record.slots_of(session) > 0) {
+                    self.missing.insert(session.clone(), index);
                 }
             }
         }
+    }
+
+    fn see(&mut self, pair: Pair) {
+        let is_lock = pair.key == self.lock_key();
+        let known = match &pair.session {
+            _ if is_lock => self.lock_index(),
+            Some(session) => self.contender(session).map_or(0, |one| one.modify_index),
+            None => 0,
+        };
+        if pair.modify_index <= known {
+            return;
+        }
+        if let Some(session) = &pair.session {
+            self.contenders.retain(|one| one.session != *session);
+        }
+        self.add(pair);
         self.sort();
+        let record = self.record().map(|record| record.holders.iter().cloned().collect::<BTreeSet<_>>());
+        self.missing.retain(|session, _| record.as_ref().is_some_and(|holders| holders.contains(session)));
+    }
+
+    fn owner(&self, key: &str) -> Option<&Contender> {
+        let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
+        self.contenders.iter().find(|one| one.session.as_str() == name)
+    }
+
+    fn forget(&mut self, session: &SessionId) {
+        self.contenders.retain(|one| one.session != *session);
+        self.alive.remove(session);
     }
 
     fn add(&mut self, pair: Pair) {
@@ -192,17 +353,20 @@ impl View {
             return;
         };
         if name == LOCK {
+            let index = pair.modify_index;
             self.lock = match Record::decode(&pair.value, pair.flags) {
-                Ok(record) => Lock::Record { record, index: pair.modify_index },
-                Err(conflict) => Lock::Conflict(conflict),
+                Ok(record) => Lock::Record { record, index },
+                Err(found) => Lock::Conflict { found, index },
             };
+            self.lock_stood = self.lock_stood.max(index);
         }
         let entry = Entry::decode(&pair.value);
         match pair.session {
             Some(session) => {
                 if name == session.as_str() {
-                    let create_index = pair.create_index;
-                    self.contenders.push(Contender { session: session.clone(), create_index, entry });
+                    let Pair { create_index, modify_index, .. } = pair;
+                    let session = session.clone();
+                    self.contenders.push(Contender { session, create_index, modify_index, entry });
                 }
                 self.alive.insert(session);
             }
@@ -222,6 +386,16 @@ impl Contender {
     /// Whether its own value says that it holds; another client's says nothing.
     pub fn says_held(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.state == Standing::Held)
+    }
+
+    /// Whether its own value says that it stands in line.
+    pub fn says_waiting(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.state == Standing::Waiting)
+    }
+
+    /// Its priority; another client has none, and stands among those who ask for none.
+    pub fn priority(&self) -> i32 {
+        self.entry.as_ref().map_or(0, |entry| entry.priority)
     }
 }
 

@@ -1,12 +1,14 @@
 //! One simulated agent: a keeper, and the life of the workload beside it.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use crate::semaphore::{
-    Form, Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, Settings, Start, Wall,
+    Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, Settings, Start, Wall,
 };
 
 use super::consul::TTL;
+use super::world::Game;
 
 pub(super) const NAME: &str = "s";
 
@@ -15,12 +17,13 @@ pub(super) struct Agent {
     /// Which process this is; what was sent to an earlier one reaches nobody.
     pub(super) life: u64,
     pub(super) slots: u32,
+    priority: i32,
     /// How long the workload wants the slot.
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
     pub(super) cut_until: Moment,
-    /// Number of the watch under way; an older one's answer is called off.
-    pub(super) watch: u64,
+    /// Numbers of the watches under way by their keys; an older one's answer is called off.
+    pub(super) watches: HashMap<String, u64>,
     /// Number of the timer that counts.
     pub(super) timer: u64,
     pub(super) leaves_at: Option<Moment>,
@@ -30,12 +33,16 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn new(
         life: u64,
-        limit: u32,
-        resume: Option<Resume>,
+        game: Game,
+        resume: Option<(Resume, &Self)>,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
-        let slots = if limit > 1 && rng.u32(..4) == 0 { 2 } else { 1 };
+        let (resume, before) = resume.unzip();
+        let slots = if game.weights && rng.u32(..4) == 0 { rng.u32(2..=game.limit.max(2)) } else { 1 };
+        let priority = if game.priorities && rng.u32(..4) == 0 { rng.i32(-1..=1) } else { 0 };
+        // A process that is started again has the configuration that it had.
+        let (slots, priority) = before.map_or((slots, priority), |before| (before.slots, before.priority));
         let start = Start {
             ttl: TTL,
             watch_grace: None,
@@ -43,16 +50,17 @@ impl Agent {
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
             resume,
-            semaphores: vec![(Name::from(NAME), settings(limit, slots))],
+            semaphores: vec![(Name::from(NAME), settings(game, slots, priority))],
         };
         Self {
             keeper: Keeper::new(start, now),
             life,
             slots,
+            priority,
             work: work(rng),
             paused_until: now,
             cut_until: now,
-            watch: 0,
+            watches: HashMap::new(),
             timer: 0,
             leaves_at: None,
             draining: false,
@@ -83,17 +91,17 @@ fn work(rng: &mut fastrand::Rng) -> Duration {
     longest.mul_f64(rng.f64())
 }
 
-fn settings(limit: u32, slots: u32) -> Settings {
+fn settings(game: Game, slots: u32, priority: i32) -> Settings {
     Settings {
         prefix: "sim".into(),
-        limit,
+        limit: game.limit,
         slots,
-        priority: 0,
+        priority,
         wait: None,
         on_lost: OnLost::Reacquire,
         limit_policy: LimitPolicy::Adopt,
         prune_delay: Duration::ZERO,
-        form: Form::List,
+        form: game.form,
         body: None,
     }
 }

@@ -8,7 +8,7 @@ use crate::embedded::store::session::{Request, Rules, SessionId};
 use crate::embedded::store::txn::{Op as StoreOp, OpError};
 use crate::embedded::store::{Store, kv::Write};
 use crate::semaphore::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Op, Pair, SessionId as Id,
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Op, Pair, Reading, SessionId as Id,
 };
 
 pub(super) const PREFIX: &str = "sim/";
@@ -42,12 +42,13 @@ impl Consul {
                 Event::SessionDestroyed(Ok(()))
             }
             Command::List { name } => Event::Listed(name.clone(), Ok(self.list())),
-            Command::Watch { name, after, .. } => {
-                let listing = self.list();
-                if *after != 0 && listing.index == *after {
+            Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
+            Command::Watch { name, key, after, .. } => {
+                let reading = self.read(key);
+                if *after != 0 && reading.index <= *after {
                     return None;
                 }
-                Event::Watched(name.clone(), Ok(listing))
+                Event::Watched(name.clone(), key.clone(), Ok(reading))
             }
             Command::Commit { name, ops } => Event::Committed(name.clone(), Ok(self.commit(ops, now))),
             Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
@@ -58,20 +59,24 @@ impl Consul {
         self.store.destroy_session(&parse(session), now);
     }
 
+    /// A session that time does not end.
+    pub(super) fn create_lasting_session(&mut self, id: Uuid, now: Moment) {
+        let request = Request { ttl: String::new(), ..request() };
+        self.store.create_session(id, request, now).expect("a session");
+    }
+
     pub(super) fn list(&self) -> Listing {
         let read = self.store.list(PREFIX);
-        let pair = |entry: &crate::embedded::store::kv::Entry| Pair {
-            key: entry.key.clone(),
-            value: entry.value.to_vec(),
-            flags: entry.flags,
-            session: entry.session.as_deref().map(Id::from),
-            create_index: entry.create_index,
-            modify_index: entry.modify_index,
-        };
         Listing { index: read.index, pairs: read.found.iter().map(|entry| pair(entry)).collect() }
     }
 
-    fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+    /// As Consul answers: the index of what is missing is that of the latest write to any key.
+    pub(super) fn read(&self, key: &str) -> Reading {
+        let read = self.store.key(key);
+        Reading { index: read.index, pair: read.found.map(|entry| pair(&entry)) }
+    }
+
+    pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
@@ -81,17 +86,32 @@ impl Consul {
             }
             Op::Delete { key } => StoreOp::Delete(key),
             Op::DeleteCas { key, index } => StoreOp::DeleteCas(key, index),
+            Op::CheckIndex { key, index } => StoreOp::CheckIndex(key, index),
+            Op::CheckNotExists { key } => StoreOp::CheckNotExists(key),
+            Op::CheckSession { key, session } => StoreOp::CheckSession(key, session.to_string()),
         });
         match self.store.txn(ops.collect(), now) {
             Ok(found) => {
                 let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
                 Commit::Done { index }
             }
-            Err(faults) if faults.iter().any(|(_, fault)| matches!(fault, OpError::Session(_))) => {
+            // As the agent reads Consul's answer.
+            Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::Session(_))) => {
                 Commit::SessionGone
             }
-            Err(_) => Commit::Stale,
+            Err(faults) => Commit::Stale { steps: faults.into_iter().map(|(step, _)| step).collect() },
         }
+    }
+}
+
+fn pair(entry: &crate::embedded::store::kv::Entry) -> Pair {
+    Pair {
+        key: entry.key.clone(),
+        value: entry.value.to_vec(),
+        flags: entry.flags,
+        session: entry.session.as_deref().map(Id::from),
+        create_index: entry.create_index,
+        modify_index: entry.modify_index,
     }
 }
 
@@ -103,7 +123,8 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::RenewSession { .. } => Event::SessionRenewed(Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
-        Command::Watch { name, .. } => Event::Watched(name.clone(), Err(failure)),
+        Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
+        Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
         Command::Commit { name, .. } => Event::Committed(name.clone(), Err(failure)),
         Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
     }
@@ -117,6 +138,7 @@ pub(super) fn patience(command: &Command) -> Duration {
         Command::CreateSession
         | Command::DestroySession { .. }
         | Command::List { .. }
+        | Command::Look { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }
         | Command::Tell(_) => Duration::from_secs(10),

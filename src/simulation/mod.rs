@@ -9,14 +9,27 @@
 
 mod agent;
 mod consul;
+mod foreign;
+mod referee;
 mod world;
 
 use std::time::Duration;
 
-use world::{Chaos, World};
+use crate::semaphore::Form;
+use world::{Chaos, Game, World};
 
 /// Runs of each kind in an ordinary test run.
 const RUNS: u64 = 25;
+
+const GAME: Game = Game {
+    agents: 6,
+    foreigners: 0,
+    limit: 2,
+    form: Form::List,
+    weights: true,
+    priorities: false,
+    chaos: Chaos::CALM,
+};
 
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -26,9 +39,9 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-fn play(chaos: Chaos, clients: usize, limit: u32) {
+fn play(game: Game) {
     for seed in seeds() {
-        let mut world = World::new(seed, chaos, clients, limit);
+        let mut world = World::new(seed, game);
         world.run(Duration::from_secs(40));
         world.come_to_rest();
     }
@@ -36,25 +49,44 @@ fn play(chaos: Chaos, clients: usize, limit: u32) {
 
 #[test]
 fn in_calm_weather_everybody_is_served() {
-    play(Chaos::CALM, 8, 3);
+    play(Game { agents: 10, limit: 3, priorities: true, ..GAME });
 }
 
 #[test]
 fn lost_and_late_answers_break_nothing() {
-    play(Chaos { lost: 0.05, ..Chaos::CALM }, 6, 2);
+    play(Game { chaos: Chaos { lost: 0.05, ..Chaos::CALM }, ..GAME });
 }
 
 #[test]
 fn crashes_pauses_and_partitions_break_nothing() {
-    play(Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, meddle: 0.0 }, 6, 2);
+    let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
+    play(Game { priorities: true, chaos, ..GAME });
 }
 
 #[test]
 fn with_one_slot_there_is_mutual_exclusion() {
-    play(Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03, meddle: 0.0 }, 4, 1);
+    let chaos = Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03, ..Chaos::CALM };
+    play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
+}
+
+#[test]
+fn a_limit_that_moves_throws_nobody_out_and_is_filled_at_once() {
+    play(Game { agents: 10, limit: 3, chaos: Chaos { resize: 0.05, ..Chaos::CALM }, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.05, ..Chaos::CALM };
+    play(Game { priorities: true, limit: 3, chaos, ..GAME });
+}
+
+#[test]
+fn clients_of_other_kinds_and_ours_all_have_their_turn() {
+    for form in [Form::List, Form::Map] {
+        play(Game { foreigners: 4, form, weights: form == Form::List, ..GAME });
+        let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
+        play(Game { foreigners: 3, limit: 1, form, weights: false, chaos, ..GAME });
+    }
 }
 
 #[test]
 fn whatever_operators_do_everybody_is_served_and_no_token_falls() {
-    play(Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1 }, 5, 2);
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1, resize: 0.01 };
+    play(Game { agents: 5, priorities: true, chaos, ..GAME });
 }

@@ -8,11 +8,29 @@ use uuid::Uuid;
 
 use super::agent::{Agent, NAME};
 use super::consul::{Consul, TTL, patience, unanswered};
+use super::foreign::Foreign;
+use super::referee::Referee;
 use crate::embedded::store::kv::Write;
-use crate::semaphore::{Command, Event, Moment, Notice, Pair, Record, Resume, SessionId, View};
+use crate::semaphore::{Command, Commit, Event, Form, Moment, Notice, Pair, Record, Resume, View, plan};
+
+/// Who plays, and for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Game {
+    /// Agents at a time.
+    pub(super) agents: usize,
+    /// Other clients at a time.
+    pub(super) foreigners: usize,
+    pub(super) limit: u32,
+    pub(super) form: Form,
+    /// Some agents want several slots.
+    pub(super) weights: bool,
+    /// Some agents have a priority.
+    pub(super) priorities: bool,
+    pub(super) chaos: Chaos,
+}
 
 /// What goes wrong, each as the chance of it in one of the moments when it may.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Chaos {
     /// A request, or its answer, is lost.
     pub(super) lost: f64,
@@ -25,11 +43,21 @@ pub(super) struct Chaos {
     /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
     /// it so learns of it only afterwards, so that what agents believe says nothing then.
     pub(super) meddle: f64,
+    /// In a tenth of a second an operator sets another limit.
+    pub(super) resize: f64,
 }
 
 impl Chaos {
-    pub(super) const CALM: Self = Self { lost: 0.0, crash: 0.0, pause: 0.0, cut: 0.0, meddle: 0.0 };
+    pub(super) const CALM: Self =
+        Self { lost: 0.0, crash: 0.0, pause: 0.0, cut: 0.0, meddle: 0.0, resize: 0.0 };
 }
+
+/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
+/// are left their turn.
+const IDLE_IN_CALM: Duration = Duration::from_millis(500);
+/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
+/// and what was not told is found by the next listing.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Something to come. Those that concern an agent name the life they belong to.
 #[derive(Debug)]
@@ -37,7 +65,9 @@ enum Coming {
     /// A request reaches Consul.
     Request { agent: usize, life: u64, command: Command, watch: u64 },
     /// An answer, or the end of waiting for one, reaches the agent.
-    Answer { agent: usize, life: u64, event: Event, watch: Option<u64> },
+    Answer { agent: usize, life: u64, event: Event, watch: u64 },
+    /// Another client's next step.
+    Foreign { place: usize },
     /// An agent's timer.
     Timer { agent: usize, timer: u64 },
     /// A blocking read's wait is over.
@@ -52,16 +82,13 @@ struct Waiting {
     life: u64,
     command: Command,
     watch: u64,
-    after: u64,
 }
 
 pub(super) struct World {
     seed: u64,
     rng: fastrand::Rng,
+    game: Game,
     chaos: Chaos,
-    /// Operators meddle or have meddled.
-    meddled: bool,
-    limit: u32,
     now: Moment,
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
     coming: HashMap<u64, Coming>,
@@ -69,26 +96,25 @@ pub(super) struct World {
     consul: Consul,
     waiting: HashMap<u64, Waiting>,
     agents: Vec<Agent>,
+    foreigners: Vec<Foreign>,
     lives: u64,
-    /// The fencing token under which each session holds.
-    tokens: HashMap<SessionId, u64>,
-    /// The last token that each session was told.
-    told: HashMap<SessionId, u64>,
-    /// Holdings that have ended: the index at which they did, and their token.
-    ended: Vec<(u64, u64)>,
+    referee: Referee,
     served: u64,
+    /// The store's index at the last check.
+    checked: u64,
     /// New agents take the place of those that have left.
     open: bool,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, chaos: Chaos, clients: usize, limit: u32) -> Self {
+    pub(super) fn new(seed: u64, game: Game) -> Self {
+        let calm = game.chaos == Chaos::CALM;
+        let idle = if calm { IDLE_IN_CALM } else { IDLE };
         let mut world = Self {
             seed,
             rng: fastrand::Rng::with_seed(seed),
-            chaos,
-            meddled: chaos.meddle > 0.0,
-            limit,
+            game,
+            chaos: game.chaos,
             now: Moment::from_boot(Duration::from_secs(1000)),
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
@@ -96,17 +122,22 @@ impl World {
             consul: Consul::new(),
             waiting: HashMap::new(),
             agents: Vec::new(),
+            foreigners: Vec::new(),
             lives: 0,
-            tokens: HashMap::new(),
-            told: HashMap::new(),
-            ended: Vec::new(),
+            referee: Referee::new(seed, idle, game.chaos.meddle > 0.0),
             served: 0,
+            checked: 0,
             open: true,
         };
-        for place in 0..clients {
+        for place in 0..game.agents {
             let agent = world.new_agent(None);
             world.agents.push(agent);
             world.act(place);
+        }
+        for place in 0..game.foreigners {
+            world.foreigners.push(Foreign::new(game.form, game.limit, &mut world.rng));
+            let wait = Duration::from_millis(world.rng.u64(..100));
+            world.later(wait, Coming::Foreign { place });
         }
         world.later(Duration::from_millis(100), Coming::Chaos);
         world
@@ -132,6 +163,8 @@ impl World {
     pub(super) fn come_to_rest(&mut self) {
         self.chaos = Chaos::CALM;
         self.open = false;
+        // Nobody waits for more than there is.
+        self.resize(self.game.limit);
         for agent in &mut self.agents {
             agent.cut_until = self.now;
         }
@@ -141,6 +174,8 @@ impl World {
             let phase = agent.keeper.machine(NAME).map(|machine| machine.phase().clone());
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
+        let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
+        assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.store.tick(self.now);
         let keys: Vec<Pair> = self.consul.list().pairs;
         let left: Vec<_> = keys.iter().filter(|pair| !pair.key.ends_with("/.lock")).collect();
@@ -162,9 +197,10 @@ impl World {
         assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
     }
 
-    fn new_agent(&mut self, resume: Option<Resume>) -> Agent {
+    fn new_agent(&mut self, resume: Option<(Resume, usize)>) -> Agent {
         self.lives += 1;
-        Agent::new(self.lives, self.limit, resume, &mut self.rng, self.now)
+        let resume = resume.map(|(resume, place)| (resume, &self.agents[place]));
+        Agent::new(self.lives, self.game, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -180,12 +216,14 @@ impl World {
     }
 
     fn play(&mut self, coming: Coming) {
+        if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
+            eprintln!("{:?} {coming:?}", self.now.since_boot());
+        }
         match coming {
             Coming::Request { agent, life, command, watch } => self.request(agent, life, command, watch),
             Coming::Answer { agent, life, event, watch } => {
-                if self.agents[agent].life != life
-                    || watch.is_some_and(|watch| watch != self.agents[agent].watch)
-                {
+                let called_off = |key| self.agents[agent].watches.get(key) != Some(&watch);
+                if self.agents[agent].life != life || watched(&event).is_some_and(called_off) {
                     return;
                 }
                 let pause = self.agents[agent].paused_until.since(self.now);
@@ -211,6 +249,7 @@ impl World {
                     self.wake(waiting);
                 }
             }
+            Coming::Foreign { place } => self.foreign(place),
             Coming::Chaos => self.go_wrong(),
         }
         self.wake_changed();
@@ -221,11 +260,11 @@ impl World {
         match self.consul.serve(&command, id, self.now) {
             Some(event) => self.answer(agent, life, &command, event, watch),
             None => {
-                let Command::Watch { after, wait, .. } = command else { unreachable!("only a watch waits") };
+                let Command::Watch { wait, .. } = command else { unreachable!("only a watch waits") };
                 self.number += 1;
                 let number = self.number;
                 self.later(wait, Coming::WaitOver { number });
-                self.waiting.insert(number, Waiting { agent, life, command, watch, after });
+                self.waiting.insert(number, Waiting { agent, life, command, watch });
             }
         }
     }
@@ -238,26 +277,35 @@ impl World {
         } else {
             (self.delay(), event)
         };
-        let watch = is_watch(command).then_some(watch);
         self.later(after, Coming::Answer { agent, life, event, watch });
     }
 
+    fn foreign(&mut self, place: usize) {
+        let after = self.foreigners[place].step(&mut self.consul, &mut self.rng, self.now);
+        if self.foreigners[place].done {
+            if !self.open {
+                return;
+            }
+            self.foreigners[place] = Foreign::new(self.game.form, self.game.limit, &mut self.rng);
+        }
+        self.later(after, Coming::Foreign { place });
+    }
+
     fn wake(&mut self, waiting: Waiting) {
-        let Waiting { agent, life, command, watch, .. } = waiting;
-        let Command::Watch { name, .. } = &command else { return };
-        let event = Event::Watched(name.clone(), Ok(self.consul.list()));
+        let Waiting { agent, life, command, watch } = waiting;
+        let Command::Watch { name, key, .. } = &command else { return };
+        let event = Event::Watched(name.clone(), key.clone(), Ok(self.consul.read(key)));
         self.answer(agent, life, &command, event, watch);
     }
 
     fn wake_changed(&mut self) {
         self.consul.store.tick(self.now);
-        let index = self.consul.list().index;
-        let mut changed: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| waiting.after != index)
-            .map(|(number, _)| *number)
-            .collect();
+        let has_changed = |waiting: &Waiting| match &waiting.command {
+            Command::Watch { key, after, .. } => self.consul.store.key(key).index > *after,
+            _ => false,
+        };
+        let mut changed: Vec<_> =
+            self.waiting.iter().filter(|(_, waiting)| has_changed(waiting)).map(|(number, _)| *number).collect();
         changed.sort_unstable();
         for number in changed {
             if let Some(waiting) = self.waiting.remove(&number) {
@@ -271,11 +319,14 @@ impl World {
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
                 Command::Tell(notice) => self.told(place, &notice),
-                Command::StopWatch { .. } => self.agents[place].watch += 1,
+                Command::StopWatch { key, .. } => {
+                    self.agents[place].watches.remove(&key);
+                }
                 command @ (Command::CreateSession
                 | Command::RenewSession { .. }
                 | Command::DestroySession { .. }
                 | Command::List { .. }
+                | Command::Look { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => self.send(place, command),
             }
@@ -305,14 +356,15 @@ impl World {
     }
 
     fn send(&mut self, place: usize, command: Command) {
+        self.number += 1;
+        let watch = self.number;
         let agent = &mut self.agents[place];
-        if is_watch(&command) {
-            agent.watch += 1;
+        if let Command::Watch { key, .. } = &command {
+            agent.watches.insert(key.clone(), watch);
         }
-        let (life, watch, cut) = (agent.life, agent.watch, agent.cut_until > self.now);
+        let (life, cut) = (agent.life, agent.cut_until > self.now);
         if cut || self.rng.f64() < self.chaos.lost {
             let (after, event) = (patience(&command), unanswered(&command));
-            let watch = is_watch(&command).then_some(watch);
             return self.later(after, Coming::Answer { agent: place, life, event, watch });
         }
         let delay = self.delay();
@@ -320,18 +372,9 @@ impl World {
     }
 
     fn told(&mut self, place: usize, notice: &Notice) {
-        let seed = self.seed;
-        let session = self.agents[place].keeper.session().cloned();
         let agent = &mut self.agents[place];
-        if let Notice::Acquired { token, .. } = notice {
-            let session = session.expect("a session");
-            // An answer may come long after the grant: what counts is what had ended by the grant.
-            let before = self.ended.iter().filter(|(end, _)| end <= token);
-            let highest = before.map(|(_, token)| *token).max();
-            assert!(highest.is_none_or(|highest| highest < *token), "seed {seed}: {token} after {highest:?}");
-            let told = self.told.insert(session.clone(), *token);
-            assert!(told.is_none_or(|told| told <= *token), "seed {seed}: {token} after {told:?}");
-            self.tokens.insert(session, *token);
+        if let Notice::Acquired { session, token, .. } = notice {
+            self.referee.acquired(session.clone(), *token);
             agent.leaves_at = Some(self.now + agent.work);
             self.served += 1;
         }
@@ -346,11 +389,15 @@ impl World {
         if self.rng.f64() < self.chaos.meddle {
             self.meddle();
         }
+        if self.rng.f64() < self.chaos.resize {
+            let limit = self.rng.u32(1..=self.game.limit * 2);
+            self.resize(limit);
+        }
         for place in 0..self.agents.len() {
             if self.rng.f64() < self.chaos.crash {
                 // Half of them come back with their state file.
                 let resume = self.agents[place].state().filter(|_| self.rng.bool());
-                self.agents[place] = self.new_agent(resume);
+                self.agents[place] = self.new_agent(resume.map(|resume| (resume, place)));
                 self.act(place);
             }
             if self.rng.f64() < self.chaos.pause {
@@ -373,26 +420,23 @@ impl World {
         }
     }
 
-    fn check(&mut self) {
-        let believers = self.agents.iter().filter(|agent| agent.believes());
-        let slots: u32 = believers.map(|agent| agent.slots).sum();
-        assert!(
-            self.meddled || slots <= self.limit,
-            "seed {}: {slots} slots are believed to be held",
-            self.seed
-        );
+    /// An operator changes the limit, now and then below what is held.
+    fn resize(&mut self, limit: u32) {
         let view = View::new("sim", self.consul.list().pairs, 0);
-        if let Some(record) = view.record() {
-            assert!(record.taken() <= self.limit, "seed {}: {record:?}", self.seed);
-            let (tokens, ended, index) = (&mut self.tokens, &mut self.ended, view.lock_index());
-            tokens.retain(|session, token| {
-                let holds = record.slots_of(session) > 0;
-                if !holds {
-                    ended.push((index, *token));
-                }
-                holds
-            });
+        if let Ok(Some(write)) = plan::set_limit(&view, limit, "", self.now) {
+            let commit = self.consul.commit(&write.ops, self.now);
+            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
         }
+    }
+
+    fn check(&mut self) {
+        let agents = self.agents.iter().filter(|agent| agent.believes()).map(|agent| agent.slots);
+        let foreigners = self.foreigners.iter().filter(|foreigner| foreigner.holds).map(|_| 1);
+        let believed = agents.chain(foreigners).sum();
+        let index = self.consul.store.index();
+        let changed = std::mem::replace(&mut self.checked, index) != index;
+        let view = changed.then(|| View::new("sim", self.consul.list().pairs, index));
+        self.referee.check(view, believed, self.now);
     }
 }
 
@@ -403,6 +447,6 @@ fn emptied(pair: &Pair) -> Write {
     Write { key: pair.key.clone(), value: record.encode().into(), flags: pair.flags }
 }
 
-fn is_watch(command: &Command) -> bool {
-    matches!(command, Command::Watch { .. })
+fn watched(event: &Event) -> Option<&String> {
+    if let Event::Watched(_, key, _) = event { Some(key) } else { None }
 }

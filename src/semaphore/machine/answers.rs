@@ -1,19 +1,20 @@
 //! What answers do to a machine. After each, [`Machine::drive`] decides.
 
 use super::*;
+use crate::semaphore::Op;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
     pub(in crate::semaphore) fn session_gone(&mut self, cx: &mut Context<'_>) {
         self.lose(LossReason::SessionGone, cx);
-        self.stop_watch(cx);
+        self.stop_watches(cx);
         self.view = None;
         self.token = None;
-        self.doubt = false;
+        self.need = None;
         self.retry_at = None;
         self.flight = match self.flight {
             Flight::None | Flight::Checking => Flight::None,
-            Flight::Listing | Flight::Committing { .. } | Flight::Void => Flight::Void,
+            Flight::Listing | Flight::Looking | Flight::Committing { .. } | Flight::Void => Flight::Void,
         };
     }
 
@@ -27,37 +28,61 @@ impl Machine {
     pub(in crate::semaphore) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
         match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Listing => {}
-            Flight::None | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+            Flight::None | Flight::Looking | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
         }
         match answer {
             Ok(listing) => {
                 self.works(cx);
-                self.last_commit = 0;
                 self.proved = true;
-                self.doubt = false;
-                self.see(listing, cx.now);
+                self.need = None;
+                self.list_at = None;
+                self.view = Some(View::new(&self.settings.prefix, listing.pairs, listing.index));
+                self.seen(cx.now);
             }
             Err(failure) => self.fails(failure, cx),
         }
     }
 
-    pub(in crate::semaphore) fn watched(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
-        let Some(since) = self.watching.take() else { return };
+    pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
+        match std::mem::replace(&mut self.flight, Flight::None) {
+            Flight::Looking => {}
+            Flight::None | Flight::Listing | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+        }
         match answer {
-            Ok(listing) => {
+            Ok(reading) => {
+                self.works(cx);
+                self.need = None;
+                if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
+                    self.proved = false;
+                    view.see_lock(reading.pair, reading.index);
+                    view.confirm_lock();
+                    if !view.is_ordered() && !view.take_lead(session) {
+                        self.need = Some(Need::List);
+                    }
+                }
+                self.seen(cx.now);
+            }
+            Err(failure) => self.fails(failure, cx),
+        }
+    }
+
+    pub(in crate::semaphore) fn watched(
+        &mut self,
+        key: &str,
+        answer: Result<Reading, Failure>,
+        cx: &mut Context<'_>,
+    ) {
+        let known = self.view.as_ref().map_or(0, |view| view.index_of(key));
+        let index = answer.as_ref().map_or(known, |reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
+        if !self.watches.answered(key, index != known || answer.is_err(), cx.now, cx.rng) {
+            return;
+        }
+        match answer {
+            Ok(reading) => {
                 self.works(cx);
                 self.watch_failing_since = None;
-                if listing.index > self.view_index() {
-                    self.spurious.reset();
-                } else if cx.now.since(since) < EARLY {
-                    self.retry_at = Some(cx.now + self.spurious.next(cx.rng));
-                }
-                if listing.index < self.last_commit {
-                    // Older than what we have written since, or Consul was set back: only a consistent read tells.
-                    self.doubt = true;
-                } else if !matches!(self.flight, Flight::Committing { .. }) {
-                    self.proved = false;
-                    self.see(listing, cx.now);
+                if index != known {
+                    self.news(key, reading, index < known, cx);
                 }
             }
             Err(failure) => {
@@ -69,16 +94,42 @@ impl Machine {
         }
     }
 
+    /// A watched key has changed, or is gone.
+    fn news(&mut self, key: &str, reading: Reading, older: bool, cx: &mut Context<'_>) {
+        let Some(view) = &mut self.view else { return };
+        self.proved = false;
+        match view.session_of(key) {
+            _ if older && reading.pair.is_some() => {
+                // Older than what is known already, or Consul was set back: only a consistent read tells.
+                self.need = Some(Need::List);
+            }
+            None => {
+                view.see_lock(reading.pair, reading.index);
+                if self.need == Some(Need::Look) {
+                    // It was to be looked at, and here it is.
+                    self.need = None;
+                    self.retry_at = None;
+                }
+            }
+            Some(session) => {
+                view.see_contender(&session, reading.pair, reading.index);
+                if self.stood.0 == Role::Behind && cx.session != Some(&session) {
+                    view.disorder();
+                }
+            }
+        }
+        self.seen(cx.now);
+    }
+
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
         let (write, sent) = match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Committing { write, sent } => (write, sent),
-            Flight::None | Flight::Listing | Flight::Checking | Flight::Void => return,
+            Flight::None | Flight::Listing | Flight::Looking | Flight::Checking | Flight::Void => return,
         };
         match answer {
             Ok(Commit::Done { index }) => {
                 self.write_works(cx);
                 self.contention.reset();
-                self.last_commit = index;
                 self.proved = true;
                 let limit = |view: &View| view.record().map(|record| record.limit);
                 if let Some(view) = &mut self.view {
@@ -94,49 +145,56 @@ impl Machine {
                     let took = cx.now.since(sent);
                     cx.tell(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
                 }
+                self.seen(cx.now);
             }
-            Ok(Commit::Stale) => {
+            Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
-                self.doubt = true;
+                self.need = Some(self.need_after(&write, &steps, cx.remembered));
                 self.retry_at = Some(cx.now + self.contention.next(cx.rng));
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
                 self.retry_at = Some(cx.now + self.contention.next(cx.rng));
-                self.doubt = true;
+                self.need = Some(Need::List);
                 self.check_session = true;
                 self.flight = Flight::Checking;
             }
             Ok(Commit::Refused { why }) => {
                 self.fails(Failure { kind: FailureKind::Rejected, text: why }, cx);
                 self.write_fails = true;
-                self.doubt = true;
+                self.need = Some(Need::List);
             }
             // Whether it was done is not known: read before anything else.
             Err(failure) => {
                 self.fails(failure, cx);
                 self.write_fails = true;
-                self.doubt = true;
+                self.need = Some(Need::List);
             }
         }
     }
 
-    fn see(&mut self, listing: Listing, now: Moment) {
-        let before = self.view_index();
-        let mut view = View::new(&self.settings.prefix, listing.pairs, listing.index);
-        if view.index < before {
-            // Consul's rule for blocking queries: an index that went back starts again from 0.
-            view.index = 0;
-        }
-        let dead: Vec<_> = view
-            .record()
-            .map(|record| record.holders.iter().filter(|holder| !view.is_alive(holder)).cloned().collect())
-            .unwrap_or_default();
+    /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
+    /// contenders; but whoever is not in line yet has to know them.
+    fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Need {
+        let Some(view) = self.view.as_ref().filter(|view| view.lock_index() > 0) else { return Need::List };
+        let stands = session.is_some_and(|session| view.contender(session).is_some());
+        let lock = view.lock_key();
+        let is_lock = |step: &usize| matches!(write.ops.get(*step), Some(Op::Cas { key, .. }) if *key == lock);
+        if stands && steps.iter().all(is_lock) { Need::Look } else { Need::List }
+    }
+
+    /// The view has changed.
+    fn seen(&mut self, now: Moment) {
+        let Some(view) = &self.view else { return };
+        let is_dead = |id: &&SessionId| view.is_missing(id) || view.is_complete() && !view.is_alive(id);
+        let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let dead: Vec<_> = holders.iter().filter(is_dead).cloned().collect();
         let since = std::mem::take(&mut self.dead_since);
         self.dead_since =
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
-        self.view = Some(view);
+        let free = view.record().is_some_and(|record| record.limit > record.taken());
+        self.free_since = free.then(|| self.free_since.unwrap_or(now));
     }
 
     /// A write has been decided, or none is wanted any more.

@@ -5,9 +5,12 @@ use super::*;
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         // A doubted view still shows the world what was last seen.
-        let Some(view) = self.view.take_if(|_| !self.doubt) else {
-            return self.list(cx);
+        let view = match (self.need, self.view.as_ref()) {
+            (Some(Need::Look), Some(view)) => return self.look(view.lock_key(), cx),
+            (None, Some(_)) if self.list_at.is_none_or(|at| cx.now < at) => self.view.take(),
+            (_, _) => None,
         };
+        let Some(view) = view else { return self.list(cx) };
         let wall = cx.wall.text(cx.now);
         let me = Me {
             session,
@@ -16,6 +19,9 @@ impl Machine {
             wall: &wall,
             set_limit: self.set_limit,
             dead_since: &self.dead_since,
+            free_since: self.free_since,
+            stood: self.stood,
+            indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
         };
         let intent = self.intent;
         match intent {
@@ -23,10 +29,11 @@ impl Machine {
                 let plan = plan::hold(&view, me, cx.now);
                 self.follow(&view, session, plan, cx);
             }
-            Intent::Leave(farewell) => match plan::leave(&view, me, cx.now).write {
-                Some(write) => self.commit(write, cx),
-                None if self.proved => self.gone(farewell, cx),
-                None => self.list(cx),
+            Intent::Leave(farewell) => match plan::leave(&view, me, cx.now) {
+                Plan { need: Some(_), .. } => self.look(view.lock_key(), cx),
+                Plan { write: Some(write), .. } => self.commit(write, cx),
+                Plan { write: None, .. } if self.proved => self.gone(farewell, cx),
+                Plan { write: None, .. } => self.list(cx),
             },
             Intent::Rest => {}
         }
@@ -40,6 +47,10 @@ impl Machine {
     /// Goes by a plan to hold.
     fn follow(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.recheck_at = plan.recheck;
+        if self.stood.0 != plan.role {
+            self.stood = (plan.role, cx.now);
+            self.list_at = None;
+        }
         self.tell_limit(view, cx);
         let held = matches!(self.phase, Phase::Held { .. });
         if held && plan.stand != Stand::Holding {
@@ -61,7 +72,12 @@ impl Machine {
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
             Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
             Stand::Apart { room: false } => self.room_since = None,
-            Stand::Blocked(why) => return self.block(why, view.index, cx),
+            Stand::Blocked(why) => return self.block(why, plan.watch, cx),
+        }
+        match plan.need {
+            Some(Need::Look) => return self.look(view.lock_key(), cx),
+            Some(Need::List) => return self.list(cx),
+            None => {}
         }
         if plan.write.is_none() && self.write_fails {
             self.write_works(cx);
@@ -78,7 +94,21 @@ impl Machine {
         if !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
             self.wait(view, session, cx);
         }
-        self.watch(view.index, cx);
+        self.watch(plan.watch, view.contenders.len(), cx);
+    }
+
+    /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
+    fn watch(&mut self, keys: Vec<plan::Watch>, contenders: usize, cx: &mut Context<'_>) {
+        let half = (cx.ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1);
+        let (wait, list) = match self.stood.0 {
+            Role::Head | Role::Entering | Role::Holding => (half, half),
+            Role::Behind => {
+                let all = PER_CONTENDER.saturating_mul(u32::try_from(contenders).unwrap_or(u32::MAX));
+                (HALF_TTL.1, all.clamp(half, SELDOM))
+            }
+        };
+        self.watches.want(keys, wait, &self.name, cx);
+        self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, 0.3, cx.rng)));
     }
 
     /// Before a loss is concluded from what a watch brought: a consistent read, and where our contender is missing a
@@ -87,7 +117,7 @@ impl Machine {
         if check_session {
             self.check_session = true;
             self.flight = Flight::Checking;
-            self.doubt = true;
+            self.need = Some(Need::List);
         } else {
             self.list(cx);
         }
@@ -97,19 +127,25 @@ impl Machine {
         if matches!(self.phase, Phase::Held { .. }) {
             return;
         }
-        let stored = view.lock_index();
+        // A grant that was seen on our own contender has that index on `.lock` too.
+        let contender = view.contender(session);
+        let granted = contender.filter(|_| view.was_granted(session)).map(|one| one.modify_index);
+        let stored = granted.unwrap_or(view.lock_index());
         // One that an earlier process of ours held has been ours all along: its token still orders us rightly.
         let resumed = self.token.take().filter(|token| *token <= stored);
-        let entry = view.contender(session).and_then(|contender| contender.entry.as_ref());
+        let entry = contender.and_then(|contender| contender.entry.as_ref());
+        let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
         let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
-        self.phase = Phase::Held { since, token };
-        self.slot = Some(Slot { since, session: session.clone(), token });
+        self.phase = Phase::Held { since, token, indexes: indexes.clone() };
+        self.slot = Some(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(self.asked_at);
-        let handoff = self.room_since.take().filter(|_| self.waited).map(|since| cx.now.since(since));
+        // Whoever was let in by the one that left has seen the release and the grant in one.
+        let room_since = self.room_since.take().unwrap_or(cx.now);
+        let handoff = self.waited.then(|| cx.now.since(room_since));
         self.waited = false;
         let (name, session) = (self.name.clone(), session.clone());
-        cx.tell(Notice::Acquired { name, session, token, resumed: resumed.is_some(), took, handoff });
+        cx.tell(Notice::Acquired { name, session, token, indexes, resumed: resumed.is_some(), took, handoff });
     }
 
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
@@ -121,7 +157,7 @@ impl Machine {
         cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 
-    fn block(&mut self, why: String, index: u64, cx: &mut Context<'_>) {
+    fn block(&mut self, why: String, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
         let blocked = Phase::Blocked { why };
         if self.phase != blocked {
             if let Phase::Blocked { why } = &blocked {
@@ -132,7 +168,7 @@ impl Machine {
         if self.settings.try_once() {
             return self.give_up(cx);
         }
-        self.watch(index, cx);
+        self.watch(keys, 0, cx);
     }
 
     pub(super) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
@@ -140,11 +176,13 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(Slot { since, session, token }) = self.slot.take() else { return };
+        let Some(Slot { since, session, token, .. }) = self.slot.take() else { return };
         let (name, held) = (self.name.clone(), cx.now.since(since));
         cx.tell(Notice::Lost { name, session, token, reason, held });
         self.watch_failing_since = None;
-        self.doubt |= matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed);
+        if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
+            self.need = Some(Need::List);
+        }
         match self.settings.on_lost {
             OnLost::Reacquire => self.ask_again(cx.now),
             OnLost::Exit => self.depart(Farewell::Lost, cx),
@@ -167,7 +205,7 @@ impl Machine {
             Farewell::GaveUp => Phase::GaveUp,
             Farewell::Lost => Phase::Lost,
         };
-        self.stop_watch(cx);
+        self.stop_watches(cx);
     }
 
     /// Without a session nothing of ours can be in Consul but what is dead already.

@@ -1,0 +1,177 @@
+//! The line: who is let in next, and under which numbers.
+//!
+//! Order is priority, then arrival. Nobody is overtaken because it wants several slots: the first that does not fit
+//! ends the granting.
+
+use std::collections::BTreeSet;
+
+use super::SessionId;
+use super::contender::Entry;
+use super::record::{Form, Record};
+use super::view::{Contender, View};
+
+/// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
+/// later, the head of the line has to list and to write again.
+const NAMED: usize = 16;
+
+/// Slots that one transaction gives on, which may have 64 steps in all (Consul up to 1.13).
+const GRANTS: usize = 40;
+
+/// What is known of somebody in line.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind<'a> {
+    /// Whoever plans.
+    Me,
+    /// Another of ours.
+    Ours {
+        /// Its value.
+        entry: &'a Entry,
+        /// The index of its last change.
+        index: u64,
+    },
+    /// Another client's. It takes its slots itself.
+    Foreign,
+}
+
+/// Somebody in line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InLine<'a> {
+    pub(super) session: &'a SessionId,
+    pub(super) slots: u32,
+    pub(super) kind: Kind<'a>,
+}
+
+/// Whoever plans, as it stands in line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own<'a> {
+    pub(super) session: &'a SessionId,
+    pub(super) slots: u32,
+    pub(super) priority: i32,
+}
+
+/// What filling the free slots comes to.
+#[derive(Debug, Default)]
+pub(super) struct Filled<'a> {
+    /// Who is let in, in order.
+    pub(super) granted: Vec<InLine<'a>>,
+    /// Slots were left for another kind of client, whose turn it is.
+    pub(super) left_to_foreign: bool,
+}
+
+/// Everybody in line, in order: as `view` knows it, and with `own` where it stands or, if it is not in line yet,
+/// would stand.
+pub(super) fn line<'a>(view: &'a View, own: Option<Own<'a>>) -> Vec<InLine<'a>> {
+    let mut line: Vec<_> = view.waiters().into_iter().map(|one| (key(one), InLine::of(one))).collect();
+    if let Some(own) = own {
+        // One that was let in before and has been taken out goes to the end.
+        let stands = view.contender(own.session).filter(|one| !one.says_held());
+        let arrival = stands.map_or(u64::MAX, |one| one.create_index);
+        line.retain(|(_, one)| one.session != own.session);
+        let me = InLine { session: own.session, slots: own.slots, kind: Kind::Me };
+        line.push(((std::cmp::Reverse(own.priority), arrival), me));
+        line.sort_by_key(|(key, _)| *key);
+    }
+    line.into_iter().map(|(_, one)| one).collect()
+}
+
+fn key(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
+    (std::cmp::Reverse(one.priority()), one.create_index)
+}
+
+impl<'a> InLine<'a> {
+    fn of(one: &'a Contender) -> Self {
+        let (slots, kind) = match &one.entry {
+            Some(entry) => (entry.slots.max(1), Kind::Ours { entry, index: one.modify_index }),
+            None => (1, Kind::Foreign),
+        };
+        Self { session: &one.session, slots, kind }
+    }
+
+    /// Whether somebody else may let it in.
+    fn is_grantable(&self) -> bool {
+        match self.kind {
+            Kind::Me => true,
+            Kind::Ours { entry, .. } => entry.together.is_empty(),
+            Kind::Foreign => false,
+        }
+    }
+
+    /// Whether it waits for a slot, and not for a higher limit or another form.
+    fn is_served_by(&self, record: &Record) -> bool {
+        self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List)
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.kind, Kind::Foreign)
+    }
+}
+
+/// Gives the free slots of `record` to the first in `line`. While it is `their_turn`, other clients that stand ahead
+/// find a slot left for each.
+pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool) -> Filled<'a> {
+    let mut filled = Filled::default();
+    let mut free = record.limit.saturating_sub(record.taken());
+    for one in line {
+        if free == 0 || filled.granted.len() == GRANTS {
+            break;
+        }
+        match one.kind {
+            Kind::Foreign if their_turn => {
+                free -= 1;
+                filled.left_to_foreign = true;
+            }
+            Kind::Foreign => {}
+            Kind::Me | Kind::Ours { .. } if !one.is_served_by(record) => {}
+            Kind::Me | Kind::Ours { .. } if !one.is_grantable() || one.slots > free => break,
+            Kind::Me | Kind::Ours { .. } => {
+                free -= one.slots;
+                filled.granted.push(*one);
+            }
+        }
+    }
+    filled
+}
+
+/// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them.
+pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
+    let in_line = line.iter().filter(|one| record.slots_of(one.session) == 0 && one.is_served_by(record));
+    let others = SessionId::from(Record::OTHERS);
+    let mut next: Vec<SessionId> = Vec::new();
+    for one in in_line.take(NAMED) {
+        if one.is_grantable() {
+            next.extend(std::iter::repeat_n(one.session, one.slots as usize).cloned());
+        } else if next.last() != Some(&others) {
+            next.push(others.clone());
+        }
+    }
+    // With nobody behind them that can be let in they say nothing.
+    next.pop_if(|last| *last == others);
+    next
+}
+
+/// Those whom `.lock` names as next, with the slots that each wants.
+pub(super) fn named(record: &Record) -> Vec<(&SessionId, u32)> {
+    let mut named: Vec<(&SessionId, u32)> = Vec::new();
+    for session in &record.next {
+        match named.last_mut().filter(|(last, _)| *last == session) {
+            Some((_, slots)) => *slots += 1,
+            None => named.push((session, 1)),
+        }
+    }
+    named
+}
+
+/// The numbers of free slots: first those of `freed` that the limit still has, then the lowest that no holder of ours
+/// in `record` has. A view that is not complete does not know them all, and then it is only those freed.
+pub(super) fn free_numbers(view: &View, record: &Record, freed: &[u32]) -> Vec<u32> {
+    let mut numbers: Vec<u32> = freed.iter().copied().filter(|number| *number < record.limit).collect();
+    if view.is_complete() {
+        let holders: BTreeSet<_> = record.holders.iter().collect();
+        let entries = holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
+        let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
+        // As many as could be given on at most: a limit may be any number.
+        let others = (0..record.limit).filter(|number| !used.contains(number) && !freed.contains(number));
+        numbers.extend(others.take(record.limit.saturating_sub(record.taken()) as usize));
+    }
+    numbers
+}

@@ -1,0 +1,196 @@
+//! A transaction in the making: `.lock` as it shall be, and what goes with it.
+
+use std::collections::BTreeSet;
+
+use super::{Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write, line};
+use crate::semaphore::Moment;
+
+/// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
+const SWEEP: usize = 16;
+
+pub(super) struct Draft<'a> {
+    view: &'a View,
+    wall: &'a str,
+    me: Option<Me<'a>>,
+    pub(super) record: Record,
+    ops: Vec<Op>,
+    granted: BTreeSet<SessionId>,
+    pruned: u32,
+    /// Slots were left for another kind of client, whose turn it is.
+    pub(super) left_to_foreign: bool,
+}
+
+impl<'a> Draft<'a> {
+    /// Begins with what `.lock` holds, or would hold if it were there. `me` is who plans, if it takes part.
+    pub(super) fn new(view: &'a View, record: Record, wall: &'a str, me: Option<Me<'a>>) -> Self {
+        let (ops, granted) = (Vec::new(), BTreeSet::new());
+        Self { view, wall, me, record, ops, granted, pruned: 0, left_to_foreign: false }
+    }
+
+    pub(super) fn free(&self) -> u32 {
+        self.record.limit.saturating_sub(self.record.taken())
+    }
+
+    pub(super) fn take_out(&mut self, session: &SessionId) {
+        self.record.holders.retain(|holder| holder != session);
+    }
+
+    /// Takes holders without a live contender out, each once `prune_delay` has passed since it was first seen so; when
+    /// the next one is due. The own session is never taken for dead: it is planning.
+    pub(super) fn prune(&mut self, me: Me<'_>, now: Moment) -> Option<Moment> {
+        let mut gone = BTreeSet::new();
+        let mut due: Option<Moment> = None;
+        let dead = |holder: &&SessionId| *holder != me.session && !self.view.is_alive(holder);
+        for holder in self.record.holders.iter().filter(dead) {
+            let rests_until = me.dead_since.get(holder).copied().unwrap_or(now) + me.settings.prune_delay;
+            if rests_until <= now {
+                gone.insert(holder.clone());
+            } else {
+                due = Some(due.map_or(rests_until, |earlier| earlier.min(rests_until)));
+            }
+        }
+        self.record.holders.retain(|holder| !gone.contains(holder));
+        self.pruned = u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        due
+    }
+
+    /// Gives the free slots on, first under the `freed` numbers; until when some are left to other clients.
+    pub(super) fn fill(
+        &mut self,
+        line: &[InLine<'_>],
+        freed: &[u32],
+        free_since: Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
+        let filled = line::fill(&self.record, line, now < their_turn_ends);
+        let mut numbers = line::free_numbers(self.view, &self.record, freed).into_iter();
+        for one in filled.granted {
+            let indexes = numbers.by_ref().take(one.slots as usize).collect();
+            self.grant(&one, indexes);
+        }
+        self.left_to_foreign = filled.left_to_foreign;
+        filled.left_to_foreign.then_some(their_turn_ends)
+    }
+
+    fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>) {
+        match (one.kind, self.me) {
+            (Kind::Me, Some(me)) => self.write_own(me.entry(Standing::Held, indexes)),
+            (Kind::Ours { entry, index }, _) => {
+                let entry = entry.clone().held(indexes, self.wall);
+                let key = self.view.contender_key(one.session);
+                self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
+            }
+            (Kind::Me, None) | (Kind::Foreign, _) => return,
+        }
+        self.hold(one.session, one.slots);
+    }
+
+    fn hold(&mut self, session: &SessionId, slots: u32) {
+        self.record.holders.extend(std::iter::repeat_n(session, slots as usize).cloned());
+        self.granted.insert(session.clone());
+    }
+
+    /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
+    pub(super) fn fill_by_name(&mut self, freed: &[u32]) {
+        let numbers = line::free_numbers(self.view, &self.record, freed);
+        let mut numbers = numbers.as_slice();
+        let mut rest = Vec::new();
+        let named: Vec<_> = line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
+        for (session, slots) in named {
+            if session.as_str() == Record::OTHERS {
+                // They let themselves in, and whoever is behind them sees whether they do.
+                rest.push(session);
+                continue;
+            }
+            if self.record.slots_of(&session) > 0 || slots > self.record.limit {
+                continue;
+            }
+            let wanted = slots as usize;
+            match numbers.split_at_checked(wanted).filter(|_| rest.is_empty() && slots <= self.free()) {
+                Some((its, others)) => {
+                    numbers = others;
+                    self.grant_by_name(&session, slots, its.to_vec());
+                }
+                None => rest.extend(std::iter::repeat_n(session, wanted)),
+            }
+        }
+        self.record.next = rest;
+    }
+
+    /// Who it is, for people, is lost where it is not known; it writes that itself once it has held for a while.
+    fn grant_by_name(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
+        let known = self.view.contender(session).and_then(|one| one.entry.clone());
+        let plain = || Entry::new(Standing::Held, slots, 0, String::new(), Identity::default());
+        let entry = known.unwrap_or_else(plain).held(indexes, self.wall);
+        let key = self.view.contender_key(session);
+        self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
+        let (value, flags) = (entry.encode(), self.record.flags());
+        self.ops.push(Op::Lock { key, value, flags, session: session.clone() });
+        self.hold(session, slots);
+    }
+
+    pub(super) fn has_granted(&self, session: &SessionId) -> bool {
+        self.granted.contains(session)
+    }
+
+    /// Names who is next in line.
+    pub(super) fn name_next(&mut self, line: &[InLine<'_>]) {
+        self.record.next = line::next(&self.record, line);
+    }
+
+    /// Writes our own contender: where there is one, only as it is known, since somebody may be granting it at this
+    /// moment.
+    pub(super) fn write_own(&mut self, entry: Entry) {
+        let Some(me) = self.me else { return };
+        let (key, value) = (self.view.contender_key(me.session), entry.encode());
+        let (flags, session) = (self.record.flags(), me.session.clone());
+        match self.view.contender(me.session) {
+            None => {
+                // Should a process before this one have written it just now, or a write of its be on its way still,
+                // only one of the two is done.
+                self.ops.push(Op::CheckNotExists { key: key.clone() });
+                self.ops.push(Op::Lock { key, value, flags, session });
+            }
+            Some(one) if one.says_held() && entry.state == Standing::Waiting => {
+                // Taken out of `.lock`, it goes to the end of the line.
+                self.ops.push(Op::DeleteCas { key: key.clone(), index: one.modify_index });
+                self.ops.push(Op::Lock { key, value, flags, session });
+            }
+            Some(one) => self.ops.push(Op::Cas { key, value, flags, index: one.modify_index }),
+        }
+    }
+
+    pub(super) fn delete(&mut self, session: &SessionId) {
+        self.ops.push(Op::Delete { key: self.view.contender_key(session) });
+    }
+
+    /// Sweeps up what sessions with the behaviour `release` have left.
+    pub(super) fn sweep(&mut self) {
+        let own = self.me.map(|me| self.view.contender_key(me.session));
+        let leftovers = self.view.leftovers.iter().filter(|leftover| Some(&leftover.key) != own.as_ref());
+        let delete = |leftover: &crate::semaphore::view::Leftover| Op::DeleteCas {
+            key: leftover.key.clone(),
+            index: leftover.index,
+        };
+        self.ops.extend(leftovers.take(SWEEP).map(delete));
+    }
+
+    /// Whether `.lock` is to be written.
+    pub(super) fn changes(&self) -> bool {
+        match self.view.record() {
+            Some(stored) => *stored != self.record,
+            None => self.record.taken() > 0 || !self.record.next.is_empty(),
+        }
+    }
+
+    /// The transaction, if there is anything to do.
+    pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
+        if self.changes() {
+            let (key, value) = (self.view.lock_key(), self.record.encode());
+            let (flags, index) = (self.record.flags(), self.view.lock_index());
+            self.ops.insert(0, Op::Cas { key, value, flags, index });
+        }
+        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy })
+    }
+}

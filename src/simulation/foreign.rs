@@ -1,0 +1,118 @@
+//! Clients of other kinds: Go's API, which drops what it does not know, and the guide's, which may keep it. They wait
+//! for the whole prefix, prune the dead, and know no order.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::consul::{Consul, PREFIX};
+use crate::embedded::store::kv::Write;
+use crate::embedded::store::session::SessionId;
+use crate::semaphore::{Form, Moment, Record, SessionId as Id, View};
+
+/// What one does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Enter,
+    /// Read, and if there is room, write a moment later.
+    Read,
+    Leave,
+}
+
+pub(super) struct Foreign {
+    id: Uuid,
+    form: Form,
+    limit: u32,
+    /// Whether it keeps fields that it does not know.
+    keeps: bool,
+    step: Step,
+    /// What it has read and is about to write by.
+    read: Option<View>,
+    /// The index of its last read: it waits until that changes.
+    seen: u64,
+    work: Duration,
+    pub(super) holds: bool,
+    pub(super) done: bool,
+}
+
+impl Foreign {
+    pub(super) fn new(form: Form, limit: u32, rng: &mut fastrand::Rng) -> Self {
+        let (id, work) = (Uuid::from_u128(rng.u128(..)), Duration::from_millis(rng.u64(1..800)));
+        let keeps = form == Form::List && rng.bool();
+        Self { id, form, limit, keeps, step: Step::Enter, read: None, seen: 0, work, holds: false, done: false }
+    }
+
+    /// Does what is next; after how long to come again.
+    pub(super) fn step(&mut self, consul: &mut Consul, rng: &mut fastrand::Rng, now: Moment) -> Duration {
+        let near = Duration::from_micros(rng.u64(200..5000));
+        match self.step {
+            Step::Enter => {
+                // No TTL: it is never ended by time, so that what it believes is always true.
+                consul.create_lasting_session(self.id, now);
+                let key = format!("{PREFIX}{}", self.id);
+                let write = Write { key, value: "opaque".into(), flags: self.form.flags() };
+                consul.store.lock(write, &self.id.to_string(), now).expect("a new session");
+                self.step = Step::Read;
+                near
+            }
+            Step::Read => match self.read.take() {
+                Some(view) => {
+                    self.take(&view, consul, now);
+                    if self.holds { self.work } else { near }
+                }
+                // Its wait for a change is a poll here.
+                None if self.seen == consul.store.index() => Duration::from_millis(rng.u64(5..30)),
+                None => {
+                    self.seen = consul.store.index();
+                    self.read = Some(View::new("sim", consul.list().pairs, 0)).filter(has_room);
+                    near
+                }
+            },
+            Step::Leave => {
+                self.holds = false;
+                self.leave(consul, now);
+                near
+            }
+        }
+    }
+
+    fn take(&mut self, view: &View, consul: &mut Consul, now: Moment) {
+        let mut record = view.record().cloned().unwrap_or_else(|| Record::new(self.form, self.limit));
+        record.holders.retain(|holder| view.is_alive(holder));
+        record.holders.push(self.me());
+        self.holds = self.write(record, view.lock_index(), consul, now);
+        if self.holds {
+            self.step = Step::Leave;
+        }
+    }
+
+    fn leave(&mut self, consul: &mut Consul, now: Moment) {
+        let view = View::new("sim", consul.list().pairs, 0);
+        if let Some(record) = view.record() {
+            let mut record = record.clone();
+            let me = self.me();
+            record.holders.retain(|holder| *holder != me);
+            assert!(self.write(record, view.lock_index(), consul, now), "read and written in one step");
+        }
+        consul.store.destroy_session(&SessionId::parse(&self.id.to_string()).expect("an id"), now);
+        self.done = true;
+    }
+
+    fn write(&self, mut record: Record, index: u64, consul: &mut Consul, now: Moment) -> bool {
+        if !self.keeps {
+            record.next.clear();
+        }
+        let key = format!("{PREFIX}.lock");
+        let write = Write { key, value: record.encode().into(), flags: record.flags() };
+        consul.store.cas(write, index, now)
+    }
+
+    fn me(&self) -> Id {
+        Id::from(self.id.to_string())
+    }
+}
+
+fn has_room(view: &View) -> bool {
+    let taken = |record: &Record| record.holders.iter().filter(|holder| view.is_alive(holder)).count();
+    view.record().is_none_or(|record| taken(record) < record.limit as usize)
+}
