@@ -11,16 +11,13 @@ const HEAD: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 3
 <style>
   text { fill: #333; }
   .title { font-size: 14px; font-weight: 600; }
-  .grid { stroke: #ddd; }
+  .grid { stroke: #8884; }
   .ideal { stroke: #888; stroke-dasharray: 4 3; }
-  .ours { stroke: #0b62c4; fill: #0b62c4; }
-  .theirs { stroke: #c2410c; fill: #c2410c; }
+  .ours { stroke: #0b62c4; fill: #0b62c4; } .theirs { stroke: #c2410c; fill: #c2410c; }
   polyline.ours, polyline.theirs { stroke-width: 2; fill: none; }
   @media (prefers-color-scheme: dark) {
     text { fill: #ccc; }
-    .grid { stroke: #3a3a3a; }
-    .ours { stroke: #6cb0ff; fill: #6cb0ff; }
-    .theirs { stroke: #ff9a5c; fill: #ff9a5c; }
+    .ours { stroke: #6cb0ff; fill: #6cb0ff; } .theirs { stroke: #ff9a5c; fill: #ff9a5c; }
   }
 </style>
 "#;
@@ -65,7 +62,7 @@ impl Panel<'_> {
         while tick < self.top() + step / 2.0 {
             let y = self.y(tick);
             out += &line("grid", left, right, y);
-            out += &text(left - 6.0, y + 4.0, "end", &trimmed(tick));
+            out += &text(left - 6.0, y + 4.0, "end", &((tick * 10.0).round() / 10.0).to_string());
             tick += step;
         }
         for clients in self.clients().collect::<BTreeSet<_>>() {
@@ -150,9 +147,4 @@ fn line(class: &str, left: f64, right: f64, y: f64) -> String {
 
 fn text(x: f64, y: f64, anchor: &str, text: &str) -> String {
     format!("<text x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'>{text}</text>\n")
-}
-
-/// Without what adding steps up has left behind the point.
-fn trimmed(tick: f64) -> String {
-    format!("{tick:.1}").trim_end_matches(".0").to_owned()
 }
