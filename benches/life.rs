@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::consul::{Consul, binary};
-use support::proxy::{Counts, Proxy};
+use support::proxy::Proxy;
+use support::traffic::Counts;
 
 const SLOTKEEPER: &str = env!("CARGO_BIN_EXE_slotkeeper");
 /// Lives played for the median.
@@ -55,8 +56,8 @@ async fn main() {
     row("binary, MB", &|one| megabytes(one.binary));
     row("resident memory, holding one slot, MB", &|one| megabytes(one.memory.resident));
     row("of it private (not shared with the binary), MB", &|one| megabytes(one.memory.private));
-    row("writes a whole life takes", &|one| one.life.writes.to_string());
-    row("requests a whole life takes", &|one| one.life.requests.to_string());
+    row("writes a whole life takes", &|one| one.life.writes().to_string());
+    row("requests a whole life takes", &|one| one.life.requests().to_string());
     row(&format!("SIGTERM to exit, median of {LIVES}, ms"), &|one| millis(one.exit));
     println!("{:<44}{:>14}", "floor: one write to this Consul, median, ms", millis(floor));
 }

@@ -1,9 +1,10 @@
-//! Signals as a stream of what they ask for.
+//! What the agent is asked for from outside, above all by signals.
 
 use std::io;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 
@@ -22,9 +23,9 @@ pub enum Ask {
     Reload,
 }
 
-/// The signals that the agent acts on.
+/// What one agent is asked for, in order.
 pub struct Asks {
-    signals: Signals,
+    asks: BoxStream<'static, Ask>,
     stopped_at: Option<Moment>,
 }
 
@@ -39,15 +40,20 @@ impl Asks {
     /// The process has no descriptor left.
     pub fn listen() -> io::Result<Self> {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        Ok(Self { signals, stopped_at: None })
+        Ok(Self::of(signals.map(|signal| if signal == SIGHUP { Ask::Reload } else { Ask::Stop })))
     }
 
-    /// The next one. Never ends: a stream that closed would mean that no signal can come any more.
+    /// Those of a stream: for an agent that is not alone in its process, where a signal would reach all of them.
+    pub fn of(asks: impl Stream<Item = Ask> + Send + 'static) -> Self {
+        Self { asks: asks.fuse().boxed(), stopped_at: None }
+    }
+
+    /// The next one. Never ends: a stream that closed means that nothing can be asked for any more.
     pub async fn next(&mut self) -> Ask {
         loop {
-            match self.signals.next().await {
-                Some(SIGHUP) => return Ask::Reload,
-                Some(_) => {
+            match self.asks.next().await {
+                Some(Ask::Reload) => return Ask::Reload,
+                Some(Ask::Stop) => {
                     let now = clock::now();
                     let echo = self.stopped_at.is_some_and(|first| now.since(first) < ECHO);
                     self.stopped_at = self.stopped_at.or(Some(now));
@@ -58,5 +64,21 @@ impl Asks {
                 None => std::future::pending().await,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, stream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_echo_is_passed_over_and_the_end_of_the_stream_asks_for_nothing() {
+        let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Stop, Ask::Stop, Ask::Reload]));
+        for expected in [Ask::Reload, Ask::Stop, Ask::Reload] {
+            assert_eq!(asks.next().await, expected);
+        }
+        assert_eq!(asks.next().now_or_never(), None);
     }
 }

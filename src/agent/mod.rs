@@ -49,7 +49,7 @@ pub struct Parts {
     pub vitals: Arc<Vitals>,
     /// Where what the world sees goes.
     pub status: watch::Sender<Arc<Snapshot>>,
-    /// The signals.
+    /// What it is asked for: the signals, where it is alone in its process.
     pub asks: Asks,
     /// The log level's handle.
     pub log: telemetry::Handle,

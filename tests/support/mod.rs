@@ -12,3 +12,4 @@ pub mod freezer;
 pub mod http;
 pub mod ports;
 pub mod proxy;
+pub mod traffic;
