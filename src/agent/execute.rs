@@ -69,10 +69,11 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         }
         Command::StopWatch { name, key } => Work::StopWatch((name, key)),
         Command::Commit { name, ops } => {
+            let listed_after = translate::listed_after(&ops);
             let (ops, prefix) = (translate::ops(ops), prefix(keeper, &name));
             Work::Request(Box::pin(async move {
                 let answer = client.txn(&ops).await;
-                Event::Committed(name, translate::commit(answer, &prefix))
+                Event::Committed(name, translate::commit(answer, &prefix, listed_after))
             }))
         }
         Command::Tell(notice) => Work::Tell(notice),

@@ -72,6 +72,7 @@ pub(super) fn ops(ops: Vec<Op>) -> Vec<TxnOp> {
         Op::Delete { key } => TxnOp::Delete { key },
         Op::DeleteCas { key, index } => TxnOp::DeleteCas { key, index },
         Op::CheckIndex { key, index } => TxnOp::CheckIndex { key, index },
+        Op::List { prefix } => TxnOp::GetTree { prefix },
         Op::CheckNotExists { key } => TxnOp::CheckNotExists { key },
         Op::CheckSession { key, session } => {
             TxnOp::CheckSession { key, session: session.as_str().to_owned() }
@@ -99,13 +100,30 @@ fn pair(pair: KvPair) -> Pair {
     }
 }
 
+/// Where a transaction ends by listing everything: after how many other keys in its answer that comes. Each step that
+/// leaves its key in place shows it.
+pub(super) fn listed_after(ops: &[Op]) -> Option<usize> {
+    let place = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
+    let shows = |op: &&Op| match op {
+        Op::Lock { .. } | Op::Cas { .. } | Op::CheckIndex { .. } | Op::CheckSession { .. } => true,
+        Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } | Op::List { .. } => false,
+    };
+    Some(ops[..place].iter().filter(shows).count())
+}
+
 /// What the answer to a transaction under `prefix` (with its slash) means to the one who planned it.
-pub(super) fn commit(answer: Result<Txn, consul::Error>, prefix: &str) -> Result<Commit, Failure> {
+pub(super) fn commit(
+    answer: Result<Txn, consul::Error>,
+    prefix: &str,
+    listed_after: Option<usize>,
+) -> Result<Commit, Failure> {
     let faults = match answer {
         // All that one transaction changes gets the same index; one that only deletes shows none.
         Ok(Txn::Committed(pairs)) => {
             let index = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
-            return Ok(Commit::Done { index });
+            let listing = listed_after
+                .map(|before| Listing { index, pairs: pairs.into_iter().skip(before).map(pair).collect() });
+            return Ok(Commit::Done { index, listing });
         }
         Ok(Txn::RolledBack(faults)) => faults,
         Err(error) if error.class() == Class::InvalidSession => return Ok(Commit::SessionGone),

@@ -53,6 +53,11 @@ pub enum Op {
         /// The index that it must still have.
         index: u64,
     },
+    /// Read all keys that begin so, as they are once the steps before are done.
+    List {
+        /// How they begin.
+        prefix: String,
+    },
     /// Go on only if there is no such key.
     CheckNotExists {
         /// The full key.
@@ -184,6 +189,8 @@ pub enum Commit {
     Done {
         /// The index that the changed keys have got.
         index: u64,
+        /// What [`Op::List`] has read, where that was among the steps.
+        listing: Option<Listing>,
     },
     /// Nothing was done: what it was made from has changed since.
     Stale {

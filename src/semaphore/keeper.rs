@@ -113,7 +113,7 @@ impl Keeper {
         if !self.removed.contains(name) {
             self.removed.push(name.clone());
         }
-        self.with(name, now, |machine, cx| machine.leave(cx));
+        self.with(name, now, |machine, _| machine.leave());
         self.settle(now);
     }
 
@@ -121,7 +121,7 @@ impl Keeper {
     pub fn drain(&mut self, now: Moment) {
         self.draining = true;
         for name in self.names() {
-            self.with(&name, now, |machine, cx| machine.leave(cx));
+            self.with(&name, now, |machine, _| machine.leave());
         }
         self.settle(now);
     }

@@ -288,17 +288,18 @@ impl Machine {
     }
 
     /// Goes, whatever it is doing.
-    pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn leave(&mut self) {
         if self.intent == Intent::Hold {
-            self.depart(Farewell::Released, cx);
+            self.depart(Farewell::Released);
         }
     }
 
-    fn depart(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
+    fn depart(&mut self, farewell: Farewell) {
         self.intent = Intent::Leave(farewell);
         self.phase = Phase::Leaving;
         self.retry_at = None;
-        self.stop_watches(cx);
+        // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
+        self.list_at = None;
     }
 
     fn ask_again(&mut self, now: Moment) {

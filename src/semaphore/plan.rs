@@ -124,7 +124,11 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     };
     if view.was_granted(me.session) {
         // What is known of `.lock` is older than the grant.
-        return Plan { watch: watch::holding(view, me, now), role: Role::Holding, ..Plan::new(Stand::Holding) };
+        return Plan {
+            watch: watch::holding(view, me, now),
+            role: Role::Holding,
+            ..Plan::new(Stand::Holding)
+        };
     }
     let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
     let holding = view.holds(me.session, me.settings.slots);
@@ -217,14 +221,20 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     let granted = draft.has_granted(me.session);
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
     let stays = granted || !me.settings.try_once();
-    // Whoever comes to the end of the line is found there by the one before; whoever does not says so in `.lock`.
+    // Whoever comes to the end of a line, or to where all is taken, has to ask nobody: whoever is let in before it
+    // stood there before. Anybody else says so in `.lock`, and so competes with all who write there.
     let last = place + 1 == line.len();
-    if stays && (heads || !in_line && !last) || draft.changes() {
+    let quiet = !in_line && last && (!heads || draft.free() == 0);
+    if stays && (heads || !in_line) && !quiet || draft.changes() {
         let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
         draft.name_next(&line);
     }
     if stays && !granted && !in_line {
         draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+        // Many may come at once, and each learns who is right ahead of it.
+        if quiet {
+            draft.list();
+        }
     }
     draft.sweep();
     plan.write = draft.write(in_line && !heads && !sets_limit);

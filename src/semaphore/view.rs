@@ -122,6 +122,11 @@ impl View {
         view
     }
 
+    /// The semaphore's prefix, without a slash at its end.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The key of the record.
     pub fn lock_key(&self) -> String {
         format!("{}/{LOCK}", self.prefix)
@@ -223,6 +228,7 @@ impl View {
             Op::Lock { .. }
             | Op::Delete { .. }
             | Op::DeleteCas { .. }
+            | Op::List { .. }
             | Op::CheckNotExists { .. }
             | Op::CheckSession { .. } => false,
         });
@@ -253,7 +259,10 @@ impl View {
                     }
                     self.leftovers.retain(|leftover| leftover.key != *key);
                 }
-                Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {}
+                Op::List { .. }
+                | Op::CheckIndex { .. }
+                | Op::CheckNotExists { .. }
+                | Op::CheckSession { .. } => {}
             }
         }
         if proved {

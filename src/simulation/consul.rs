@@ -77,6 +77,7 @@ impl Consul {
     }
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+        let lists = ops.iter().any(|op| matches!(op, Op::List { .. }));
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
@@ -87,13 +88,15 @@ impl Consul {
             Op::Delete { key } => StoreOp::Delete(key),
             Op::DeleteCas { key, index } => StoreOp::DeleteCas(key, index),
             Op::CheckIndex { key, index } => StoreOp::CheckIndex(key, index),
+            Op::List { prefix } => StoreOp::GetTree(prefix),
             Op::CheckNotExists { key } => StoreOp::CheckNotExists(key),
             Op::CheckSession { key, session } => StoreOp::CheckSession(key, session.to_string()),
         });
         match self.store.txn(ops.collect(), now) {
             Ok(found) => {
                 let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
-                Commit::Done { index }
+                let listing = lists.then(|| self.list());
+                Commit::Done { index, listing }
             }
             // As the agent reads Consul's answer.
             Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::Session(_))) => {

@@ -39,7 +39,18 @@ impl Foreign {
     pub(super) fn new(form: Form, limit: u32, rng: &mut fastrand::Rng) -> Self {
         let (id, work) = (Uuid::from_u128(rng.u128(..)), Duration::from_millis(rng.u64(1..800)));
         let keeps = form == Form::List && rng.bool();
-        Self { id, form, limit, keeps, step: Step::Enter, read: None, seen: 0, work, holds: false, done: false }
+        Self {
+            id,
+            form,
+            limit,
+            keeps,
+            step: Step::Enter,
+            read: None,
+            seen: 0,
+            work,
+            holds: false,
+            done: false,
+        }
     }
 
     /// Does what is next; after how long to come again.

@@ -49,7 +49,7 @@ fn play(game: Game) {
 
 #[test]
 fn in_calm_weather_everybody_is_served() {
-    play(Game { agents: 10, limit: 3, priorities: true, ..GAME });
+    play(Game { agents: 20, limit: 3, weights: false, ..GAME });
 }
 
 #[test]

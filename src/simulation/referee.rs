@@ -104,7 +104,11 @@ impl Referee {
             let passed = passed.iter().find(|one| self::place(one) < place);
             let passed = passed.map(|one| (&one.session, self::place(one)));
             let entered = (session, place);
-            assert!(self.meddled || passed.is_none(), "seed {}: {entered:?} was let in before {passed:?}", self.seed);
+            assert!(
+                self.meddled || passed.is_none(),
+                "seed {}: {entered:?} was let in before {passed:?}",
+                self.seed
+            );
         }
     }
 

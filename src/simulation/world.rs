@@ -300,12 +300,16 @@ impl World {
 
     fn wake_changed(&mut self) {
         self.consul.store.tick(self.now);
-        let has_changed = |waiting: &Waiting| match &waiting.command {
-            Command::Watch { key, after, .. } => self.consul.store.key(key).index > *after,
-            _ => false,
+        let has_changed = |waiting: &Waiting| {
+            let Command::Watch { key, after, .. } = &waiting.command else { return false };
+            self.consul.store.key(key).index > *after
         };
-        let mut changed: Vec<_> =
-            self.waiting.iter().filter(|(_, waiting)| has_changed(waiting)).map(|(number, _)| *number).collect();
+        let mut changed: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| has_changed(waiting))
+            .map(|(number, _)| *number)
+            .collect();
         changed.sort_unstable();
         for number in changed {
             if let Some(waiting) = self.waiting.remove(&number) {

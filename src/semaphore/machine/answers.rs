@@ -28,7 +28,9 @@ impl Machine {
     pub(in crate::semaphore) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
         match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Listing => {}
-            Flight::None | Flight::Looking | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+            Flight::None | Flight::Looking | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
+                return;
+            }
         }
         match answer {
             Ok(listing) => {
@@ -46,7 +48,9 @@ impl Machine {
     pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
         match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Looking => {}
-            Flight::None | Flight::Listing | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+            Flight::None | Flight::Listing | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
+                return;
+            }
         }
         match answer {
             Ok(reading) => {
@@ -73,7 +77,9 @@ impl Machine {
         cx: &mut Context<'_>,
     ) {
         let known = self.view.as_ref().map_or(0, |view| view.index_of(key));
-        let index = answer.as_ref().map_or(known, |reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
+        let index = answer
+            .as_ref()
+            .map_or(known, |reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
         if !self.watches.answered(key, index != known || answer.is_err(), cx.now, cx.rng) {
             return;
         }
@@ -127,7 +133,7 @@ impl Machine {
             Flight::None | Flight::Listing | Flight::Looking | Flight::Checking | Flight::Void => return,
         };
         match answer {
-            Ok(Commit::Done { index }) => {
+            Ok(Commit::Done { index, listing }) => {
                 self.write_works(cx);
                 self.contention.reset();
                 self.proved = true;
@@ -135,6 +141,9 @@ impl Machine {
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
                     view.apply(&write.ops, index);
+                    if let Some(Listing { pairs, index }) = listing {
+                        *view = View::new(&self.settings.prefix, pairs, index);
+                    }
                     if let (Some(from), Some(to)) = (before, limit(view))
                         && from != to
                     {
@@ -150,8 +159,8 @@ impl Machine {
             Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
-                self.need = Some(self.need_after(&write, &steps, cx.remembered));
-                self.retry_at = Some(cx.now + self.contention.next(cx.rng));
+                self.need = self.need_after(&write, &steps, cx.remembered);
+                self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
@@ -176,12 +185,23 @@ impl Machine {
 
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
     /// contenders; but whoever is not in line yet has to know them.
-    fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Need {
-        let Some(view) = self.view.as_ref().filter(|view| view.lock_index() > 0) else { return Need::List };
-        let stands = session.is_some_and(|session| view.contender(session).is_some());
+    fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Option<Need> {
+        let Some(view) = self.view.as_ref().filter(|view| view.lock_index() > 0) else {
+            return Some(Need::List);
+        };
         let lock = view.lock_key();
-        let is_lock = |step: &usize| matches!(write.ops.get(*step), Some(Op::Cas { key, .. }) if *key == lock);
-        if stands && steps.iter().all(is_lock) { Need::Look } else { Need::List }
+        let stale = |step: &usize| match write.ops.get(*step) {
+            Some(Op::Cas { key, index, .. }) if *key == lock => Some(*index),
+            _ => None,
+        };
+        let stands = session.is_some_and(|session| view.contender(session).is_some());
+        let stale: Option<Vec<u64>> = steps.iter().map(stale).collect();
+        match stale.filter(|_| stands) {
+            // Its watch was faster than the refusal.
+            Some(stale) if stale.iter().all(|index| *index < view.lock_index()) => None,
+            Some(_) => Some(Need::Look),
+            None => Some(Need::List),
+        }
     }
 
     /// The view has changed.

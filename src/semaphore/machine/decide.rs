@@ -145,7 +145,15 @@ impl Machine {
         let handoff = self.waited.then(|| cx.now.since(room_since));
         self.waited = false;
         let (name, session) = (self.name.clone(), session.clone());
-        cx.tell(Notice::Acquired { name, session, token, indexes, resumed: resumed.is_some(), took, handoff });
+        cx.tell(Notice::Acquired {
+            name,
+            session,
+            token,
+            indexes,
+            resumed: resumed.is_some(),
+            took,
+            handoff,
+        });
     }
 
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
@@ -185,14 +193,14 @@ impl Machine {
         }
         match self.settings.on_lost {
             OnLost::Reacquire => self.ask_again(cx.now),
-            OnLost::Exit => self.depart(Farewell::Lost, cx),
+            OnLost::Exit => self.depart(Farewell::Lost),
         }
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
         let trouble = self.failing.as_ref().or(cx.trouble).map(|failure| failure.text.clone());
         cx.tell(Notice::GaveUp { name: self.name.clone(), reached: cx.reached, trouble });
-        self.depart(Farewell::GaveUp, cx);
+        self.depart(Farewell::GaveUp);
     }
 
     fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {

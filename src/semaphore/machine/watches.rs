@@ -33,7 +33,13 @@ impl Default for Watches {
 
 impl Watches {
     /// Makes the watches those that are wanted; each lasts for `wait` at most.
-    pub(super) fn want(&mut self, wanted: Vec<plan::Watch>, wait: Duration, name: &Name, cx: &mut Context<'_>) {
+    pub(super) fn want(
+        &mut self,
+        wanted: Vec<plan::Watch>,
+        wait: Duration,
+        name: &Name,
+        cx: &mut Context<'_>,
+    ) {
         self.keys.retain(|key, state| {
             let keeps = wanted.iter().any(|one| one.key == *key);
             if !keeps && matches!(state, Watching::Since(_)) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write, line};
+use super::{
+    Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write, line,
+};
 use crate::semaphore::Moment;
 
 /// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
@@ -96,7 +98,8 @@ impl<'a> Draft<'a> {
         let numbers = line::free_numbers(self.view, &self.record, freed);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
-        let named: Vec<_> = line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
+        let named: Vec<_> =
+            line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
             if session.as_str() == Record::OTHERS {
                 // They let themselves in, and whoever is behind them sees whether they do.
@@ -159,6 +162,11 @@ impl<'a> Draft<'a> {
             }
             Some(one) => self.ops.push(Op::Cas { key, value, flags, index: one.modify_index }),
         }
+    }
+
+    /// Has everything listed as it is once all else is done.
+    pub(super) fn list(&mut self) {
+        self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
     }
 
     pub(super) fn delete(&mut self, session: &SessionId) {

@@ -1,1 +1,455 @@
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::semaphore::record::SEMAPHORE_FLAGS;
+use crate::semaphore::settings::OnLost;
+use crate::semaphore::view::Pair;
+
+const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+fn settings(limit: u32, slots: u32) -> Settings {
+    Settings {
+        prefix: "p".into(),
+        limit,
+        slots,
+        priority: 0,
+        wait: None,
+        on_lost: OnLost::Reacquire,
+        limit_policy: LimitPolicy::Adopt,
+        prune_delay: Duration::ZERO,
+        form: Form::List,
+        body: None,
+    }
+}
+
+/// A view of `.lock` as given and of live contenders; what is ours stands as waiting or held.
+fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> View {
+    let mut pairs = Vec::new();
+    if let Some((value, flags)) = lock {
+        let key = "p/.lock".to_owned();
+        let value = value.as_bytes().to_vec();
+        pairs.push(Pair { key, value, flags, session: None, create_index: 1, modify_index: 42 });
+    }
+    for (place, (session, standing)) in contenders.iter().enumerate() {
+        let entry = standing.map(|state| Entry::new(state, 1, 0, String::new(), Identity::default()));
+        pairs.push(Pair {
+            key: format!("p/{session}"),
+            value: entry.map(|entry| entry.encode()).unwrap_or_default(),
+            flags: 0,
+            session: Some((*session).into()),
+            create_index: 10 + place as u64,
+            modify_index: 10 + place as u64,
+        });
+    }
+    View::new("p", pairs, 50)
+}
+
+fn planned(
+    view: &View,
+    settings: &Settings,
+    plan: impl Fn(&View, Me<'_>, Moment) -> Plan,
+    set_limit: bool,
+) -> Plan {
+    let (who, session, dead_since) = (Identity::default(), SessionId::from("me"), BTreeMap::new());
+    plan(view, Me { set_limit, ..me(&session, settings, &who, &dead_since) }, NOW)
+}
+
+/// Long before [`NOW`].
+const LONG_AGO: Moment = Moment::from_boot(Duration::ZERO);
+
+/// One that has stood at the head of the line since long, or holds slot 0. Other clients have had their turn.
+fn me<'a>(
+    session: &'a SessionId,
+    settings: &'a Settings,
+    who: &'a Identity,
+    dead_since: &'a BTreeMap<SessionId, Moment>,
+) -> Me<'a> {
+    Me {
+        session,
+        settings,
+        who,
+        wall: "",
+        set_limit: false,
+        dead_since,
+        free_since: Some(LONG_AGO),
+        stood: (Role::Head, LONG_AGO),
+        indexes: &[0],
+    }
+}
+
+/// What a plan writes: to `.lock` (value and index), and which other keys it locks or deletes.
+fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
+    let (mut lock, mut others) = (None, Vec::new());
+    for op in plan.write.iter().flat_map(|write| &write.ops) {
+        match op {
+            Op::Cas { key, value, index, .. } if key == "p/.lock" => {
+                lock = Some((String::from_utf8(value.clone()).unwrap(), *index));
+            }
+            Op::Lock { key, value, .. } | Op::Cas { key, value, .. } => {
+                let Entry { state, indexes, .. } = Entry::decode(value).unwrap();
+                others.push(match state {
+                    Standing::Held => format!("{key} Held {indexes:?}"),
+                    Standing::Waiting => format!("{key} Waiting"),
+                });
+            }
+            Op::Delete { key } | Op::DeleteCas { key, .. } => others.push(format!("-{key}")),
+            Op::List { .. } | Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {
+            }
+        }
+    }
+    (lock, others)
+}
+
+fn lock_of(plan: &Plan) -> String {
+    written(plan).0.unwrap_or_default().0
+}
+
+#[test]
+fn the_first_creates_the_record_with_itself_in_it() {
+    let plan = planned(&view(None, &[]), &settings(2, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: true });
+    let record = r#"{"Limit":2,"Holders":["me"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((record, 0)), vec!["p/me Held [0]".into()]));
+}
+
+#[test]
+fn a_new_record_takes_the_configured_form_with_its_flags_on_both_keys() {
+    let settings = Settings { form: Form::Map, ..settings(2, 1) };
+    let plan = planned(&view(None, &[]), &settings, hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":{"me":true}}"#);
+    let flags = |op: Op| {
+        if let Op::Cas { flags, .. } | Op::Lock { flags, .. } = op { Some(flags) } else { None }
+    };
+    let flags: Vec<_> = plan.write.unwrap().ops.into_iter().filter_map(flags).collect();
+    assert_eq!(flags, [SEMAPHORE_FLAGS; 2]);
+}
+
+#[test]
+fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let plan = planned(&view(lock, &[("a", None)]), &settings(1, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: false });
+    // In the same transaction it learns who has come before it meanwhile.
+    assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
+    assert!(plan.write.unwrap().ops.contains(&Op::List { prefix: "p/".into() }));
+    let waiting = [("a", None), ("me", Some(Standing::Waiting))];
+    let plan = planned(&view(lock, &waiting), &settings(1, 1), hold, false);
+    let named = r#"{"Limit":1,"Holders":["a"],"Next":["me"]}"#;
+    assert_eq!(written(&plan), (Some((named.into(), 42)), vec![]), "the head says so");
+    assert_eq!(planned(&view(Some((named, 0)), &waiting), &settings(1, 1), hold, false).write, None);
+}
+
+#[test]
+fn one_that_tries_once_leaves_no_trace() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
+    assert_eq!(planned(&view(lock, &[("a", None)]), &settings, hold, false).write, None);
+}
+
+#[test]
+fn the_dead_make_room() {
+    let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
+    let plan = planned(&view(lock, &[("a", None)]), &settings(2, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","me"]}"#);
+    assert_eq!(plan.write.unwrap().pruned, 1);
+}
+
+#[test]
+fn the_dead_rest_for_the_prune_delay() {
+    let view = view(Some((r#"{"Limit":1,"Holders":["dead"]}"#, 0)), &[]);
+    let settings = Settings { prune_delay: Duration::from_secs(20), ..settings(1, 1) };
+    let (session, who) = (SessionId::from("me"), Identity::default());
+    let dead_since = BTreeMap::from([(SessionId::from("dead"), NOW)]);
+    let me = me(&session, &settings, &who, &dead_since);
+    let until = NOW + Duration::from_secs(20);
+    let early = hold(&view, me, NOW);
+    assert_eq!((early.stand, early.recheck), (Stand::Apart { room: false }, Some(until)));
+    assert_eq!(hold(&view, me, until).stand, Stand::Apart { room: true });
+}
+
+#[test]
+fn a_holder_only_tidies_up() {
+    let lock = Some((r#"{"Limit":2,"Holders":["me","dead"]}"#, 0));
+    let plan = planned(&view(lock, &[("me", Some(Standing::Held))]), &settings(2, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Holding);
+    assert!(plan.write.as_ref().unwrap().tidy);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["me"]}"#);
+}
+
+#[test]
+fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
+    let lock = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
+    let mut seen = view(lock, &[]);
+    let first = planned(&seen, &settings(1, 1), hold, false);
+    assert_eq!(first.stand, Stand::Apart { room: true });
+    let empty = r#"{"Limit":1,"Holders":[]}"#.to_owned();
+    assert_eq!(written(&first), (Some((empty, 42)), vec![]));
+    seen.apply(&first.write.unwrap().ops, 60);
+    let again = r#"{"Limit":1,"Holders":["me"]}"#.to_owned();
+    let second = planned(&seen, &settings(1, 1), hold, false);
+    // With the index that the first has moved: whoever planned from the old record loses.
+    assert_eq!(written(&second), (Some((again, 60)), vec!["p/me Held [0]".into()]));
+}
+
+#[test]
+fn several_slots_stand_several_times_and_are_taken_all_or_none() {
+    let lock = Some((r#"{"Limit":4,"Holders":["a","b"]}"#, 0));
+    let others = [("a", None), ("b", None)];
+    let plan = planned(&view(lock, &others), &settings(4, 2), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b","me","me"]}"#);
+    let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b"],"Next":["me","me","me"]}"#);
+    // A share left by an earlier life with other settings is no slot: it goes.
+    let lock = Some((r#"{"Limit":4,"Holders":["a","b","me"]}"#, 0));
+    let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b"]}"#);
+}
+
+#[test]
+fn the_map_form_cannot_say_several_slots() {
+    let lock = Some((r#"{"Limit":4,"Holders":{}}"#, SEMAPHORE_FLAGS));
+    let plan = planned(&view(lock, &[]), &settings(4, 2), hold, false);
+    assert!(matches!(plan.stand, Stand::Blocked(why) if why.contains("2 slots")));
+    assert_eq!(plan.write, None);
+}
+
+#[test]
+fn a_differing_limit_is_adopted_set_or_refused() {
+    let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
+    let view = view(lock, &[("a", None)]);
+    let with = |limit_policy| Settings { limit_policy, ..settings(2, 1) };
+    let adopt = planned(&view, &with(LimitPolicy::Adopt), hold, false);
+    assert_eq!(adopt.stand, Stand::Apart { room: false });
+    let set = planned(&view, &with(LimitPolicy::Set), hold, true);
+    assert_eq!(lock_of(&set), r#"{"Limit":2,"Holders":["a","me"]}"#);
+    let refuse = planned(&view, &with(LimitPolicy::Refuse), hold, false);
+    assert!(matches!(refuse.stand, Stand::Blocked(why) if why.contains("is 1, the configured one 2")));
+}
+
+#[test]
+fn a_limit_lowered_below_its_holders_throws_nobody_out_and_lets_nobody_in() {
+    let lock = Some((r#"{"Limit":1,"Holders":["me","a"]}"#, 0));
+    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    for limit_policy in [LimitPolicy::Adopt, LimitPolicy::Refuse] {
+        let settings = Settings { limit_policy, ..settings(2, 1) };
+        assert_eq!(planned(&held, &settings, hold, false).stand, Stand::Holding);
+    }
+    let lock = Some((r#"{"Limit":1,"Holders":["b","a"]}"#, 0));
+    let full = view(lock, &[("b", None), ("a", None)]);
+    assert_eq!(planned(&full, &settings(2, 1), hold, false).stand, Stand::Apart { room: false });
+}
+
+#[test]
+fn what_is_no_semaphore_is_left_alone() {
+    let view = view(Some(("not json", 0)), &[("me", Some(Standing::Waiting))]);
+    let plan = planned(&view, &settings(1, 1), hold, false);
+    assert!(
+        matches!(&plan.stand, Stand::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
+    );
+    assert_eq!(plan.write, None);
+    assert_eq!(written(&planned(&view, &settings(1, 1), leave, false)), (None, vec!["-p/me".into()]));
+}
+
+#[test]
+fn leaving_is_one_transaction_and_then_nothing() {
+    let lock = Some((r#"{"Limit":2,"Holders":["me","a","me"]}"#, 0));
+    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    let plan = planned(&held, &settings(2, 1), leave, false);
+    let rest = r#"{"Limit":2,"Holders":["a"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((rest, 42)), vec!["-p/me".into()]));
+    let gone = view(Some((r#"{"Limit":2,"Holders":["a"]}"#, 0)), &[("a", None)]);
+    assert_eq!(planned(&gone, &settings(2, 1), leave, false).write, None);
+}
+
+/// A view of `.lock` and of waiters of ours, each with its slots and its priority.
+fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) -> View {
+    let pair = |key: String, value: Vec<u8>, session: Option<&str>, index| Pair {
+        key,
+        value,
+        flags: 0,
+        session: session.map(SessionId::from),
+        create_index: index,
+        modify_index: index,
+    };
+    let mut pairs = vec![pair("p/.lock".into(), lock.into(), None, 42)];
+    for (number, holder) in (0..).zip(holders) {
+        let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+        let value = entry.held(vec![number], "").encode();
+        pairs.push(pair(format!("p/{holder}"), value, Some(holder), 2 + u64::from(number)));
+    }
+    for (index, (waiter, slots, priority)) in (10..).zip(waiters) {
+        let value =
+            Entry::new(Standing::Waiting, *slots, *priority, String::new(), Identity::default()).encode();
+        pairs.push(pair(format!("p/{waiter}"), value, Some(waiter), index));
+    }
+    View::new("p", pairs, 50)
+}
+
+#[test]
+fn whoever_leaves_lets_the_next_in_with_the_slot_that_becomes_free() {
+    let seen =
+        queue(r#"{"Limit":1,"Holders":["me"],"Next":["b","c"]}"#, &["me"], &[("b", 1, 0), ("c", 1, 0)]);
+    let plan = planned(&seen, &settings(1, 1), leave, false);
+    let lock = r#"{"Limit":1,"Holders":["b"],"Next":["c"]}"#;
+    assert_eq!(written(&plan), (Some((lock.into(), 42)), vec!["p/b Held [0]".into(), "-p/me".into()]));
+}
+
+#[test]
+fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
+    let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
+    let lock = br#"{"Limit":1,"Holders":["me"],"Next":["b","c"]}"#.to_vec();
+    let key = "p/.lock".to_owned();
+    let pair = Pair { key, value: lock, flags: 0, session: None, create_index: 42, modify_index: 60 };
+    seen.see_lock(Some(pair), 60);
+    let plan = planned(&seen, &settings(1, 1), leave, false);
+    let lock = r#"{"Limit":1,"Holders":["b"],"Next":["c"]}"#;
+    assert_eq!(written(&plan), (Some((lock.into(), 60)), vec!["p/b Held [0]".into(), "-p/me".into()]));
+    let guard = Op::CheckSession { key: "p/b".into(), session: "b".into() };
+    assert!(plan.write.unwrap().ops.contains(&guard), "the dead are not let in");
+}
+
+#[test]
+fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
+    let waiters = [("b", 1, 0), ("c", 1, 5), ("d", 2, 0), ("e", 1, 0)];
+    let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
+    let write = set_limit(&seen, 5, "", NOW).unwrap();
+    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    let lock = r#"{"Limit":5,"Holders":["a","c","b","d","d"],"Next":["e"]}"#;
+    let others = ["p/c Held [1]", "p/b Held [2]", "p/d Held [3, 4]"].map(String::from);
+    assert_eq!(written(&plan), (Some((lock.into(), 42)), others.to_vec()));
+}
+
+#[test]
+fn nobody_overtakes_one_that_wants_several_slots_unless_the_limit_can_never_give_them() {
+    let waiters = [("big", 2, 0), ("small", 1, 0)];
+    let seen = queue(r#"{"Limit":2,"Holders":["a","me"]}"#, &["a", "me"], &waiters);
+    let plan = planned(&seen, &settings(2, 1), leave, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a"],"Next":["big","big","small"]}"#);
+    let seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &waiters);
+    let plan = planned(&seen, &settings(1, 1), leave, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["small"]}"#);
+}
+
+#[test]
+fn a_newcomer_does_not_slip_in_before_those_in_line() {
+    let seen = queue(r#"{"Limit":2,"Holders":["a"]}"#, &["a"], &[("b", 2, 0)]);
+    let plan = planned(&seen, &settings(2, 1), hold, false);
+    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
+    // But one that goes first says so in `.lock`.
+    let urgent = Settings { priority: 1, slots: 2, ..settings(2, 1) };
+    let plan = planned(&seen, &urgent, hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a"],"Next":["me","me","b","b"]}"#);
+}
+
+#[test]
+fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
+    let held = Some(Standing::Held);
+    let seen = view(
+        Some((r#"{"Limit":1,"Holders":["a"]}"#, 0)),
+        &[("a", held), ("me", held), ("b", Some(Standing::Waiting))],
+    );
+    let plan = planned(&seen, &settings(1, 1), hold, false);
+    assert_eq!(written(&plan), (None, vec!["-p/me".into(), "p/me Waiting".into()]));
+}
+
+#[test]
+fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time() {
+    let waiting = ("me", Some(Standing::Waiting));
+    let seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[("foreign", None), waiting]);
+    let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
+    let settings = settings(1, 1);
+    let me = Me { free_since: Some(NOW), ..me(&session, &settings, &who, &dead_since) };
+    let early = hold(&seen, me, NOW);
+    assert_eq!((early.stand.clone(), early.recheck), (Stand::Apart { room: true }, Some(NOW + THEIR_TURN)));
+    assert_eq!(lock_of(&early), r#"{"Limit":1,"Holders":[],"Next":["","me"]}"#);
+    let late = hold(&seen, me, NOW + THEIR_TURN);
+    assert_eq!(lock_of(&late), r#"{"Limit":1,"Holders":["me"]}"#);
+    // Whoever leaves by the hint leaves them the slot too.
+    let lock = r#"{"Limit":1,"Holders":["me"],"Next":["","b"]}"#;
+    let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
+    let (key, value) = ("p/.lock".to_owned(), lock.into());
+    seen.see_lock(Some(Pair { key, value, flags: 0, session: None, create_index: 42, modify_index: 60 }), 60);
+    let plan = planned(&seen, &settings, leave, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":[],"Next":["","b"]}"#);
+}
+
+#[test]
+fn single_keys_are_watched_and_rare_things_only_after_a_while() {
+    let lock = r#"{"Limit":2,"Holders":["a","me"],"Next":["b","c"]}"#;
+    let seen = queue(lock, &["a", "me"], &[("b", 1, 0), ("c", 1, 0)]);
+    let (who, dead_since) = (Identity::default(), BTreeMap::new());
+    let settings = settings(2, 1);
+    let keys = |session: &str, stood: Role, now: Moment| {
+        let session = SessionId::from(session);
+        let me = Me { stood: (stood, NOW), ..me(&session, &settings, &who, &dead_since) };
+        let watches = hold(&seen, me, now).watch;
+        watches.into_iter().map(|one| format!("{}@{}", one.key, one.after)).collect::<Vec<_>>()
+    };
+    let later = NOW + Duration::from_secs(1);
+    assert_eq!(keys("me", Role::Holding, NOW), ["p/.lock@42"]);
+    assert_eq!(keys("me", Role::Holding, later), ["p/.lock@42", "p/me@3", "p/a@2"]);
+    assert_eq!(keys("b", Role::Head, NOW), ["p/b@10", "p/.lock@42"]);
+    assert_eq!(keys("b", Role::Head, later), ["p/b@10", "p/.lock@42", "p/me@3"]);
+    assert_eq!(keys("c", Role::Behind, later), ["p/c@11", "p/b@10"]);
+}
+
+#[test]
+fn who_was_let_in_without_being_known_signs_its_entry_after_a_while() {
+    let seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
+    let (session, dead_since) = (SessionId::from("me"), BTreeMap::new());
+    let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
+    let settings = settings(1, 1);
+    let me = Me { stood: (Role::Holding, NOW), ..me(&session, &settings, &who, &dead_since) };
+    assert_eq!(hold(&seen, me, NOW).write, None);
+    let write = hold(&seen, me, NOW + Duration::from_secs(1)).write.unwrap();
+    // What says `held` stands in `.lock` at that index: others go by it.
+    assert_eq!(write.ops[0], Op::CheckIndex { key: "p/.lock".into(), index: 42 });
+    let Op::Cas { value, index: 2, .. } = &write.ops[1] else { panic!("{write:?}") };
+    let entry = Entry::decode(value).unwrap();
+    assert_eq!((entry.who, entry.indexes), (who.clone(), vec![0]));
+}
+
+proptest! {
+    /// Whatever the record, plans never list more than the limit unless it was exceeded before, never touch a live
+    /// foreigner, and come to rest: clearing a share away, standing in line and saying so are three transactions.
+    #[test]
+    fn plans_keep_the_limit_and_come_to_rest(
+        limit in 0..6_u32,
+        slots in 1..3_u32,
+        holders in prop::collection::vec("[a-d]|me", 0..6),
+        live in prop::collection::btree_set("[a-d]|me", 0..5),
+        leaving: bool,
+    ) {
+        let stored = format!(r#"{{"Limit":{limit},"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());
+        let contenders: Vec<_> = live
+            .iter()
+            .map(|id| (id.as_str(), (id == "me").then_some(Standing::Waiting)))
+            .collect();
+        let mut seen = view(Some((&stored, 0)), &contenders);
+        let settings = settings(5, slots);
+        let what = if leaving { leave } else { hold };
+        let mut room = false;
+        for index in 0..3 {
+            let plan = planned(&seen, &settings, what, false);
+            room |= plan.stand == Stand::Apart { room: true };
+            seen.apply(&plan.write.map(|write| write.ops).unwrap_or_default(), 60 + index);
+        }
+        let record = seen.record().unwrap();
+        let before = u32::try_from(holders.len()).unwrap();
+        prop_assert!(record.taken() <= limit.max(before));
+        for foreigner in holders.iter().filter(|holder| *holder != "me" && live.contains(*holder)) {
+            let count = holders.iter().filter(|holder| *holder == foreigner).count();
+            prop_assert_eq!(record.slots_of(&foreigner.as_str().into()) as usize, count);
+        }
+        let again = planned(&seen, &settings, what, false);
+        prop_assert_eq!(&again.write, &None);
+        if room && !leaving {
+            prop_assert_eq!(again.stand, Stand::Holding);
+            prop_assert!(record.taken() <= limit);
+        }
+    }
+}
