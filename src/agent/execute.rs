@@ -68,12 +68,15 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             Work::Watch(watched, Box::pin(watch))
         }
         Command::StopWatch { name, key } => Work::StopWatch((name, key)),
-        Command::Commit { name, ops } => {
+        Command::Commit { parts } => {
+            let names: Vec<_> = parts.iter().map(|part| part.name.clone()).collect();
+            let prefixes = names.iter().map(|name| prefix(keeper, name)).collect::<Vec<_>>().join(" and ");
+            let ops: Vec<_> = parts.into_iter().flat_map(|part| part.ops).collect();
             let listed_after = translate::listed_after(&ops);
-            let (ops, prefix) = (translate::ops(ops), prefix(keeper, &name));
+            let ops = translate::ops(ops);
             Work::Request(Box::pin(async move {
                 let answer = client.txn(&ops).await;
-                Event::Committed(name, translate::commit(answer, &prefix, listed_after))
+                Event::Committed(names, translate::commit(answer, &prefixes, listed_after))
             }))
         }
         Command::Tell(notice) => Work::Tell(notice),

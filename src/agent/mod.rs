@@ -109,6 +109,7 @@ impl Agent {
             seed: fastrand::u64(..),
             resume: parts.files.resume.take(),
             semaphores: semaphores.map(|one| (one.name.as_str().into(), translate::settings(one))).collect(),
+            together: translate::together(config),
         };
         for semaphore in &config.semaphores {
             parts.metrics.add_semaphore(&semaphore.name);

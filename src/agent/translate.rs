@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Wait};
+use crate::config::{self, Acquire, Wait};
 use crate::consul::{self, Class, Fault, KvPair, SessionSpec, Txn, TxnOp};
 use crate::semaphore::{
-    Commit, Failure, FailureKind, Form, Identity, LimitPolicy, Listing, OnLost, Op, Pair, Reading, SessionId,
-    Settings,
+    Commit, Failure, FailureKind, Form, Identity, LimitPolicy, Listing, Name, OnLost, Op, Pair, Reading,
+    SessionId, Settings,
 };
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
@@ -35,6 +35,12 @@ pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
         },
         body: semaphore.body.clone(),
     }
+}
+
+/// The semaphores whose slots are taken together: all required ones, where that is asked for.
+pub(super) fn together(config: &config::Config) -> Vec<Name> {
+    let required = config.semaphores.iter().filter(|one| one.required && config.acquire == Acquire::Together);
+    required.map(|one| one.name.as_str().into()).collect()
 }
 
 pub(super) fn session_spec(session: &config::Session) -> SessionSpec {

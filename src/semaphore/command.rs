@@ -72,6 +72,15 @@ pub enum Op {
     },
 }
 
+/// What a transaction does to one semaphore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which semaphore.
+    pub name: Name,
+    /// The steps.
+    pub ops: Vec<Op>,
+}
+
 /// What the shell is to do. Each but [`Command::Tell`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
@@ -119,12 +128,10 @@ pub enum Command {
         /// The full key.
         key: String,
     },
-    /// Commit the transaction → [`Event::Committed`].
+    /// Commit the parts as one transaction → [`Event::Committed`].
     Commit {
-        /// Which semaphore.
-        name: Name,
-        /// The transaction's steps.
-        ops: Vec<Op>,
+        /// Its parts, each of another semaphore. Mostly there is one.
+        parts: Vec<Part>,
     },
     /// Tell the world.
     Tell(Notice),
@@ -145,8 +152,8 @@ pub enum Event {
     Looked(Name, Result<Reading, Failure>),
     /// Answers [`Command::Watch`] of that key.
     Watched(Name, String, Result<Reading, Failure>),
-    /// Answers [`Command::Commit`].
-    Committed(Name, Result<Commit, Failure>),
+    /// Answers [`Command::Commit`] of those semaphores.
+    Committed(Vec<Name>, Result<Commit, Failure>),
 }
 
 impl Event {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::command::{Command, Event, Name, Notice};
+use super::command::{Command, Commit, Event, Failure, Name, Notice, Part};
 use super::machine::{Context, Machine};
+use super::party::{Move, Party};
 use super::session::{Change, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
@@ -35,6 +36,8 @@ pub struct Start {
     pub resume: Option<Resume>,
     /// The semaphores to be held.
     pub semaphores: Vec<(Name, Settings)>,
+    /// Those of them whose slots are taken together or not at all.
+    pub together: Vec<Name>,
 }
 
 /// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
@@ -46,6 +49,9 @@ pub struct Keeper {
     who: Identity,
     wall: Wall,
     machines: BTreeMap<Name, Machine>,
+    party: Party,
+    /// The prefixes under which slots are held.
+    held: Vec<String>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
     draining: bool,
@@ -84,6 +90,8 @@ impl Keeper {
             who: start.who,
             wall: start.wall,
             machines,
+            party: Party::of(start.together),
+            held: Vec::new(),
             removed,
             draining: false,
             reached: false,
@@ -164,9 +172,7 @@ impl Keeper {
             Event::Watched(name, key, answer) => {
                 self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));
             }
-            Event::Committed(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.committed(answer, cx));
-            }
+            Event::Committed(names, answer) => self.committed(&names, &answer, now),
         }
         self.settle(now);
     }
@@ -215,6 +221,45 @@ impl Keeper {
         self.session.lease()
     }
 
+    /// Tells each of a transaction's semaphores how its own part ended.
+    fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
+        let mut before = 0;
+        for name in names {
+            let part = before..before + self.machines.get(name).map_or(0, Machine::steps_under_way);
+            let own = match answer {
+                Ok(Commit::Stale { steps }) => {
+                    let own = steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start);
+                    Ok(Commit::Stale { steps: own.collect() })
+                }
+                other => other.clone(),
+            };
+            before = part.end;
+            self.with(name, now, |machine, cx| machine.committed(own, cx));
+        }
+    }
+
+    fn act_together(&mut self, now: Moment) {
+        match self.party.next_move(&self.machines) {
+            Move::None => {}
+            Move::Commit(names) => {
+                let part = |name: Name| {
+                    let ops = self.machines.get_mut(&name)?.accept(now)?;
+                    Some(Part { name, ops })
+                };
+                let parts = names.into_iter().filter_map(part).collect();
+                self.out.push_back(Command::Commit { parts });
+            }
+            Move::GiveBack(names) => {
+                for name in names {
+                    self.with(&name, now, |machine, cx| {
+                        machine.give_back();
+                        machine.drive(cx);
+                    });
+                }
+            }
+        }
+    }
+
     fn names(&self) -> Vec<Name> {
         self.machines.keys().cloned().collect()
     }
@@ -232,6 +277,9 @@ impl Keeper {
     /// Lets everything act on what has become of the state.
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
+        self.party.look(&self.machines);
+        let held = self.machines.values().filter(|machine| machine.holds());
+        self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
         for name in self.names() {
             self.with(&name, now, Machine::drive);
             let wants_check = self.machines.get_mut(&name).is_some_and(Machine::take_check_session);
@@ -239,6 +287,7 @@ impl Keeper {
                 self.session.check(now);
             }
         }
+        self.act_together(now);
         let (machines, out) = (&mut self.machines, &mut self.out);
         self.removed.retain(|name| {
             let gone = machines.get(name).is_none_or(Machine::is_gone);
@@ -272,6 +321,8 @@ impl Keeper {
             wall: self.wall,
             ttl: self.ttl,
             watch_grace: self.watch_grace,
+            together: self.party.of_member(name),
+            holds: &self.held,
             rng: &mut self.rng,
             out: &mut self.out,
         };

@@ -20,8 +20,11 @@ const GRANTS: usize = 40;
 /// What is known of somebody in line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind<'a> {
-    /// Whoever plans.
-    Me,
+    /// Whoever plans; whether it takes its slots only together with others.
+    Me {
+        /// Then nobody else can let it in.
+        together: bool,
+    },
     /// Another of ours.
     Ours {
         /// Its value.
@@ -47,6 +50,12 @@ pub(super) struct Own<'a> {
     pub(super) session: &'a SessionId,
     pub(super) slots: u32,
     pub(super) priority: i32,
+    /// Whether it takes its slots only together with others.
+    pub(super) together: bool,
+    /// Whether it goes to the end of the line, wherever it stands.
+    pub(super) anew: bool,
+    /// The other prefixes under which it holds.
+    pub(super) holds: &'a [String],
 }
 
 /// What filling the free slots comes to.
@@ -60,15 +69,26 @@ pub(super) struct Filled<'a> {
 
 /// Everybody in line, in order: as `view` knows it, and with `own` where it stands or, if it is not in line yet,
 /// would stand.
+///
+/// One ahead that wants slots together, among them some that `own` holds, cannot have them before `own` is done: it is
+/// passed over, or the two would wait for each other.
 pub(super) fn line<'a>(view: &'a View, own: Option<Own<'a>>) -> Vec<InLine<'a>> {
-    let mut line: Vec<_> = view.waiters().into_iter().map(|one| (key(one), InLine::of(one))).collect();
+    let waits_for_us = |one: &Contender| {
+        let wanted = one.entry.as_ref().map(|entry| entry.together.as_slice()).unwrap_or_default();
+        own.is_some_and(|own| own.holds.iter().any(|held| wanted.contains(held)))
+    };
+    let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
+    let mut line: Vec<_> = waiters.map(|one| (key(one), InLine::of(one))).collect();
     if let Some(own) = own {
         // One that was let in before and has been taken out goes to the end.
-        let stands = view.contender(own.session).filter(|one| !one.says_held());
+        let stands = view.contender(own.session).filter(|one| !one.says_held() && !own.anew);
         let arrival = stands.map_or(u64::MAX, |one| one.create_index);
         line.retain(|(_, one)| one.session != own.session);
-        let me = InLine { session: own.session, slots: own.slots, kind: Kind::Me };
-        line.push(((std::cmp::Reverse(own.priority), arrival), me));
+        let kind = Kind::Me { together: own.together };
+        line.push((
+            (std::cmp::Reverse(own.priority), arrival),
+            InLine { session: own.session, slots: own.slots, kind },
+        ));
         line.sort_by_key(|(key, _)| *key);
     }
     line.into_iter().map(|(_, one)| one).collect()
@@ -90,7 +110,7 @@ impl<'a> InLine<'a> {
     /// Whether somebody else may let it in.
     fn is_grantable(&self) -> bool {
         match self.kind {
-            Kind::Me => true,
+            Kind::Me { together } => !together,
             Kind::Ours { entry, .. } => entry.together.is_empty(),
             Kind::Foreign => false,
         }
@@ -121,9 +141,10 @@ pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool) -
                 filled.left_to_foreign = true;
             }
             Kind::Foreign => {}
-            Kind::Me | Kind::Ours { .. } if !one.is_served_by(record) => {}
-            Kind::Me | Kind::Ours { .. } if !one.is_grantable() || one.slots > free => break,
-            Kind::Me | Kind::Ours { .. } => {
+            Kind::Me { .. } | Kind::Ours { .. } if !one.is_served_by(record) => {}
+            Kind::Me { .. } | Kind::Ours { .. } if one.slots > free => break,
+            Kind::Ours { .. } if !one.is_grantable() => break,
+            Kind::Me { .. } | Kind::Ours { .. } => {
                 free -= one.slots;
                 filled.granted.push(*one);
             }

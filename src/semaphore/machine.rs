@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice, Reading};
-use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
+use super::command::{
+    Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Part, Reading,
+};
+use super::plan::{self, Me, Need, Plan, Role, Stand, Together, Write};
 use super::settings::{LimitPolicy, OnLost, Settings};
 use super::view::View;
 use super::{Identity, Lease, Moment, SessionId, Wall};
@@ -82,6 +84,8 @@ enum Farewell {
     Released,
     GaveUp,
     Lost,
+    /// It asks again, together with the others of its party.
+    Again,
 }
 
 /// The one request under way besides the watch.
@@ -126,6 +130,10 @@ pub(super) struct Context<'a> {
     pub(super) wall: Wall,
     pub(super) ttl: Duration,
     pub(super) watch_grace: Option<Duration>,
+    /// The party that this semaphore is a member of.
+    pub(super) together: Option<Together<'a>>,
+    /// The prefixes under which slots are held.
+    pub(super) holds: &'a [String],
     pub(super) rng: &'a mut fastrand::Rng,
     pub(super) out: &'a mut VecDeque<Command>,
 }
@@ -153,6 +161,8 @@ pub struct Machine {
     /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
     proved: bool,
     flight: Flight,
+    /// What is to be committed as soon as all others of the party can.
+    offer: Option<Write>,
     watches: Watches,
     watch_failing_since: Option<Moment>,
     /// The role in which one waits, and since when.
@@ -160,6 +170,8 @@ pub struct Machine {
     free_since: Option<Moment>,
     /// Everything is listed again at the latest then, whatever the watches tell.
     list_at: Option<Moment>,
+    /// Since which index it has stood in line.
+    arrival: Option<u64>,
     /// Nothing is sent before.
     retry_at: Option<Moment>,
     tidy_at: Option<Moment>,
@@ -195,11 +207,13 @@ impl Machine {
             need: None,
             proved: false,
             flight: Flight::None,
+            offer: None,
             watches: Watches::default(),
             watch_failing_since: None,
             stood: (Role::default(), now),
             free_since: None,
             list_at: None,
+            arrival: None,
             retry_at: None,
             tidy_at: None,
             recheck_at: None,
@@ -287,6 +301,48 @@ impl Machine {
         self.flight = Flight::None;
     }
 
+    /// Whether it is to hold.
+    pub(super) fn asks(&self) -> bool {
+        self.intent == Intent::Hold
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.phase, Phase::Held { .. })
+    }
+
+    /// Whether it is known for sure to hold nothing.
+    pub(super) fn is_apart(&self) -> bool {
+        self.phase == Phase::Waiting && self.need.is_none() && matches!(self.flight, Flight::None)
+    }
+
+    /// Since which index it has stood in line.
+    pub(super) fn arrival(&self) -> Option<u64> {
+        self.arrival
+    }
+
+    pub(super) fn offers(&self) -> bool {
+        self.offer.is_some()
+    }
+
+    /// Takes the offer up: these steps are on their way.
+    pub(super) fn accept(&mut self, now: Moment) -> Option<Vec<Op>> {
+        let write = self.offer.take()?;
+        let ops = write.ops.clone();
+        self.token = None;
+        self.flight = Flight::Committing { write, sent: now };
+        Some(ops)
+    }
+
+    /// How many steps of a transaction under way are its own.
+    pub(super) fn steps_under_way(&self) -> usize {
+        if let Flight::Committing { write, .. } = &self.flight { write.ops.len() } else { 0 }
+    }
+
+    /// Gives the slots back, and asks anew.
+    pub(super) fn give_back(&mut self) {
+        self.depart(Farewell::Again);
+    }
+
     /// Goes, whatever it is doing.
     pub(super) fn leave(&mut self) {
         if self.intent == Intent::Hold {
@@ -331,6 +387,7 @@ impl Machine {
 
     /// Does whatever the present state asks for.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        self.offer = None;
         if let Phase::Held { .. } = self.phase {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);
@@ -379,7 +436,7 @@ impl Machine {
         self.token = None;
         let ops = write.ops.clone();
         self.flight = Flight::Committing { write, sent: cx.now };
-        cx.out.push_back(Command::Commit { name: self.name.clone(), ops });
+        cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
     }
 
     fn stop_watches(&mut self, cx: &mut Context<'_>) {

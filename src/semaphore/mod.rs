@@ -14,6 +14,7 @@ mod keeper;
 mod lease;
 mod line;
 mod machine;
+mod party;
 pub mod plan;
 pub mod record;
 mod session;
@@ -23,7 +24,7 @@ mod time;
 mod view;
 
 pub use command::{
-    Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Reading,
+    Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Part, Reading,
 };
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};

@@ -48,6 +48,31 @@ pub struct Me<'a> {
     pub stood: (Role, Moment),
     /// The numbers of the slots that are held.
     pub indexes: &'a [u32],
+    /// Where the slots are taken together with others or not at all.
+    pub together: Option<Together<'a>>,
+    /// The other prefixes under which slots are held.
+    pub holds: &'a [String],
+}
+
+/// Several semaphores whose slots are taken in one transaction or not at all.
+///
+/// All of its contenders are written by one transaction, and so have one and the same index. By that, any two parties
+/// stand in the same order wherever they meet, and cannot wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Together<'a> {
+    /// The prefixes of all of them.
+    pub prefixes: &'a [String],
+    /// What is to be done next, by all of them at once.
+    pub step: Step,
+}
+
+/// What a party does at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Stand in line anew.
+    Enter,
+    /// Take the slots.
+    Take,
 }
 
 /// In which role one waits for changes.
@@ -87,6 +112,8 @@ pub struct Write {
     pub pruned: u32,
     /// Whether it only tidies up, which anybody can do: then a short random wait spares Consul a crowd of the same.
     pub tidy: bool,
+    /// Whether it may only be committed together with those of the party's others.
+    pub joint: bool,
 }
 
 /// What has to be read before anything can be decided.
@@ -192,8 +219,10 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     if view.contender(me.session).is_some() && !view.is_ordered() {
         return Plan { need: Some(Need::Look), ..plan };
     }
-    let own = Own { session: me.session, slots: me.settings.slots, priority: me.settings.priority };
-    let line = line::line(view, Some(own));
+    if me.together.is_some_and(|together| together.step == Step::Enter) {
+        return enter_anew(view, record, me);
+    }
+    let line = line::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     let heads = line.iter().take(place).all(InLine::is_foreign);
     let in_line = me.is_in_line(view);
@@ -204,12 +233,17 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     }
     if !view.is_complete() {
         let free = record.limit > record.taken();
-        let unnamed = me.settings.slots <= record.limit && record.named_first() != Some(me.session);
+        // Nobody else can let in one that takes its slots together with others.
+        let nameable = me.settings.slots <= record.limit && me.together.is_none();
+        let unnamed = nameable && record.named_first() != Some(me.session);
         plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
         if heads {
             plan.suspect(view, &record, me, now);
         }
         return plan;
+    }
+    if me.together.is_some() {
+        return take_together(view, record, me, &line[..=place], now, plan);
     }
     let sets_limit = me.sets_limit(&record);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
@@ -241,6 +275,55 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     plan
 }
 
+/// Plans of a party's member while not all of them stand in line since the same write: to stand there anew.
+fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if !view.is_complete() {
+        plan.need = Some(Need::List);
+        return plan;
+    }
+    let line = line::line(view, Some(me.own()));
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
+    // As for any other: whoever comes to the end of a line has to ask nobody.
+    let last = line.last().is_some_and(|one| one.session == me.session);
+    if !last || line.len() == 1 && draft.free() > 0 {
+        draft.name_next(&line);
+    }
+    plan.write = draft.write(false).map(|write| Write { joint: true, ..write });
+    plan
+}
+
+/// Plans of a party's member in line, or of one that tries once: to take its slots when all the others can. It looks
+/// after those ahead of it only where they could not: all holders are dead.
+fn take_together(
+    view: &View,
+    record: Record,
+    me: Me<'_>,
+    line_to_me: &[InLine<'_>],
+    now: Moment,
+    mut plan: Plan,
+) -> Plan {
+    let draft = |record| {
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        let due = draft.prune(me, now);
+        (draft, due)
+    };
+    let (mut takes, due) = draft(record.clone());
+    if me.sets_limit(&record) {
+        takes.record.limit = me.settings.limit;
+    }
+    plan.recheck(due);
+    plan.recheck(takes.fill(line_to_me, &[], me.free_since, now));
+    plan.stand = Stand::Apart { room: takes.has_granted(me.session) || takes.left_to_foreign };
+    plan.write = if takes.has_granted_only(me.session) {
+        takes.write(false).map(|write| Write { joint: true, ..write })
+    } else {
+        draft(record).0.write(true)
+    };
+    plan
+}
+
 /// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
 fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> {
     let contender = view.contender(me.session)?;
@@ -254,7 +337,7 @@ fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> 
         // Whatever says `held` stands in `.lock`: others go by that.
         let still_in = Op::CheckIndex { key: view.lock_key(), index: view.lock_index() };
         let own = Op::Cas { key, value: entry.encode(), flags: record.flags(), index };
-        Write { ops: vec![still_in, own], pruned: 0, tidy: true }
+        Write { ops: vec![still_in, own], pruned: 0, tidy: true, joint: false }
     })
 }
 
@@ -270,7 +353,12 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
         // Guarded: somebody may be letting it in at this moment.
         plan.write = contender.map(|one| {
             let key = view.contender_key(me.session);
-            Write { ops: vec![Op::DeleteCas { key, index: one.modify_index }], pruned: 0, tidy: false }
+            Write {
+                ops: vec![Op::DeleteCas { key, index: one.modify_index }],
+                pruned: 0,
+                tidy: false,
+                joint: false,
+            }
         });
         return plan;
     };
@@ -344,7 +432,19 @@ impl Me<'_> {
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
         entry.body.clone_from(body);
         entry.indexes = indexes;
+        entry.together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
         entry
+    }
+
+    fn own(&self) -> Own<'_> {
+        Own {
+            session: self.session,
+            slots: self.settings.slots,
+            priority: self.settings.priority,
+            together: self.together.is_some(),
+            anew: self.together.is_some_and(|together| together.step == Step::Enter),
+            holds: self.holds,
+        }
     }
 
     fn since(&self, role: Role, now: Moment) -> Moment {

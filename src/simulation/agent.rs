@@ -7,10 +7,8 @@ use crate::semaphore::{
     Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, Settings, Start, Wall,
 };
 
-use super::consul::TTL;
+use super::consul::{SEMAPHORES, TTL};
 use super::world::Game;
-
-pub(super) const NAME: &str = "s";
 
 pub(super) struct Agent {
     pub(super) keeper: Keeper,
@@ -18,6 +16,10 @@ pub(super) struct Agent {
     pub(super) life: u64,
     pub(super) slots: u32,
     priority: i32,
+    /// The semaphores that it wants a slot of each of.
+    pub(super) wants: Vec<&'static str>,
+    /// Whether it takes them together.
+    pub(super) together: bool,
     /// How long the workload wants the slot.
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
@@ -34,6 +36,7 @@ impl Agent {
     pub(super) fn new(
         life: u64,
         game: Game,
+        one_by_one: bool,
         resume: Option<(Resume, &Self)>,
         rng: &mut fastrand::Rng,
         now: Moment,
@@ -43,6 +46,18 @@ impl Agent {
         let priority = if game.priorities && rng.u32(..4) == 0 { rng.i32(-1..=1) } else { 0 };
         // A process that is started again has the configuration that it had.
         let (slots, priority) = before.map_or((slots, priority), |before| (before.slots, before.priority));
+        let wants = match before {
+            Some(before) => before.wants.clone(),
+            None if game.parties => {
+                let from = rng.usize(..SEMAPHORES.len());
+                // Most want all of them.
+                SEMAPHORES[if rng.u32(..4) > 0 { 0..SEMAPHORES.len() } else { from..from + 1 }].to_vec()
+            }
+            None => vec![SEMAPHORES[0]],
+        };
+        // Two that took one after the other could wait for each other for ever.
+        let together = game.parties && wants.len() > 1 && !one_by_one;
+        let semaphore = |name: &&str| (Name::from(*name), settings(game, name, slots, priority));
         let start = Start {
             ttl: TTL,
             watch_grace: None,
@@ -50,13 +65,20 @@ impl Agent {
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
             resume,
-            semaphores: vec![(Name::from(NAME), settings(game, slots, priority))],
+            semaphores: wants.iter().map(semaphore).collect(),
+            together: if together {
+                wants.iter().map(|name| Name::from(*name)).collect()
+            } else {
+                Vec::new()
+            },
         };
         Self {
             keeper: Keeper::new(start, now),
             life,
             slots,
             priority,
+            wants,
+            together,
             work: work(rng),
             paused_until: now,
             cut_until: now,
@@ -73,15 +95,23 @@ impl Agent {
             return None;
         }
         let session = self.keeper.session()?.clone();
-        let phase = self.keeper.machine(NAME)?.phase();
-        let token = if let Phase::Held { token, .. } = phase { Some(*token) } else { None };
-        Some(Resume { session, prefixes: [("sim".to_owned(), token)].into() })
+        let token = |name: &&str| {
+            let phase = self.keeper.machine(name)?.phase();
+            if let Phase::Held { token, .. } = phase { Some(*token) } else { None }
+        };
+        let prefixes = self.wants.iter().map(|name| ((*name).to_owned(), token(name))).collect();
+        Some(Resume { session, prefixes })
     }
 
     /// Whether the agent, as it last looked, takes the slot for its own. Not asked with the time: a workload goes on
     /// until its agent has noticed that the lease has ended.
-    pub(super) fn believes(&self) -> bool {
-        self.keeper.machine(NAME).is_some_and(|machine| matches!(machine.phase(), Phase::Held { .. }))
+    pub(super) fn believes(&self, name: &str) -> bool {
+        self.keeper.machine(name).is_some_and(|machine| matches!(machine.phase(), Phase::Held { .. }))
+    }
+
+    /// Whether its workload can run.
+    pub(super) fn is_ready(&self) -> bool {
+        self.wants.iter().all(|name| self.believes(name))
     }
 }
 
@@ -91,9 +121,9 @@ fn work(rng: &mut fastrand::Rng) -> Duration {
     longest.mul_f64(rng.f64())
 }
 
-fn settings(game: Game, slots: u32, priority: i32) -> Settings {
+fn settings(game: Game, name: &str, slots: u32, priority: i32) -> Settings {
     Settings {
-        prefix: "sim".into(),
+        prefix: name.into(),
         limit: game.limit,
         slots,
         priority,

@@ -8,10 +8,12 @@ use crate::embedded::store::session::{Request, Rules, SessionId};
 use crate::embedded::store::txn::{Op as StoreOp, OpError};
 use crate::embedded::store::{Store, kv::Write};
 use crate::semaphore::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Op, Pair, Reading, SessionId as Id,
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, Op, Pair, Part, Reading,
+    SessionId as Id, View,
 };
 
-pub(super) const PREFIX: &str = "sim/";
+/// The semaphores, by their names, which are their prefixes too.
+pub(super) const SEMAPHORES: [&str; 2] = ["one", "two"];
 pub(super) const TTL: Duration = Duration::from_secs(10);
 
 pub(super) struct Consul {
@@ -41,7 +43,7 @@ impl Consul {
                 self.store.destroy_session(&parse(session), now);
                 Event::SessionDestroyed(Ok(()))
             }
-            Command::List { name } => Event::Listed(name.clone(), Ok(self.list())),
+            Command::List { name } => Event::Listed(name.clone(), Ok(self.list(name))),
             Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
             Command::Watch { name, key, after, .. } => {
                 let reading = self.read(key);
@@ -50,7 +52,10 @@ impl Consul {
                 }
                 Event::Watched(name.clone(), key.clone(), Ok(reading))
             }
-            Command::Commit { name, ops } => Event::Committed(name.clone(), Ok(self.commit(ops, now))),
+            Command::Commit { parts } => {
+                let ops: Vec<_> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
+                Event::Committed(names(parts), Ok(self.commit(&ops, now)))
+            }
             Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
         })
     }
@@ -65,8 +70,14 @@ impl Consul {
         self.store.create_session(id, request, now).expect("a session");
     }
 
-    pub(super) fn list(&self) -> Listing {
-        let read = self.store.list(PREFIX);
+    /// A semaphore as it stands.
+    pub(super) fn view(&self, name: &str) -> View {
+        let Listing { pairs, index } = self.list(name);
+        View::new(name, pairs, index.max(self.store.index()))
+    }
+
+    pub(super) fn list(&self, name: &str) -> Listing {
+        let read = self.store.list(&format!("{name}/"));
         Listing { index: read.index, pairs: read.found.iter().map(|entry| pair(entry)).collect() }
     }
 
@@ -77,7 +88,7 @@ impl Consul {
     }
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
-        let lists = ops.iter().any(|op| matches!(op, Op::List { .. }));
+        let lists = ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix) } else { None });
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
@@ -95,7 +106,7 @@ impl Consul {
         match self.store.txn(ops.collect(), now) {
             Ok(found) => {
                 let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
-                let listing = lists.then(|| self.list());
+                let listing = lists.map(|prefix| self.list(prefix.trim_end_matches('/')));
                 Commit::Done { index, listing }
             }
             // As the agent reads Consul's answer.
@@ -128,9 +139,13 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
         Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
         Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
-        Command::Commit { name, .. } => Event::Committed(name.clone(), Err(failure)),
+        Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
         Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
     }
+}
+
+fn names(parts: &[Part]) -> Vec<Name> {
+    parts.iter().map(|part| part.name.clone()).collect()
 }
 
 /// How long a client waits for an answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::consul::{Consul, PREFIX};
+use super::consul::{Consul, SEMAPHORES};
 use crate::embedded::store::kv::Write;
 use crate::embedded::store::session::SessionId;
 use crate::semaphore::{Form, Moment, Record, SessionId as Id, View};
@@ -18,6 +18,9 @@ enum Step {
     Read,
     Leave,
 }
+
+/// The semaphore that they are after.
+const NAME: &str = SEMAPHORES[0];
 
 pub(super) struct Foreign {
     id: Uuid,
@@ -60,7 +63,7 @@ impl Foreign {
             Step::Enter => {
                 // No TTL: it is never ended by time, so that what it believes is always true.
                 consul.create_lasting_session(self.id, now);
-                let key = format!("{PREFIX}{}", self.id);
+                let key = format!("{NAME}/{}", self.id);
                 let write = Write { key, value: "opaque".into(), flags: self.form.flags() };
                 consul.store.lock(write, &self.id.to_string(), now).expect("a new session");
                 self.step = Step::Read;
@@ -75,7 +78,7 @@ impl Foreign {
                 None if self.seen == consul.store.index() => Duration::from_millis(rng.u64(5..30)),
                 None => {
                     self.seen = consul.store.index();
-                    self.read = Some(View::new("sim", consul.list().pairs, 0)).filter(has_room);
+                    self.read = Some(consul.view(NAME)).filter(has_room);
                     near
                 }
             },
@@ -98,7 +101,7 @@ impl Foreign {
     }
 
     fn leave(&mut self, consul: &mut Consul, now: Moment) {
-        let view = View::new("sim", consul.list().pairs, 0);
+        let view = consul.view(NAME);
         if let Some(record) = view.record() {
             let mut record = record.clone();
             let me = self.me();
@@ -113,7 +116,7 @@ impl Foreign {
         if !self.keeps {
             record.next.clear();
         }
-        let key = format!("{PREFIX}.lock");
+        let key = format!("{NAME}/.lock");
         let write = Write { key, value: record.encode().into(), flags: record.flags() };
         consul.store.cas(write, index, now)
     }

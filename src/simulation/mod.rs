@@ -28,6 +28,7 @@ const GAME: Game = Game {
     form: Form::List,
     weights: true,
     priorities: false,
+    parties: false,
     chaos: Chaos::CALM,
 };
 
@@ -83,6 +84,13 @@ fn clients_of_other_kinds_and_ours_all_have_their_turn() {
         let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
         play(Game { foreigners: 3, limit: 1, form, weights: false, chaos, ..GAME });
     }
+}
+
+#[test]
+fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
+    play(Game { parties: true, priorities: true, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
+    play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
 }
 
 #[test]

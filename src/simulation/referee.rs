@@ -9,6 +9,7 @@ use crate::semaphore::{Contender, Lock, Moment, SessionId, View};
 /// Looks at every state of the semaphore in turn.
 pub(super) struct Referee {
     seed: u64,
+    pub(super) name: &'static str,
     /// A free slot and a waiter that it fits may meet for so long.
     idle_bound: Duration,
     /// Operators meddle: what agents believe, and who had to be let in, says nothing.
@@ -26,12 +27,13 @@ pub(super) struct Referee {
 }
 
 impl Referee {
-    pub(super) fn new(seed: u64, idle_bound: Duration, meddled: bool) -> Self {
+    pub(super) fn new(seed: u64, name: &'static str, idle_bound: Duration, meddled: bool) -> Self {
         Self {
             seed,
+            name,
             idle_bound,
             meddled,
-            before: View::new("sim", Vec::new(), 0),
+            before: View::new(name, Vec::new(), 0),
             ceiling: 0,
             idle_since: None,
             tokens: HashMap::new(),
@@ -142,7 +144,8 @@ impl Referee {
         let line = after.waiters();
         let fits = |entry: &Entry| entry.slots <= free;
         let first = line.first().and_then(|one| one.entry.as_ref());
-        let idle = free > 0 && first.is_some_and(fits);
+        // One that takes its slots together with others may have to wait for those.
+        let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::agent::{Agent, NAME};
-use super::consul::{Consul, TTL, patience, unanswered};
+use super::agent::Agent;
+use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
 use super::referee::Referee;
 use crate::embedded::store::kv::Write;
@@ -26,6 +26,8 @@ pub(super) struct Game {
     pub(super) weights: bool,
     /// Some agents have a priority.
     pub(super) priorities: bool,
+    /// There are two semaphores, and most agents want both together; one takes them one by one.
+    pub(super) parties: bool,
     pub(super) chaos: Chaos,
 }
 
@@ -98,7 +100,7 @@ pub(super) struct World {
     agents: Vec<Agent>,
     foreigners: Vec<Foreign>,
     lives: u64,
-    referee: Referee,
+    referees: Vec<Referee>,
     served: u64,
     /// The store's index at the last check.
     checked: u64,
@@ -124,13 +126,13 @@ impl World {
             agents: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
-            referee: Referee::new(seed, idle, game.chaos.meddle > 0.0),
+            referees: SEMAPHORES.map(|name| Referee::new(seed, name, idle, game.chaos.meddle > 0.0)).into(),
             served: 0,
             checked: 0,
             open: true,
         };
         for place in 0..game.agents {
-            let agent = world.new_agent(None);
+            let agent = world.new_agent(place, None);
             world.agents.push(agent);
             world.act(place);
         }
@@ -171,14 +173,14 @@ impl World {
         // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
         self.run(TTL * 30);
         for (place, agent) in self.agents.iter().enumerate() {
-            let phase = agent.keeper.machine(NAME).map(|machine| machine.phase().clone());
+            let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
         let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.store.tick(self.now);
-        let keys: Vec<Pair> = self.consul.list().pairs;
-        let left: Vec<_> = keys.iter().filter(|pair| !pair.key.ends_with("/.lock")).collect();
+        let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
+        let left: Vec<_> = keys.filter(|pair| !pair.key.ends_with("/.lock")).collect();
         assert!(left.is_empty(), "seed {}: contenders are left: {left:?}", self.seed);
         assert!(self.consul.store.sessions().found.is_empty(), "seed {}: sessions are left", self.seed);
         assert!(self.served > 0, "seed {}: nobody was served", self.seed);
@@ -187,20 +189,22 @@ impl World {
 
     /// What a crashed holder has left in the record is pruned by the next one that comes.
     fn assert_next_one_finds_all_free(&mut self) {
-        let visitor = self.new_agent(None);
+        let visitor = self.new_agent(0, None);
         self.agents = vec![visitor];
         self.act(0);
         self.run(TTL * 5);
         assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
-        let view = View::new("sim", self.consul.list().pairs, 0);
-        let record = view.record().expect("a record");
-        assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
+        for name in &self.agents[0].wants {
+            let view = self.consul.view(name);
+            let record = view.record().expect("a record");
+            assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
+        }
     }
 
-    fn new_agent(&mut self, resume: Option<(Resume, usize)>) -> Agent {
+    fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
         self.lives += 1;
-        let resume = resume.map(|(resume, place)| (resume, &self.agents[place]));
-        Agent::new(self.lives, self.game, resume, &mut self.rng, self.now)
+        let resume = resume.map(|resume| (resume, &self.agents[place]));
+        Agent::new(self.lives, self.game, place == 0, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -347,7 +351,7 @@ impl World {
             .min();
         if agent.keeper.has_ended() {
             if self.open {
-                self.agents[place] = self.new_agent(None);
+                self.agents[place] = self.new_agent(place, None);
                 self.act(place);
             }
         } else if let Some(at) = wakes {
@@ -376,15 +380,17 @@ impl World {
     }
 
     fn told(&mut self, place: usize, notice: &Notice) {
-        let agent = &mut self.agents[place];
-        if let Notice::Acquired { session, token, .. } = notice {
-            self.referee.acquired(session.clone(), *token);
-            agent.leaves_at = Some(self.now + agent.work);
-            self.served += 1;
+        if let Notice::Acquired { name, session, token, .. } = notice {
+            let referee = self.referees.iter_mut().find(|referee| *referee.name == **name);
+            referee.expect("a semaphore").acquired(session.clone(), *token);
         }
-        if let Notice::Lost { .. } = notice {
+        let agent = &mut self.agents[place];
+        if !agent.is_ready() {
             // The work was stopped, and begins again with the next slot.
             agent.leaves_at = None;
+        } else if agent.leaves_at.is_none() {
+            agent.leaves_at = Some(self.now + agent.work);
+            self.served += 1;
         }
     }
 
@@ -401,7 +407,7 @@ impl World {
             if self.rng.f64() < self.chaos.crash {
                 // Half of them come back with their state file.
                 let resume = self.agents[place].state().filter(|_| self.rng.bool());
-                self.agents[place] = self.new_agent(resume.map(|resume| (resume, place)));
+                self.agents[place] = self.new_agent(place, resume);
                 self.act(place);
             }
             if self.rng.f64() < self.chaos.pause {
@@ -415,7 +421,8 @@ impl World {
     }
 
     fn meddle(&mut self) {
-        let pairs = self.consul.list().pairs;
+        let name = self.rng.choice(SEMAPHORES).expect("some");
+        let pairs = self.consul.list(name).pairs;
         let Some(victim) = self.rng.choice(&pairs).cloned() else { return };
         match victim.session {
             Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
@@ -426,21 +433,39 @@ impl World {
 
     /// An operator changes the limit, now and then below what is held.
     fn resize(&mut self, limit: u32) {
-        let view = View::new("sim", self.consul.list().pairs, 0);
-        if let Ok(Some(write)) = plan::set_limit(&view, limit, "", self.now) {
-            let commit = self.consul.commit(&write.ops, self.now);
-            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+        for name in SEMAPHORES {
+            if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
+                let commit = self.consul.commit(&write.ops, self.now);
+                assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            }
         }
     }
 
     fn check(&mut self) {
-        let agents = self.agents.iter().filter(|agent| agent.believes()).map(|agent| agent.slots);
-        let foreigners = self.foreigners.iter().filter(|foreigner| foreigner.holds).map(|_| 1);
-        let believed = agents.chain(foreigners).sum();
         let index = self.consul.store.index();
         let changed = std::mem::replace(&mut self.checked, index) != index;
-        let view = changed.then(|| View::new("sim", self.consul.list().pairs, index));
-        self.referee.check(view, believed, self.now);
+        for referee in &mut self.referees {
+            let agents = self.agents.iter().filter(|agent| agent.believes(referee.name));
+            let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
+            let believed = agents.map(|agent| agent.slots).chain(foreigners.map(|_| 1)).sum();
+            referee.check(changed.then(|| self.consul.view(referee.name)), believed, self.now);
+        }
+        if changed {
+            self.check_parties();
+        }
+    }
+
+    /// Who takes slots together never has one while it stands in line for another.
+    fn check_parties(&self) {
+        let views = SEMAPHORES.map(|name| self.consul.view(name));
+        for session in
+            self.agents.iter().filter(|agent| agent.together).filter_map(|agent| agent.keeper.session())
+        {
+            let has = |view: &View| view.record().is_some_and(|record| record.slots_of(session) > 0);
+            let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
+            let both = views.iter().any(has) && views.iter().any(waits);
+            assert!(!both, "seed {}: {session} has one and waits for another", self.seed);
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! What answers do to a machine. After each, [`Machine::drive`] decides.
 
 use super::*;
-use crate::semaphore::Op;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -9,6 +8,7 @@ impl Machine {
         self.lose(LossReason::SessionGone, cx);
         self.stop_watches(cx);
         self.view = None;
+        self.arrival = None;
         self.token = None;
         self.need = None;
         self.retry_at = None;
@@ -39,7 +39,7 @@ impl Machine {
                 self.need = None;
                 self.list_at = None;
                 self.view = Some(View::new(&self.settings.prefix, listing.pairs, listing.index));
-                self.seen(cx.now);
+                self.seen(cx.remembered, cx.now);
             }
             Err(failure) => self.fails(failure, cx),
         }
@@ -64,7 +64,7 @@ impl Machine {
                         self.need = Some(Need::List);
                     }
                 }
-                self.seen(cx.now);
+                self.seen(cx.remembered, cx.now);
             }
             Err(failure) => self.fails(failure, cx),
         }
@@ -124,7 +124,7 @@ impl Machine {
                 }
             }
         }
-        self.seen(cx.now);
+        self.seen(cx.remembered, cx.now);
     }
 
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
@@ -150,11 +150,15 @@ impl Machine {
                         cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });
                     }
                 }
+                if write.joint && !self.is_in(cx.remembered) {
+                    // Who else has come to stand ahead meanwhile is not known.
+                    self.need = Some(Need::List);
+                }
                 if write.pruned > 0 {
                     let took = cx.now.since(sent);
                     cx.tell(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
                 }
-                self.seen(cx.now);
+                self.seen(cx.remembered, cx.now);
             }
             Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
@@ -183,6 +187,11 @@ impl Machine {
         }
     }
 
+    fn is_in(&self, session: Option<&SessionId>) -> bool {
+        let slots = self.settings.slots;
+        session.zip(self.view.as_ref()).is_some_and(|(session, view)| view.holds(session, slots))
+    }
+
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
     /// contenders; but whoever is not in line yet has to know them.
     fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Option<Need> {
@@ -205,8 +214,10 @@ impl Machine {
     }
 
     /// The view has changed.
-    fn seen(&mut self, now: Moment) {
+    fn seen(&mut self, session: Option<&SessionId>, now: Moment) {
         let Some(view) = &self.view else { return };
+        let contender = session.and_then(|session| view.contender(session));
+        self.arrival = contender.filter(|one| one.says_waiting()).map(|one| one.create_index);
         let is_dead = |id: &&SessionId| view.is_missing(id) || view.is_complete() && !view.is_alive(id);
         let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let dead: Vec<_> = holders.iter().filter(is_dead).cloned().collect();

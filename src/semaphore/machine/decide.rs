@@ -22,6 +22,8 @@ impl Machine {
             free_since: self.free_since,
             stood: self.stood,
             indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
+            together: cx.together,
+            holds: cx.holds,
         };
         let intent = self.intent;
         match intent {
@@ -83,6 +85,7 @@ impl Machine {
             self.write_works(cx);
         }
         match plan.write {
+            Some(write) if write.joint => self.offer = Some(write),
             Some(write) if !write.tidy => return self.commit(write, cx),
             Some(write) => match self.tidy_at {
                 Some(at) if at <= cx.now => return self.commit(write, cx),
@@ -207,13 +210,14 @@ impl Machine {
         if let Some(slot) = self.slot.take() {
             cx.tell(Notice::Released { name: self.name.clone(), held: cx.now.since(slot.since) });
         }
+        self.stop_watches(cx);
         self.intent = Intent::Rest;
         self.phase = match farewell {
             Farewell::Released => Phase::Released,
             Farewell::GaveUp => Phase::GaveUp,
             Farewell::Lost => Phase::Lost,
+            Farewell::Again => return self.ask_again(cx.now),
         };
-        self.stop_watches(cx);
     }
 
     /// Without a session nothing of ours can be in Consul but what is dead already.

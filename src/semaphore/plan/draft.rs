@@ -77,13 +77,13 @@ impl<'a> Draft<'a> {
 
     fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>) {
         match (one.kind, self.me) {
-            (Kind::Me, Some(me)) => self.write_own(me.entry(Standing::Held, indexes)),
+            (Kind::Me { .. }, Some(me)) => self.write_own(me.entry(Standing::Held, indexes)),
             (Kind::Ours { entry, index }, _) => {
                 let entry = entry.clone().held(indexes, self.wall);
                 let key = self.view.contender_key(one.session);
                 self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
             }
-            (Kind::Me, None) | (Kind::Foreign, _) => return,
+            (Kind::Me { .. }, None) | (Kind::Foreign, _) => return,
         }
         self.hold(one.session, one.slots);
     }
@@ -137,6 +137,11 @@ impl<'a> Draft<'a> {
         self.granted.contains(session)
     }
 
+    /// Whether the session is let in, and nobody else.
+    pub(super) fn has_granted_only(&self, session: &SessionId) -> bool {
+        self.has_granted(session) && self.granted.len() == 1
+    }
+
     /// Names who is next in line.
     pub(super) fn name_next(&mut self, line: &[InLine<'_>]) {
         self.record.next = line::next(&self.record, line);
@@ -146,22 +151,29 @@ impl<'a> Draft<'a> {
     /// moment.
     pub(super) fn write_own(&mut self, entry: Entry) {
         let Some(me) = self.me else { return };
-        let (key, value) = (self.view.contender_key(me.session), entry.encode());
-        let (flags, session) = (self.record.flags(), me.session.clone());
         match self.view.contender(me.session) {
-            None => {
-                // Should a process before this one have written it just now, or a write of its be on its way still,
-                // only one of the two is done.
-                self.ops.push(Op::CheckNotExists { key: key.clone() });
-                self.ops.push(Op::Lock { key, value, flags, session });
+            // Taken out of `.lock`, it goes to the end of the line.
+            Some(one) if one.says_held() && entry.state == Standing::Waiting => self.enter_anew(entry),
+            Some(one) => {
+                let (key, value) = (self.view.contender_key(me.session), entry.encode());
+                let (flags, index) = (self.record.flags(), one.modify_index);
+                self.ops.push(Op::Cas { key, value, flags, index });
             }
-            Some(one) if one.says_held() && entry.state == Standing::Waiting => {
-                // Taken out of `.lock`, it goes to the end of the line.
-                self.ops.push(Op::DeleteCas { key: key.clone(), index: one.modify_index });
-                self.ops.push(Op::Lock { key, value, flags, session });
-            }
-            Some(one) => self.ops.push(Op::Cas { key, value, flags, index: one.modify_index }),
+            None => self.enter_anew(entry),
         }
+    }
+
+    /// Writes our own contender as a new one, in the place of the one that is known.
+    pub(super) fn enter_anew(&mut self, entry: Entry) {
+        let Some(me) = self.me else { return };
+        let (key, value) = (self.view.contender_key(me.session), entry.encode());
+        self.ops.push(match self.view.contender(me.session) {
+            Some(one) => Op::DeleteCas { key: key.clone(), index: one.modify_index },
+            // Should a process before this one have written it just now, or a write of its be on its way still, only
+            // one of the two is done.
+            None => Op::CheckNotExists { key: key.clone() },
+        });
+        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }
 
     /// Has everything listed as it is once all else is done.
@@ -199,6 +211,6 @@ impl<'a> Draft<'a> {
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });
         }
-        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy })
+        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy, joint: false })
     }
 }

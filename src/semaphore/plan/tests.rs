@@ -76,6 +76,8 @@ fn me<'a>(
         free_since: Some(LONG_AGO),
         stood: (Role::Head, LONG_AGO),
         indexes: &[0],
+        together: None,
+        holds: &[],
     }
 }
 

@@ -1,0 +1,74 @@
+//! Semaphores whose slots are taken together: `acquire: together`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::Name;
+use super::machine::Machine;
+use super::plan::{Step, Together};
+
+/// The members, and what they are to do next.
+#[derive(Debug, Default)]
+pub(super) struct Party {
+    names: BTreeSet<Name>,
+    prefixes: Vec<String>,
+    step: Option<Step>,
+}
+
+/// What the keeper has to see to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    /// Nothing.
+    None,
+    /// All can write: in one transaction.
+    Commit(Vec<Name>),
+    /// One of them has no slot, so that these may not keep theirs while they wait for it.
+    GiveBack(Vec<Name>),
+}
+
+impl Party {
+    pub(super) fn of(names: impl IntoIterator<Item = Name>) -> Self {
+        Self { names: names.into_iter().collect(), ..Self::default() }
+    }
+
+    fn members<'a>(&self, machines: &'a BTreeMap<Name, Machine>) -> Vec<&'a Machine> {
+        let members = self.names.iter().filter_map(|name| machines.get(name));
+        members.filter(|machine| machine.asks()).collect()
+    }
+
+    /// Sees how the members stand.
+    pub(super) fn look(&mut self, machines: &BTreeMap<Name, Machine>) {
+        let members = self.members(machines);
+        let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
+        let entered = arrivals.len() == 1 && !arrivals.contains(&None);
+        let tries_once = members.iter().any(|machine| machine.settings().try_once());
+        // One alone is like any other.
+        self.step =
+            (members.len() > 1).then_some(if entered || tries_once { Step::Take } else { Step::Enter });
+        self.prefixes = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
+    }
+
+    /// What a semaphore is told of it, if it is a member.
+    pub(super) fn of_member(&self, name: &Name) -> Option<Together<'_>> {
+        let step = self.step.filter(|_| self.names.contains(name))?;
+        Some(Together { prefixes: &self.prefixes, step })
+    }
+
+    /// What follows from what the members would do.
+    pub(super) fn next_move(&self, machines: &BTreeMap<Name, Machine>) -> Move {
+        let members = self.members(machines);
+        let names = |of: &dyn Fn(&Machine) -> bool| -> Vec<Name> {
+            members.iter().filter(|machine| of(machine)).map(|machine| machine.name().clone()).collect()
+        };
+        if self.step.is_none() {
+            return Move::None;
+        }
+        if members.iter().all(|machine| machine.offers()) {
+            return Move::Commit(names(&|_| true));
+        }
+        let held = names(&Machine::holds);
+        if members.iter().any(|machine| machine.is_apart()) && !held.is_empty() {
+            return Move::GiveBack(held);
+        }
+        Move::None
+    }
+}
