@@ -108,7 +108,7 @@ impl<'a> InLine<'a> {
     }
 
     /// Whether somebody else may let it in.
-    fn is_grantable(&self) -> bool {
+    pub(super) fn is_grantable(&self) -> bool {
         match self.kind {
             Kind::Me { together } => !together,
             Kind::Ours { entry, .. } => entry.together.is_empty(),

@@ -301,9 +301,9 @@ impl Machine {
         self.flight = Flight::None;
     }
 
-    /// Whether it is to hold.
+    /// Whether it is to hold, be it after having given back what it holds.
     pub(super) fn asks(&self) -> bool {
-        self.intent == Intent::Hold
+        matches!(self.intent, Intent::Hold | Intent::Leave(Farewell::Again))
     }
 
     pub(super) fn holds(&self) -> bool {

@@ -255,10 +255,13 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     let granted = draft.has_granted(me.session);
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
     let stays = granted || !me.settings.try_once();
-    // Whoever comes to the end of a line, or to where all is taken, has to ask nobody: whoever is let in before it
-    // stood there before. Anybody else says so in `.lock`, and so competes with all who write there.
+    // Whoever comes to the end of a line that `.lock` names, or to where all is taken, has to ask nobody: whoever is
+    // let in before it stood there before. Anybody else says so in `.lock`, and so competes with all who write there;
+    // also whoever has a priority, since it may have passed somebody who entered a moment ago.
     let last = place + 1 == line.len();
-    let quiet = !in_line && last && (!heads || draft.free() == 0);
+    let behind_named = line[..place].iter().any(InLine::is_grantable);
+    let ordinary = me.settings.priority <= 0;
+    let quiet = !in_line && last && ordinary && (behind_named || draft.free() == 0);
     if stays && (heads || !in_line) && !quiet || draft.changes() {
         let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
         draft.name_next(&line);

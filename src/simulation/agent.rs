@@ -43,7 +43,7 @@ impl Agent {
     ) -> Self {
         let (resume, before) = resume.unzip();
         let slots = if game.weights && rng.u32(..4) == 0 { rng.u32(2..=game.limit.max(2)) } else { 1 };
-        let priority = if game.priorities && rng.u32(..4) == 0 { rng.i32(-1..=1) } else { 0 };
+        let priority = if game.priorities && rng.u32(..4) == 0 { rng.i32(0..=2) } else { 0 };
         // A process that is started again has the configuration that it had.
         let (slots, priority) = before.map_or((slots, priority), |before| (before.slots, before.priority));
         let wants = match before {

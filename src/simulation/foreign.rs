@@ -75,7 +75,7 @@ impl Foreign {
                     if self.holds { self.work } else { near }
                 }
                 // Its wait for a change is a poll here.
-                None if self.seen == consul.store.index() => Duration::from_millis(rng.u64(5..30)),
+                None if self.seen == consul.store.index() => Duration::from_millis(rng.u64(10..80)),
                 None => {
                     self.seen = consul.store.index();
                     self.read = Some(consul.view(NAME)).filter(has_room);

@@ -91,6 +91,7 @@ fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
     play(Game { parties: true, priorities: true, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
     play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { parties: true, foreigners: 2, chaos: Chaos { meddle: 0.1, ..chaos }, ..GAME });
 }
 
 #[test]

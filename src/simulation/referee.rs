@@ -89,7 +89,8 @@ impl Referee {
         );
     }
 
-    /// Nobody of ours is let in before one that has stood ahead of it and could have been.
+    /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken
+    /// what it found free a moment before, with nobody in line; who has entered it since is passed by.
     fn check_order(&self, after: &View) {
         let Some(record) = after.record() else { return };
         let waited = |one: &&Contender| {
@@ -99,10 +100,8 @@ impl Referee {
         };
         let passed: Vec<_> = self.before.waiters().into_iter().filter(waited).collect();
         for session in record.holders.iter().filter(|holder| slots_of(&self.before, holder) == 0) {
-            let entered = after.contender(session).filter(|one| one.entry.is_some());
-            let Some(entered) = entered else { continue };
-            // Whoever let it in need not have known its priority.
-            let place = place(self.before.contender(session).unwrap_or(entered));
+            let stood = self.before.contender(session).filter(|one| one.says_waiting());
+            let Some(place) = stood.map(place) else { continue };
             let passed = passed.iter().find(|one| self::place(one) < place);
             let passed = passed.map(|one| (&one.session, self::place(one)));
             let entered = (session, place);
