@@ -5,7 +5,7 @@ use tracing::{error, info, warn};
 use super::files::PATIENCE;
 use super::{Agent, client, translate};
 use crate::clock;
-use crate::config::{Config, Loaded, Semaphore};
+use crate::config::{Acquire, Config, Loaded, Semaphore};
 use crate::status::Stage;
 
 impl Agent {
@@ -105,6 +105,11 @@ pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) 
                 "semaphores: {} is still being given back; reload again in a moment",
                 wanted.name
             )),
+            // Those that are held would have to be given back first.
+            None if wanted.required && new.acquire == Acquire::Together => changes.refused.push(format!(
+                "semaphores: {} cannot be acquired together with what is held already; restart, or make it not required",
+                wanted.name
+            )),
             None => {
                 changes.added.push(wanted.clone());
                 kept.push(wanted);
@@ -139,6 +144,9 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     }
     if keep("session", old.session != new.session) {
         new.session = old.session.clone();
+    }
+    if keep("acquire", old.acquire != new.acquire) {
+        new.acquire = old.acquire;
     }
     if keep("http", old.http != new.http) {
         new.http = old.http.clone();
@@ -212,6 +220,20 @@ mod tests {
         let file = crate::consul::TokenSource::File(Path::new("/token").to_owned());
         assert_eq!(new.consul.token, Some(file));
         assert_ne!(new.log.level, old.log.level);
+    }
+
+    #[test]
+    fn nothing_joins_those_that_are_acquired_together() {
+        let old = config("{acquire: together, semaphores: [{name: a, prefix: p/a, limit: 1}]}");
+        let added = "[{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}, \
+                     {name: c, prefix: p/c, limit: 1, required: false}]";
+        let mut new = config(&format!("{{acquire: together, semaphores: {added}}}"));
+        let changes = compare(&old, &mut new, |_| false);
+        assert_eq!(names(&changes.added), ["c"]);
+        assert!(changes.refused[0].contains("b cannot be acquired together"));
+        let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
+        let changes = compare(&old, &mut new, |_| false);
+        assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! It is refused, since a setting that is silently without effect would be believed in.
 
-use super::choice::{Acquire, Mode, Release};
+use super::choice::{Mode, Release};
 use super::findings::Findings;
 use super::path::FieldPath;
 use super::raw;
@@ -16,7 +16,6 @@ pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
     };
     refuse(raw.locks.iter().flatten().next().is_some(), FieldPath::of("locks"), "single-key locks are");
     refuse(raw.control.is_some(), FieldPath::of("control"), "the control endpoints are");
-    refuse(raw.acquire == Some(Acquire::Together), FieldPath::of("acquire"), "`together` is");
     let login = raw.consul.as_ref().is_some_and(|consul| consul.login.is_some());
     refuse(login, FieldPath::of("consul.login"), "logging in with an auth method is");
     let release = raw.drain.as_ref().and_then(|drain| drain.release);

@@ -133,6 +133,22 @@ fn sections_are_checked() {
 }
 
 #[test]
+fn what_is_acquired_together_is_waited_for_as_one() {
+    let both = |first: &str, second: &str| {
+        let one = |name: &str, more: &str| format!("{{name: {name}, prefix: p/{name}, limit: 1{more}}}");
+        parse(&format!("{{acquire: together, semaphores: [{}, {}]}}", one("a", first), one("b", second)))
+    };
+    assert!(both("", ", wait: forever, priority: 0").is_ok());
+    assert!(both("", ", wait: 5s, required: false").is_ok());
+    refused(both("", ", wait: 5s"), "semaphores[1].wait");
+    refused(both(", priority: 1", ""), "semaphores[1].priority");
+    let many: Vec<_> = (0..17).map(|n| format!("{{name: s{n}, prefix: p/{n}, limit: 1}}")).collect();
+    let text = format!("{{acquire: together, semaphores: [{}]}}", many.join(", "));
+    refused(parse(&text), "acquire");
+    assert!(parse(&text.replace("acquire: together, ", "")).is_ok());
+}
+
+#[test]
 fn a_misspelt_required_key_is_one_fault() {
     refused(parse("semaphores: [{name: a, prefix: b, limt: 1}]"), "semaphores[0].limt");
     refused(parse("semafores: [{name: a, prefix: b, limit: 1}]"), "semafores");

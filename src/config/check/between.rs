@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::contended::MOST_ENTRIES;
+use crate::config::choice::Acquire;
 use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -20,6 +21,7 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     }
     names_are_unique(&contended, findings);
     keys_are_apart(&contended, findings);
+    together_is_as_one(raw, findings);
     files_are_apart(raw, findings);
     checks_leave_time(raw, findings);
 }
@@ -104,6 +106,37 @@ fn normalised(key: &str) -> &str {
 
 fn lies_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// What is taken in one transaction is waited for as one. Consul takes 64 steps in a transaction, of which a semaphore
+/// needs up to three.
+fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
+    const MOST: usize = 16;
+    if raw.acquire != Some(Acquire::Together) {
+        return;
+    }
+    let semaphores = raw.semaphores.iter().flatten().enumerate();
+    let required: Vec<_> = semaphores
+        .filter_map(|(index, one)| Some((FieldPath::of("semaphores").index(index), one.as_ref()?)))
+        .filter(|(_, one)| one.required != Some(false))
+        .collect();
+    let [(first_at, first), others @ ..] = required.as_slice() else { return };
+    if required.len() > MOST {
+        findings.fault(
+            &FieldPath::of("acquire"),
+            format!("`together` takes {MOST} required semaphores at most, and here are {}", required.len()),
+        );
+    }
+    for (at, one) in others {
+        let differs = [
+            ("wait", one.wait.unwrap_or_default() != first.wait.unwrap_or_default()),
+            ("priority", one.priority.unwrap_or(0) != first.priority.unwrap_or(0)),
+        ];
+        for (field, _) in differs.into_iter().filter(|(_, differs)| *differs) {
+            let at = at.key(field);
+            findings.fault(&at, format!("differs from that of {first_at}, with which it is acquired together; write the same"));
+        }
+    }
 }
 
 fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {

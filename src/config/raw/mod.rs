@@ -34,7 +34,7 @@ pub(super) struct Config {
     #[schemars(with = "Option<Vec<Lock>>", length(max = 256))]
     pub(super) locks: Option<Vec<Option<Lock>>>,
     /// `independently`: each slot is taken as soon as it is to be had. `together`: all required ones in one
-    /// transaction, or none. `together` is not available in this version.
+    /// transaction, or none; these must have the same `wait` and `priority`.
     #[schemars(extend("default" = "independently"))]
     pub(super) acquire: Option<Acquire>,
     /// The read-only HTTP endpoints.
