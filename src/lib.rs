@@ -1,9 +1,10 @@
 //! slotkeeper holds slots of Consul semaphores on behalf of the workload beside it.
 //!
 //! The map of the code is ARCHITECTURE.md. In short: [`semaphore`] is the pure core that decides, [`consul`] the client
-//! that talks, [`agent`] the only place where the two meet.
+//! that talks, [`bridge`] takes the words of the one to the other, for the [`agent`] and for operators' commands.
 
 pub mod agent;
+pub mod bridge;
 pub mod cli;
 pub mod clock;
 pub mod config;
