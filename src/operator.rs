@@ -164,12 +164,10 @@ mod tests {
         view.record().unwrap().limit
     }
 
-    fn outdated(write: Write) -> Write {
-        let outdate = |op| match op {
-            Op::Cas { key, value, flags, index } => Op::Cas { key, value, flags, index: index - 1 },
-            op => op,
-        };
-        Write { ops: write.ops.into_iter().map(outdate).collect(), ..write }
+    /// The same write, as if somebody had changed the record meanwhile.
+    fn outdated(mut write: Write) -> Write {
+        write.ops.push(Op::CheckIndex { key: "p/.lock".into(), index: 1 });
+        write
     }
 
     #[tokio::test]
