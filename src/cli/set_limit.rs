@@ -14,7 +14,7 @@ use crate::{clock, config};
 ///
 /// Waiters for whom there are slots then are let in at once, in their order. Where more slots are held than the new
 /// limit has, nobody is thrown out; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
-/// `set` writes its own limit again when it starts or is reloaded, and one with `refuse` stays out.
+/// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
     /// The semaphore's prefix in Consul's key-value store.
