@@ -346,6 +346,8 @@ pub enum Notice {
         session: SessionId,
         /// The fencing token under which it was held.
         token: u64,
+        /// The numbers of the slots.
+        indexes: Vec<u32>,
         /// Why.
         reason: LossReason,
         /// How long it was held.

@@ -50,8 +50,16 @@ fn one_of_four(consul: &Consul, first: &str) -> (Home, Agent, Vec<(Home, Agent)>
     let waiters: Vec<_> = (0..3).map(|_| start(consul, "limit: 1")).collect();
     for (_, waiter) in &waiters {
         waiter.await_state("waiting");
+        assert_eq!(slot(waiter), -1);
     }
     (home, holder, waiters)
+}
+
+/// The number of the slot that an agent holds, as its metrics say; -1 for none.
+fn slot(agent: &Agent) -> i64 {
+    let slot = agent.metric("slotkeeper_slot_index{semaphore=\"s\"}");
+    assert_eq!(agent.semaphore()["slot"].as_f64().unwrap_or(-1.0), slot);
+    slot as i64
 }
 
 /// All three have come in by the one write that the record last had.
@@ -65,9 +73,9 @@ fn assert_let_in_by_one_write(operator: &Operator, waiters: &[(Home, Agent)]) {
     let keys = operator.keys(PREFIX);
     let entries = keys.iter().filter(|pair| pair.session.as_ref().is_some_and(|id| sessions.contains(id)));
     assert_eq!(entries.map(|pair| pair.modify_index).collect::<Vec<_>>(), [written; 3]);
-    let mut slots: Vec<_> = waiters.iter().map(|(_, waiter)| waiter.semaphore()["slot"].as_u64()).collect();
+    let mut slots: Vec<_> = waiters.iter().map(|(_, waiter)| slot(waiter)).collect();
     slots.sort_unstable();
-    assert_eq!(slots, [Some(1), Some(2), Some(3)]);
+    assert_eq!(slots, [1, 2, 3]);
 }
 
 #[test]
