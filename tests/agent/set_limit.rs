@@ -146,13 +146,23 @@ fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
 fn free_slots_are_given_on_even_where_the_limit_is_right_already() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let session = operator.create_session();
     let entry = r#"{"slotkeeper":1,"state":"waiting","slots":1}"#;
-    operator.put(&format!("{PREFIX}/{session}"), entry, Put::Acquire(&session), 0);
-    operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":2,"Holders":[]}"#, Put::Cas(0), 0);
-    let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "2"]);
-    assert_eq!((code, said.as_str()), (Some(0), "service/s: the limit is 2 already; 1 waiter was let in\n"));
-    assert_eq!(operator.holders(PREFIX), [session]);
+    let sessions: Vec<_> = (0..50)
+        .map(|_| {
+            let session = operator.create_session();
+            operator.put(&format!("{PREFIX}/{session}"), entry, Put::Acquire(&session), 0);
+            session
+        })
+        .collect();
+    operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":48,"Holders":[]}"#, Put::Cas(0), 0);
+    let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "48"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "service/s: the limit is 48 already; 48 waiters were let in\n")
+    );
+    // More than one transaction can let in.
+    assert_eq!(operator.holders(PREFIX), sessions[..48]);
+    assert_eq!(operator.record(PREFIX)["Next"], serde_json::json!(sessions[48..]));
 }
 
 #[test]
