@@ -13,6 +13,8 @@ use prometheus::{
 use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
 use crate::status::{Snapshot, State};
 
+/// Slots are numbered from 0.
+const NO_SLOT: i64 = -1;
 const SEMAPHORE: &[&str] = &["semaphore"];
 /// From a local answer to a Consul in trouble.
 const REQUEST_BUCKETS: &[f64] =
@@ -34,6 +36,7 @@ pub struct Metrics {
     waiters: IntGaugeVec,
     queue_position: IntGaugeVec,
     fencing_token: GaugeVec,
+    slot_index: IntGaugeVec,
     acquire_duration: HistogramVec,
     handoff_duration: HistogramVec,
     hold_duration: HistogramVec,
@@ -73,6 +76,10 @@ impl Metrics {
                 opts("fencing_token", "ModifyIndex of .lock at the grant of the slot held; 0 when none is"),
                 SEMAPHORE,
             )?)?,
+            slot_index: made.gauges(
+                "slot_index",
+                "Number of the slot held, from 0 and below the limit, the first of several; -1 when none is",
+            )?,
             acquire_duration: made.histograms(
                 "acquire_duration_seconds",
                 "Time from asking for a slot to holding it",
@@ -179,6 +186,7 @@ impl Metrics {
         for gauge in self.semaphore_gauges() {
             gauge.with_label_values(labels);
         }
+        self.slot_index.with_label_values(labels).set(NO_SLOT);
         self.fencing_token.with_label_values(labels);
         for histogram in self.semaphore_histograms() {
             histogram.with_label_values(labels);
@@ -283,6 +291,8 @@ impl Metrics {
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
             self.waiters.with_label_values(name).set(semaphore.waiters.into());
             self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
+            let slot = semaphore.indexes.first().filter(|_| held).map_or(NO_SLOT, |slot| (*slot).into());
+            self.slot_index.with_label_values(name).set(slot);
             // An index is far below 2⁵³, above which a float would round it.
             #[allow(clippy::cast_precision_loss, reason = "see above")]
             self.fencing_token.with_label_values(name).set(semaphore.fencing_token.unwrap_or(0) as f64);
@@ -293,7 +303,7 @@ impl Metrics {
         self.ready.set(snapshot.is_ready(now).into());
     }
 
-    fn semaphore_gauges(&self) -> [&IntGaugeVec; 6] {
+    fn semaphore_gauges(&self) -> [&IntGaugeVec; 7] {
         [
             &self.slot_held,
             &self.holders,
@@ -301,6 +311,7 @@ impl Metrics {
             &self.limit_mismatch,
             &self.waiters,
             &self.queue_position,
+            &self.slot_index,
         ]
     }
 
@@ -394,6 +405,7 @@ mod tests {
         let text = encode(&metrics.registry.gather()).unwrap();
         for series in [
             "slotkeeper_slot_held{semaphore=\"s\"} 0",
+            "slotkeeper_slot_index{semaphore=\"s\"} -1",
             "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"} 0",
             "slotkeeper_pruned_holders_total{semaphore=\"s\"} 0",
             "slotkeeper_prune_duration_seconds_count{semaphore=\"s\"} 0",

@@ -23,11 +23,12 @@ pub(super) fn log(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "waiting for a slot");
         }
-        Notice::Acquired { name, token, resumed: true, .. } => {
-            info!(semaphore = %name, fencing_token = token, "slot taken up again");
+        Notice::Acquired { name, token, indexes, resumed: true, .. } => {
+            info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "slot taken up again");
         }
-        Notice::Acquired { name, token, took, .. } => {
-            info!(semaphore = %name, fencing_token = token, after_ms = millis(*took), "slot acquired");
+        Notice::Acquired { name, token, indexes, took, .. } => {
+            let (slot, after_ms) = (indexes.first(), millis(*took));
+            info!(semaphore = %name, slot, fencing_token = token, after_ms, "slot acquired");
         }
         Notice::Lost { name, reason, held, .. } => {
             let reason = reason.as_str();
@@ -63,10 +64,12 @@ pub(super) fn log(notice: &Notice) {
 
 /// Calls the hook that a change has, if it has one.
 pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
-    let (name, session, token, reason, command) = match notice {
-        Notice::Acquired { name, session, token, .. } => (name, session, token, None, &config.on_acquired),
-        Notice::Lost { name, session, token, reason, .. } => {
-            (name, session, token, Some(reason), &config.on_lost)
+    let (name, session, token, indexes, reason, command) = match notice {
+        Notice::Acquired { name, session, token, indexes, .. } => {
+            (name, session, token, indexes, None, &config.on_acquired)
+        }
+        Notice::Lost { name, session, token, indexes, reason, .. } => {
+            (name, session, token, indexes, Some(reason), &config.on_lost)
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -92,6 +95,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         ("SLOTKEEPER_SESSION", session.to_string()),
         ("SLOTKEEPER_FENCING_TOKEN", token.to_string()),
     ];
+    environment.extend(indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string())));
     environment.extend(reason.map(|reason| ("SLOTKEEPER_REASON", reason.as_str().to_owned())));
     hooks.call(Call { command, environment });
 }

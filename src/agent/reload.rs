@@ -164,9 +164,7 @@ fn fixed_field(had: &Semaphore, wanted: &Semaphore) -> Option<&'static str> {
     let differs = [
         ("prefix", had.prefix != wanted.prefix),
         ("slots", had.slots != wanted.slots),
-        ("priority", had.priority != wanted.priority),
         ("mode", had.mode != wanted.mode),
-        ("body", had.body != wanted.body),
     ];
     differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
 }
@@ -234,6 +232,16 @@ mod tests {
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let changes = compare(&old, &mut new, |_| false);
         assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
+    }
+
+    #[test]
+    fn place_in_line_and_text_for_operators_change_and_slots_do_not() {
+        let one = |fields: &str| config(&format!("semaphores: [{{name: a, prefix: p/a, limit: 3{fields}}}]"));
+        let old = one("");
+        let mut new = one(", priority: 7, body: urgent");
+        let changes = compare(&old, &mut new, |_| false);
+        assert_eq!((changes.changed, changes.refused), (new.semaphores.clone(), Vec::new()));
+        assert_eq!(compare(&old, &mut one(", slots: 2"), |_| false).refused.len(), 1);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The flags of every command that talks to Consul, under the names the `consul` command line gives them.
 
 use std::convert::Infallible;
+use std::io::{self, Write};
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Args;
 
-use crate::config::Overrides;
-use crate::consul::Secret;
+use crate::config::{self, Environment, Overrides};
+use crate::consul::{Client, Secret, Unobserved};
 
 /// How to reach Consul, where the environment (`CONSUL_HTTP_ADDR` and the others) or the configuration file should not
 /// decide.
@@ -62,6 +65,17 @@ impl ConsulFlags {
         overrides.flag("--datacenter", "consul.datacenter", self.datacenter.as_deref());
         overrides.flag("--namespace", "consul.namespace", self.namespace.as_deref());
         overrides.flag("--partition", "consul.partition", self.partition.as_deref());
+    }
+
+    /// A client of the Consul that the flags and the environment name, for a command that has no configuration file.
+    pub(super) fn client(&self) -> anyhow::Result<Client> {
+        let mut overrides = Overrides::default();
+        self.lay_over(&mut overrides);
+        let settings = config::consul_settings(&overrides, &Environment::of_process())?;
+        for warning in settings.warnings {
+            writeln!(io::stderr(), "{warning}")?;
+        }
+        Client::new(&settings.config, Arc::new(Unobserved)).context("cannot make a client of Consul")
     }
 }
 

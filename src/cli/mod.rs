@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::Faults;
+use crate::operator;
+
 mod agent;
 mod check;
 mod completions;
@@ -15,6 +18,7 @@ mod exit;
 mod local;
 mod probe;
 mod schema;
+mod set_limit;
 mod status;
 mod wait;
 
@@ -35,6 +39,7 @@ enum Command {
     Wait(wait::Wait),
     Probe(probe::Probe),
     Status(status::Status),
+    SetLimit(Box<set_limit::SetLimit>),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -57,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => wait.run(),
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
+        Command::SetLimit(set_limit) => set_limit.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
@@ -69,9 +75,19 @@ pub fn main() -> ExitCode {
             // Nothing is left to do where even this cannot be printed.
             let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
         }
-        Exit::Failed
+        exit_of(&error)
     });
     exit.into()
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if error.is::<Faults>() {
+        Exit::Config
+    } else if error.downcast_ref().is_some_and(operator::Error::is_unavailable) {
+        Exit::Unavailable
+    } else {
+        Exit::Failed
+    }
 }
 
 /// Runs a short command's future to its end.

@@ -61,6 +61,7 @@ struct Semaphore {
     reason: Option<String>,
     required: bool,
     fencing_token: Option<u64>,
+    slot_indexes: Vec<u32>,
     held_since: Option<String>,
     waiting_seconds: Option<f64>,
     limit: u32,
@@ -147,7 +148,7 @@ impl Status {
 
 fn table(report: &Report) -> io::Result<String> {
     let mut table = TabWriter::new(Vec::new()).padding(2);
-    writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tTOKEN\tSINCE")?;
+    writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tSLOT\tTOKEN\tSINCE")?;
     for semaphore in &report.semaphores {
         let queue = match semaphore.queue_position {
             Some(position) => format!("{position} of {}", semaphore.queue_length),
@@ -158,9 +159,11 @@ fn table(report: &Report) -> io::Result<String> {
             (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
             (None, None) => "-".into(),
         };
+        let slots: Vec<_> = semaphore.slot_indexes.iter().map(u32::to_string).collect();
+        let slots = if slots.is_empty() { "-".into() } else { slots.join(",") };
         writeln!(
             table,
-            "{}\t{}\t{}\t{}/{}\t{queue}\t{}\t{since}",
+            "{}\t{}\t{}\t{}/{}\t{queue}\t{slots}\t{}\t{since}",
             semaphore.name,
             semaphore.state,
             if semaphore.required { "yes" } else { "no" },
@@ -201,18 +204,18 @@ mod tests {
             "session":{"id":"5e55","lease_remaining_seconds":26.6},
             "semaphores":[
               {"name":"writers","state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
-               "queue_position":2,"waiting_seconds":12.3,"holders":[
+               "queue_position":2,"waiting_seconds":12.3,"slot_indexes":[],"holders":[
                  {"session":"5e55","mine":false,"alive":true,"who":{"pod":"batch-7","pid":1}},
                  {"session":"dead","mine":false,"alive":false},
                  {"session":"go","mine":false,"alive":true}]},
-              {"name":"licences","state":"held","required":false,"limit":2,"slots_taken":1,"queue_length":0,
-               "fencing_token":77,"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
+              {"name":"licences","state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
+               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
                "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
         let expected = "\
-SEMAPHORE  STATE    REQUIRED  TAKEN  QUEUE   TOKEN  SINCE
-writers    waiting  yes       5/5    2 of 4  -      waiting 12 s
-licences   held     no        1/2    0       77     2026-01-02T03:04:05Z
+SEMAPHORE  STATE    REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
+writers    waiting  yes       5/5    2 of 4  -     -      waiting 12 s
+licences   held     no        2/5    0       0,3   77     2026-01-02T03:04:05Z
 writers is held by batch-7, session dead (dead), session go (another client)
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble

@@ -26,6 +26,7 @@ mod suggest;
 mod unavailable;
 mod yaml;
 
+pub use check::{MOST_SLOTS, plain_key};
 pub use checked::{Config, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait};
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 pub use environment::Environment;

@@ -24,7 +24,5 @@ pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
         let Some(semaphore) = semaphore else { continue };
         let at = FieldPath::of("semaphores").index(index);
         refuse(semaphore.mode == Some(Mode::OnDemand), at.key("mode"), "`on_demand` is");
-        let priority = semaphore.priority.unwrap_or(0);
-        refuse(priority != 0, at.key("priority"), "a priority other than 0 is");
     }
 }

@@ -72,6 +72,22 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The key that it is about, or how the keys begin.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Lock { key, .. }
+            | Self::Cas { key, .. }
+            | Self::Delete { key }
+            | Self::DeleteCas { key, .. }
+            | Self::CheckIndex { key, .. }
+            | Self::CheckNotExists { key }
+            | Self::CheckSession { key, .. }
+            | Self::List { prefix: key } => key,
+        }
+    }
+}
+
 /// What a transaction does to one semaphore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -353,6 +369,8 @@ pub enum Notice {
         session: SessionId,
         /// The fencing token under which it was held.
         token: u64,
+        /// The numbers of the slots.
+        indexes: Vec<u32>,
         /// Why.
         reason: LossReason,
         /// How long it was held.

@@ -10,7 +10,7 @@ use super::contender::{Entry, Identity, Standing};
 use super::line::{self, InLine, Kind, Own};
 use super::record::{Form, NotASemaphore, Record};
 use super::settings::{LimitPolicy, Settings};
-use super::view::{Lock, View};
+use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId};
 
 mod draft;
@@ -260,7 +260,9 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     // also whoever has a priority, since it may have passed somebody who entered a moment ago.
     let last = place + 1 == line.len();
     let behind_named = line[..place].iter().any(InLine::is_grantable);
-    let ordinary = me.settings.priority <= 0;
+    // One whose priority has changed may be named there in its old place.
+    let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
+    let ordinary = comes && me.settings.priority <= 0;
     let quiet = !in_line && last && ordinary && (behind_named || draft.free() == 0);
     if stays && (heads || !in_line) && !quiet || draft.changes() {
         let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
@@ -382,6 +384,23 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     plan
 }
 
+/// The record that an operator means to change.
+///
+/// # Errors
+///
+/// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
+pub fn present(view: &View) -> Result<&Record, String> {
+    match &view.lock {
+        Lock::Record { record, .. } => Ok(record),
+        Lock::Missing => Err(format!(
+            "there is no semaphore at {}: the key {} does not exist; check the prefix, and that the token may read there",
+            view.prefix(),
+            view.lock_key()
+        )),
+        Lock::Conflict { found, .. } => Err(no_semaphore(view, found)),
+    }
+}
+
 /// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
 /// slots become free than one transaction can give on, others follow from the view that it leads to.
 ///
@@ -389,12 +408,7 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
 ///
 /// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
 pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
-    let record = match &view.lock {
-        Lock::Record { record, .. } => record.clone(),
-        Lock::Missing => return Err(format!("there is no semaphore at {}", view.lock_key())),
-        Lock::Conflict { found, .. } => return Err(conflict(view, found)),
-    };
-    let mut draft = Draft::new(view, record, wall, None);
+    let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
     draft.record.limit = limit;
     let line = line::line(view, None);
     draft.fill(&line, &[], None, now);
@@ -473,11 +487,11 @@ fn conflict(view: &View, what: &NotASemaphore) -> String {
             view.lock_key()
         );
     }
-    format!(
-        "the key {} holds something that is no semaphore: {what}. It is left as it is; choose another prefix, or \
-         delete the key if nobody needs it",
-        view.lock_key()
-    )
+    format!("{}; choose another prefix, or delete the key if nobody needs it", no_semaphore(view, what))
+}
+
+fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
+    format!("the key {} holds something that is no semaphore: {what}. It is left as it is", view.lock_key())
 }
 
 /// Why the record as it stands keeps us out, if it does.

@@ -5,6 +5,7 @@ use std::fs;
 use crate::consul::Consul;
 use crate::http::request_with;
 use crate::process::{Agent, Home};
+use crate::set_limit::set_limit;
 use crate::support::consul::Setup;
 use crate::wait_for;
 
@@ -70,4 +71,25 @@ fn writes_that_are_denied_are_tried_ever_more_seldom_and_told_once() {
     assert!(!log.contains("in order again"), "{log}");
     // Four waits of at least half of 0.2 s, 0.4 s, 0.8 s lie between them; a loop would have made hundreds.
     assert!(agent.metric(denied) < 20.0);
+}
+
+#[test]
+fn a_limit_is_changed_by_those_who_may_write_there() {
+    let consul = denying();
+    let home = Home::new();
+    home.configure(&consul.address(), crate::hold::ONE);
+    let mut agent = Agent::start_with(&home, &["--token", WORKER], &[]);
+    agent.await_ready();
+    for (token, code, said) in [
+        (STRANGER, 1, "check the prefix, and that the token may read there"),
+        (READER, 1, r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#),
+        (WORKER, 0, "limit changed from 1 to 2"),
+    ] {
+        let (ended, out, errors) = set_limit(&consul.address(), &["service/s", "2", "--token", token]);
+        assert_eq!(ended, Some(code), "{errors}");
+        assert!(out.contains(said) || errors.contains(said), "{out}{errors}");
+        assert!(!errors.contains(token), "{errors}");
+    }
+    wait_for("the new limit", || agent.semaphore()["limit"] == 2);
+    assert_eq!(agent.terminate(), Some(0));
 }

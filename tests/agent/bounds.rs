@@ -103,12 +103,12 @@ fn one_whose_slots_exceed_the_limit_in_force_says_so() {
 fn a_stored_limit_is_adopted_set_or_refused() {
     let (consul, operator, _) = taken();
     let adopt = home(&consul, "limit: 2");
-    let agent = Agent::start(&adopt);
+    let mut agent = Agent::start(&adopt);
     agent.await_state("waiting");
     assert_eq!(agent.metric("slotkeeper_limit_mismatch{semaphore=\"s\"}"), 1.0);
     assert_eq!(agent.metric("slotkeeper_limit{semaphore=\"s\"}"), 1.0);
     wait_for("the warning", || agent.log().contains("the stored limit governs"));
-    drop(agent);
+    assert_eq!(agent.terminate(), Some(0));
 
     let refuse = home(&consul, "limit: 2, limit_policy: refuse");
     let mut agent = Agent::start(&refuse);

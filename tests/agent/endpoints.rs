@@ -75,6 +75,7 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
     ] {
         assert!(text.contains(&format!("\nslotkeeper_{name}{{semaphore=\"s\"}} 0\n")), "{name} in\n{text}");
     }
+    assert!(text.contains("\nslotkeeper_slot_index{semaphore=\"s\"} -1\n"), "slots are numbered from 0");
     assert!(
         text.contains("\nslotkeeper_limit{semaphore=\"s\"} 1\n"),
         "until it is known, the configured limit"
@@ -150,4 +151,5 @@ fn json_logs_are_one_object_a_line() {
     let acquired = events.iter().find(|event| event["message"] == "slot acquired").unwrap();
     assert_eq!((acquired["level"].as_str(), acquired["semaphore"].as_str()), (Some("INFO"), Some("s")));
     assert!(acquired["fencing_token"].is_u64() && acquired["after_ms"].is_u64(), "{acquired}");
+    assert_eq!(acquired["slot"], 0);
 }

@@ -41,8 +41,8 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
-    let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE >> $HOME/hooks']\n  \
-                 on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON ${SLOTKEEPER_SESSION} >> $HOME/hooks']";
+    let hooks = "hooks:\n  on_acquired: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_SEMAPHORE $SLOTKEEPER_SLOT >> $HOME/hooks']\n  \
+                 on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON $SLOTKEEPER_SLOT $SLOTKEEPER_SESSION >> $HOME/hooks']";
     home.configure(&consul.address(), &format!("{ONE}\n{hooks}"));
     let mut agent = Agent::start(&home);
     agent.await_ready();
@@ -54,7 +54,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     assert!(agent.semaphore()["fencing_token"].as_u64().unwrap() > token);
     wait_for("the hooks", || {
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
-        ran == format!("acquired s\nlost session_gone {before}\nacquired s\n")
+        ran == format!("acquired s 0\nlost session_gone 0 {before}\nacquired s 0\n")
     });
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");

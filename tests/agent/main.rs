@@ -25,6 +25,7 @@ mod process;
 mod readme;
 mod reload;
 mod restart;
+mod set_limit;
 mod shell;
 
 use std::time::{Duration, Instant};

@@ -43,6 +43,13 @@ impl Operator {
         holders.iter().map(|holder| holder.as_str().unwrap().to_owned()).collect()
     }
 
+    /// What a session's contender entry says.
+    pub(crate) fn entry(&self, prefix: &str, session: &str) -> Value {
+        let key = format!("{prefix}/{session}");
+        let pair = self.runtime.block_on(self.client.kv_get(&key, Read::default())).unwrap().value;
+        serde_json::from_slice(&pair.expect("a contender entry").value).unwrap()
+    }
+
     pub(crate) fn put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) {
         assert!(self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap());
     }

@@ -64,6 +64,70 @@ fn a_policy_that_becomes_set_writes_the_limit() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
+fn with_priority(consul: &Consul, home: &Home, priority: i32) {
+    let semaphore =
+        format!("{{name: s, prefix: p, limit: 1, priority: {priority}, body: 'first {priority}'}}");
+    home.configure(&consul.address(), &format!("semaphores: [{semaphore}]"));
+}
+
+/// An agent in line, and where it lives.
+fn in_line(consul: &Consul, priority: i32) -> (Home, Agent) {
+    let home = Home::new();
+    with_priority(consul, &home, priority);
+    let agent = Agent::start(&home);
+    agent.await_state("waiting");
+    (home, agent)
+}
+
+#[test]
+fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let next_are = |agents: [&Agent; 2]| {
+        let sessions = agents.map(Agent::session);
+        wait_for("the order", || operator.record("p")["Next"] == serde_json::json!(sessions));
+    };
+    let home = Home::new();
+    with_priority(&consul, &home, 0);
+    let mut first = Agent::start(&home);
+    first.await_ready();
+    let (_home, mut early) = in_line(&consul, 0);
+    let (home_of_urgent, mut urgent) = in_line(&consul, 5);
+    next_are([&urgent, &early]);
+    assert_eq!(first.terminate(), Some(0));
+    urgent.await_ready();
+    assert_eq!(early.semaphore()["state"], "waiting");
+
+    // Another urgent one becomes the last, and then the first again.
+    let (home, mut late) = in_line(&consul, 5);
+    next_are([&late, &early]);
+    with_priority(&consul, &home, -1);
+    late.signal(Signal::HUP);
+    next_are([&early, &late]);
+    with_priority(&consul, &home, 1);
+    late.signal(Signal::HUP);
+    next_are([&late, &early]);
+    with_priority(&consul, &home, -1);
+    late.signal(Signal::HUP);
+    next_are([&early, &late]);
+    let entry = operator.entry("p", &late.session());
+    assert_eq!((entry["priority"].as_i64(), entry["body"].as_str()), (Some(-1), Some("first -1")));
+    // What a holder says changes too.
+    with_priority(&consul, &home_of_urgent, 9);
+    urgent.signal(Signal::HUP);
+    wait_for("the holder's entry", || operator.entry("p", &urgent.session())["body"] == "first 9");
+    for agent in [&first, &early, &late, &urgent] {
+        assert!(!agent.log().contains("not changed"), "{}", agent.log());
+    }
+    assert_eq!(urgent.terminate(), Some(0));
+    early.await_ready();
+    assert_eq!(late.semaphore()["state"], "waiting");
+    assert_eq!(early.terminate(), Some(0));
+    late.await_ready();
+    assert_eq!(late.terminate(), Some(0));
+    operator.assert_nothing_left("p");
+}
+
 #[test]
 fn a_bad_file_changes_nothing() {
     let consul = Consul::start();

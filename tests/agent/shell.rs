@@ -36,7 +36,7 @@ fn wait_probe_and_status_ask_the_local_agent() {
     }
     let (code, table, _) = run(&["status", b[0], b[1]]);
     assert_eq!(code, Some(0));
-    assert!(table.contains("s          waiting  yes       1/1    1 of 1"), "{table}");
+    assert!(table.contains("s          waiting  yes       1/1    1 of 1  -     -  "), "{table}");
     assert!(table.contains("s is held by ") && !table.contains("(this agent)"), "{table}");
     let (_, json, _) = run(&["status", "--json", a[0], a[1]]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

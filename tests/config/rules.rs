@@ -82,6 +82,10 @@ fn limits_and_slots_are_bounded() {
     }
     refused(one(&format!("body: {}", "x".repeat(1025))), "semaphores[0].body");
     assert_eq!(one("slots: 4").unwrap().config.semaphores[0].slots, 4);
+    for priority in [i32::MIN, -1, 3, i32::MAX] {
+        let config = one(&format!("priority: {priority}")).unwrap().config;
+        assert_eq!(config.semaphores[0].priority, priority);
+    }
 }
 
 #[test]

@@ -134,7 +134,12 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
         ];
         for (field, _) in differs.into_iter().filter(|(_, differs)| *differs) {
             let at = at.key(field);
-            findings.fault(&at, format!("differs from that of {first_at}, with which it is acquired together; write the same"));
+            findings.fault(
+                &at,
+                format!(
+                    "differs from that of {first_at}, with which it is acquired together; write the same"
+                ),
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::config::raw;
 /// Entries in one list; each is a metric label and several long polls.
 pub(super) const MOST_ENTRIES: usize = 256;
 /// Slots of one semaphore. Consul keeps a value below 512 KiB, which is about 11 900 holders.
-const MOST_SLOTS: u32 = 10_000;
+pub const MOST_SLOTS: u32 = 10_000;
 /// Bytes of a body. Everybody who lists the semaphore is sent it.
 const LONGEST_BODY: usize = 1024;
 
@@ -140,19 +140,21 @@ fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option
     Some(name)
 }
 
-/// A key or prefix in Consul's store, without the slash it may end in.
+/// A key or prefix in Consul's store as it is written, without the slash it may end in.
+///
+/// # Errors
+///
+/// What is wrong with it, and what to write.
+pub fn plain_key(written: &str) -> Result<String, &'static str> {
+    wrong_with_key(written).map_or_else(|| Ok(written.trim_end_matches('/').to_owned()), Err)
+}
+
 fn key(key: Option<String>, example: &str, at: &FieldPath, findings: &mut Findings) -> Option<String> {
     let Some(key) = key else {
         findings.fault(at, format!("missing; write where it is in the key-value store, such as {example}"));
         return None;
     };
-    match wrong_with_key(&key) {
-        Some(wrong) => {
-            findings.fault(at, format!("{wrong}, such as {example}"));
-            None
-        }
-        None => Some(key.trim_end_matches('/').to_owned()),
-    }
+    plain_key(&key).map_err(|wrong| findings.fault(at, format!("{wrong}, such as {example}"))).ok()
 }
 
 fn wrong_with_key(key: &str) -> Option<&'static str> {

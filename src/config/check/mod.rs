@@ -17,6 +17,8 @@ mod contended;
 mod session;
 mod value;
 
+pub use contended::{MOST_SLOTS, plain_key};
+
 /// The longest of the durations that nothing else bounds.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

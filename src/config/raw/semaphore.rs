@@ -23,7 +23,7 @@ pub(in crate::config) struct Semaphore {
     /// How many of them this workload takes; at most the limit. More than 1 needs the format `list`.
     #[schemars(range(min = 1, max = 10000), extend("default" = 1))]
     pub(in crate::config) slots: Option<i64>,
-    /// Higher goes first; equal priority is first come, first served. Other than 0 is not available in this version.
+    /// Higher goes first; equal priority is first come, first served.
     #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647), extend("default" = 0))]
     pub(in crate::config) priority: Option<i64>,
     /// Whether readiness waits for it.

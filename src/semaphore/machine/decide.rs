@@ -187,9 +187,9 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(Slot { since, session, token, .. }) = self.slot.take() else { return };
+        let Some(Slot { since, session, token, indexes }) = self.slot.take() else { return };
         let (name, held) = (self.name.clone(), cx.now.since(since));
-        cx.tell(Notice::Lost { name, session, token, reason, held });
+        cx.tell(Notice::Lost { name, session, token, indexes, reason, held });
         self.watch_failing_since = None;
         if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
             self.need = Some(Need::List);

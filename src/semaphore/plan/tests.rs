@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::semaphore::record::SEMAPHORE_FLAGS;
+use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 use crate::semaphore::settings::OnLost;
 use crate::semaphore::view::Pair;
 
@@ -345,6 +345,42 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
     let urgent = Settings { priority: 1, slots: 2, ..settings(2, 1) };
     let plan = planned(&seen, &urgent, hold, false);
     assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a"],"Next":["me","me","b","b"]}"#);
+}
+
+#[test]
+fn one_whose_priority_has_changed_says_where_it_stands_now_even_at_the_end() {
+    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
+    let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
+    let lowered = Settings { priority: -1, ..settings(1, 1) };
+    let plan = planned(&seen, &lowered, hold, false);
+    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]}"#;
+    assert_eq!(written(&plan), (Some((lock.into(), 42)), vec!["p/me Waiting".into()]));
+    let raised = Settings { priority: 7, body: Some("urgent".into()), ..settings(1, 1) };
+    assert_eq!(written(&planned(&seen, &raised, hold, false)), (None, vec!["p/me Waiting".into()]));
+}
+
+#[test]
+fn a_limit_is_changed_only_where_there_is_a_semaphore() {
+    let said = |lock| set_limit(&view(lock, &[]), 3, "", NOW).unwrap_err();
+    assert!(said(None).starts_with("there is no semaphore at p: the key p/.lock does not exist; check"));
+    assert!(said(Some(("a note", 0))).contains("no semaphore: it is no JSON object but `a note`"));
+    assert!(said(Some(("", LOCK_FLAGS))).contains("single-key lock"));
+    let present = view(Some((r#"{"Limit":3,"Holders":["a"]}"#, 0)), &[("a", None)]);
+    assert_eq!(set_limit(&present, 3, "", NOW), Ok(None));
+}
+
+#[test]
+fn more_free_slots_than_one_transaction_can_give_on_take_several() {
+    let names: Vec<_> = (0..100).map(|n| format!("w{n:02}")).collect();
+    let waiters: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 0)).collect();
+    let mut seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
+    let mut taken = Vec::new();
+    while let Some(write) = set_limit(&seen, 95, "", NOW).unwrap() {
+        seen.apply(&write.ops, 60 + taken.len() as u64);
+        taken.push(seen.record().unwrap().taken());
+    }
+    assert_eq!(taken, [41, 81, 95]);
+    assert_eq!(seen.record().unwrap().next.len(), 6);
 }
 
 #[test]

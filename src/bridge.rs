@@ -1,0 +1,140 @@
+//! The core's requests about a semaphore, made of Consul, and what the answers mean to the core. Whoever follows a plan
+//! goes by here: an agent, and an operator's command.
+
+use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
+use crate::semaphore::{Commit, Failure, FailureKind, Listing, Op, Pair, Reading, SessionId};
+
+/// Lists everything below a semaphore's prefix, consistently.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn list(client: &Client, prefix: &str) -> Result<Listing, Failure> {
+    let answer = client.kv_list(&below(prefix), Read::consistent()).await;
+    answer.map(listing).map_err(|error| failure(&error))
+}
+
+/// Reads one key.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Failure> {
+    let answer = client.kv_get(key, read).await;
+    answer.map(reading).map_err(|error| failure(&error))
+}
+
+/// Commits a transaction.
+///
+/// # Errors
+///
+/// There is no answer to go on with, and where [`FailureKind::Unavailable`] says so the transaction may have been done.
+pub async fn commit(client: &Client, ops: Vec<Op>) -> Result<Commit, Failure> {
+    let steps: Vec<_> = ops.iter().cloned().map(op).collect();
+    committed(client.txn(&steps).await, &ops)
+}
+
+/// With the slash: `<prefix>-2/…` is another semaphore.
+fn below(prefix: &str) -> String {
+    format!("{prefix}/")
+}
+
+fn op(op: Op) -> TxnOp {
+    match op {
+        Op::Lock { key, value, flags, session } => {
+            TxnOp::Lock { key, value, flags, session: session.as_str().to_owned() }
+        }
+        Op::Cas { key, value, flags, index } => TxnOp::Cas { key, value, flags, index },
+        Op::Delete { key } => TxnOp::Delete { key },
+        Op::DeleteCas { key, index } => TxnOp::DeleteCas { key, index },
+        Op::CheckIndex { key, index } => TxnOp::CheckIndex { key, index },
+        Op::List { prefix } => TxnOp::GetTree { prefix },
+        Op::CheckNotExists { key } => TxnOp::CheckNotExists { key },
+        Op::CheckSession { key, session } => {
+            TxnOp::CheckSession { key, session: session.as_str().to_owned() }
+        }
+    }
+}
+
+fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
+    Listing { index: answer.index, pairs: answer.value.into_iter().map(pair).collect() }
+}
+
+fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
+    Reading { index: answer.index, pair: answer.value.map(pair) }
+}
+
+fn pair(pair: KvPair) -> Pair {
+    Pair {
+        key: pair.key,
+        value: pair.value,
+        flags: pair.flags,
+        session: pair.session.map(SessionId::from),
+        create_index: pair.create_index,
+        modify_index: pair.modify_index,
+    }
+}
+
+/// Where a transaction ends by listing everything: after how many other keys in its answer that comes. Each step that
+/// leaves its key in place shows it.
+fn listed_after(ops: &[Op]) -> Option<usize> {
+    let place = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
+    let shows = |op: &&Op| match op {
+        Op::Lock { .. } | Op::Cas { .. } | Op::CheckIndex { .. } | Op::CheckSession { .. } => true,
+        Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } | Op::List { .. } => false,
+    };
+    Some(ops[..place].iter().filter(shows).count())
+}
+
+/// What the answer to a transaction of these steps means to the one who planned it.
+fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
+    let faults = match answer {
+        // All that one transaction changes gets the same index; one that only deletes shows none.
+        Ok(Txn::Committed(pairs)) => {
+            let index = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
+            let listing = listed_after(ops)
+                .map(|before| Listing { index, pairs: pairs.into_iter().skip(before).map(pair).collect() });
+            return Ok(Commit::Done { index, listing });
+        }
+        Ok(Txn::RolledBack(faults)) => faults,
+        Err(error) if error.class() == Class::InvalidSession => return Ok(Commit::SessionGone),
+        Err(error) => return Err(failure(&error)),
+    };
+    let is = |wanted: &[Fault]| faults.iter().any(|fault| wanted.contains(&fault.fault));
+    let said = || {
+        let mut said: Vec<_> = faults.iter().map(|fault| fault.said.as_str()).collect();
+        said.dedup();
+        said.join("; ")
+    };
+    if let Some(denied) = faults.iter().find(|fault| fault.fault == Fault::Denied) {
+        let key = ops.get(denied.op_index).map(Op::key).unwrap_or_default();
+        let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
+        let text = format!(
+            "Consul denied to write under {below}: {}; the token needs `key_prefix \"{below}\" {{ policy = \"write\" }}`",
+            said(),
+        );
+        Err(Failure { kind: FailureKind::Denied, text })
+    } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder]) {
+        // Before a session that is gone: it may be that of the one who was to be let in, and its contender says so too.
+        Ok(Commit::Stale { steps: faults.iter().map(|fault| fault.op_index).collect() })
+    } else if is(&[Fault::InvalidSession]) {
+        Ok(Commit::SessionGone)
+    } else {
+        Ok(Commit::Refused { why: format!("Consul refused the transaction: {}", said()) })
+    }
+}
+
+/// What a request that failed means to the core.
+pub fn failure(error: &consul::Error) -> Failure {
+    let kind = match error.class() {
+        Class::NotFound | Class::InvalidSession => FailureKind::NotFound,
+        Class::Denied | Class::Token => FailureKind::Denied,
+        Class::NoLeader | Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
+            FailureKind::Unavailable
+        }
+        Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {
+            FailureKind::Rejected
+        }
+    };
+    Failure { kind, text: error.to_string() }
+}

@@ -1,0 +1,209 @@
+//! What an operator does to a semaphore from outside: look at it, and change it by a plan.
+//!
+//! Nobody takes part here: there is no session, and nothing is left behind.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::bridge;
+use crate::consul::Client;
+use crate::semaphore::plan::Write;
+use crate::semaphore::{Commit, Failure, FailureKind, View};
+
+/// Attempts in a row that may fail.
+const ATTEMPTS: u32 = 20;
+/// Time that they may take, besides that of the last one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The wait after one that failed, first and longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// Why a semaphore was not changed, or not looked at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is no answer to go on with. Where a change was asked for, a part of it may have been done.
+    #[error("{}", .0.text)]
+    Failed(Failure),
+    /// The semaphore as it is does not allow it: what was found, and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// Other clients wrote each time before we could.
+    #[error(
+        "{lock} was changed by others each of {attempts} times before it could be changed here; try again"
+    )]
+    Contended {
+        /// The key of the semaphore's record.
+        lock: String,
+        /// How many times.
+        attempts: u32,
+    },
+}
+
+impl Error {
+    /// Whether Consul is away, or has no leader.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Unavailable)
+    }
+}
+
+/// A semaphore before and after a change. The same where there was nothing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// As it was when it was first changed.
+    pub before: View,
+    /// As it is once all is done.
+    pub after: View,
+}
+
+/// Reads everything below the prefix, consistently.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
+    let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
+    Ok(View::new(prefix, listing.pairs, listing.index))
+}
+
+/// Does what `plan` says until it says that nothing is left to do. Where another client was faster, or an answer was
+/// lost, it looks again and plans anew.
+///
+/// # Errors
+///
+/// What `plan` says against it, or Consul.
+pub async fn change(
+    client: &Client,
+    prefix: &str,
+    plan: impl Fn(&View) -> Result<Option<Write>, String>,
+) -> Result<Changed, Error> {
+    let mut view = look(client, prefix).await?;
+    let mut before = None;
+    let mut attempts = Attempts::begin();
+    while let Some(write) = plan(&view).map_err(Error::Refused)? {
+        let why = match bridge::commit(client, write.ops.clone()).await {
+            Ok(Commit::Done { index, .. }) => {
+                before.get_or_insert_with(|| view.clone());
+                view.apply(&write.ops, index);
+                attempts = Attempts::begin();
+                continue;
+            }
+            Ok(Commit::Stale { .. } | Commit::SessionGone) => {
+                Error::Contended { lock: view.lock_key(), attempts: attempts.failed + 1 }
+            }
+            Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),
+            Err(failure) if failure.kind == FailureKind::Unavailable => {
+                // It may have been done all the same.
+                before.get_or_insert_with(|| view.clone());
+                Error::Failed(failure)
+            }
+            Err(failure) => return Err(Error::Failed(failure)),
+        };
+        view = attempts.look_again(client, prefix, why).await?;
+    }
+    Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
+}
+
+/// Attempts that have failed since the last one that did not.
+struct Attempts {
+    failed: u32,
+    until: Instant,
+}
+
+impl Attempts {
+    fn begin() -> Self {
+        Self { failed: 0, until: Instant::now() + PATIENCE }
+    }
+
+    /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
+    async fn look_again(&mut self, client: &Client, prefix: &str, mut why: Error) -> Result<View, Error> {
+        loop {
+            self.failed += 1;
+            if self.failed >= ATTEMPTS || Instant::now() >= self.until {
+                return Err(why);
+            }
+            // Those that lost against each other must not meet again.
+            let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
+            sleep(pause.mul_f64(fastrand::f64())).await;
+            match look(client, prefix).await {
+                Err(away) if away.is_unavailable() => why = away,
+                looked => return looked,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::consul::{Put, Settings, Unobserved};
+    use crate::embedded::Server;
+    use crate::semaphore::{Moment, Op, plan};
+
+    const NOW: Moment = Moment::from_boot(Duration::ZERO);
+
+    fn client_of(address: &str) -> Client {
+        let settings = Settings { address: address.parse().unwrap(), ..Settings::default() };
+        Client::new(&settings, Arc::new(Unobserved)).unwrap()
+    }
+
+    /// A semaphore `p` with limit 1 and a server around it.
+    async fn semaphore() -> Client {
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let client = client_of(&server.addr().to_string());
+        tokio::spawn(server.run(std::future::pending()));
+        let record = br#"{"Limit":1,"Holders":[]}"#;
+        assert!(client.kv_put("p/.lock", record, Put::Cas(0), 0).await.unwrap());
+        client
+    }
+
+    fn limit(view: &View) -> u32 {
+        view.record().unwrap().limit
+    }
+
+    /// The same write, as if somebody had changed the record meanwhile.
+    fn outdated(mut write: Write) -> Write {
+        write.ops.push(Op::CheckIndex { key: "p/.lock".into(), index: 1 });
+        write
+    }
+
+    #[tokio::test]
+    async fn whoever_was_faster_is_looked_at_again() {
+        let client = semaphore().await;
+        let planned = Cell::new(0);
+        let changed = change(&client, "p", |view| {
+            planned.set(planned.get() + 1);
+            let write = plan::set_limit(view, 3, "", NOW)?;
+            Ok(if planned.get() < 4 { write.map(outdated) } else { write })
+        });
+        let Changed { before, after } = changed.await.unwrap();
+        assert_eq!((limit(&before), limit(&after)), (1, 3));
+        assert_eq!(limit(&look(&client, "p").await.unwrap()), 3);
+        assert_eq!(planned.get(), 5);
+    }
+
+    #[tokio::test]
+    async fn it_does_not_try_for_ever() {
+        let client = semaphore().await;
+        let changed = change(&client, "p", |view| Ok(plan::set_limit(view, 3, "", NOW)?.map(outdated)));
+        let error = changed.await.unwrap_err();
+        assert!(error.to_string().starts_with("p/.lock was changed by others each of "), "{error}");
+        assert_eq!(limit(&look(&client, "p").await.unwrap()), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_plan_says_against_it_is_said() {
+        let client = semaphore().await;
+        let error = change(&client, "q", |view| plan::set_limit(view, 3, "", NOW)).await.unwrap_err();
+        assert!(error.to_string().contains("there is no semaphore at q"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_said_at_once() {
+        let error = look(&client_of("127.0.0.1:1"), "p").await.unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    }
+}

@@ -1,0 +1,259 @@
+//! `slotkeeper set-limit`: one write that changes the limit and lets everybody in for whom there is room then.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+use slotkeeper::consul::Put;
+
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, BINARY, Home};
+use crate::wait_for;
+
+const PREFIX: &str = "service/s";
+
+/// Runs the command against the Consul there: exit code, standard output, standard error.
+pub(crate) fn set_limit(consul: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(BINARY)
+        .arg("set-limit")
+        .args(arguments)
+        .env_clear()
+        .env("CONSUL_HTTP_ADDR", consul)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Configures a semaphore with `more` of its fields.
+fn configure(home: &Home, consul: &Consul, more: &str) {
+    let semaphore = format!("session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: {PREFIX}, {more}}}]");
+    home.configure(&consul.address(), &semaphore);
+}
+
+fn start(consul: &Consul, more: &str) -> (Home, Agent) {
+    let home = Home::new();
+    configure(&home, consul, more);
+    let agent = Agent::start(&home);
+    (home, agent)
+}
+
+/// A semaphore with limit 1, one holder and three waiters.
+fn one_of_four(consul: &Consul, first: &str) -> (Home, Agent, Vec<(Home, Agent)>) {
+    let (home, holder) = start(consul, first);
+    holder.await_ready();
+    let waiters: Vec<_> = (0..3).map(|_| start(consul, "limit: 1")).collect();
+    for (_, waiter) in &waiters {
+        waiter.await_state("waiting");
+        assert_eq!(slot(waiter), -1);
+    }
+    (home, holder, waiters)
+}
+
+/// The number of the slot that an agent holds, as its metrics say; -1 for none.
+fn slot(agent: &Agent) -> i64 {
+    let slot = agent.metric("slotkeeper_slot_index{semaphore=\"s\"}");
+    assert_eq!(agent.semaphore()["slot"].as_f64().unwrap_or(-1.0), slot);
+    slot as i64
+}
+
+/// All three have come in by the one write that the record last had.
+fn assert_let_in_by_one_write(operator: &Operator, waiters: &[(Home, Agent)]) {
+    for (_, waiter) in waiters {
+        waiter.await_ready();
+        wait_for("the new limit", || waiter.semaphore()["limit"] == 4);
+    }
+    let written = operator.lock(PREFIX).unwrap().modify_index;
+    let sessions: Vec<_> = waiters.iter().map(|(_, waiter)| waiter.session()).collect();
+    let keys = operator.keys(PREFIX);
+    let entries = keys.iter().filter(|pair| pair.session.as_ref().is_some_and(|id| sessions.contains(id)));
+    assert_eq!(entries.map(|pair| pair.modify_index).collect::<Vec<_>>(), [written; 3]);
+    let mut slots: Vec<_> = waiters.iter().map(|(_, waiter)| slot(waiter)).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [1, 2, 3]);
+}
+
+#[test]
+fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (_home, mut holder, mut waiters) = one_of_four(&consul, "limit: 1");
+    let (code, said, errors) = set_limit(&consul.address(), &[&format!("{PREFIX}/"), "4"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(said, "service/s: limit changed from 1 to 4; 3 waiters were let in\n");
+    assert_let_in_by_one_write(&operator, &waiters);
+    wait_for("the holder to see the new limit", || holder.semaphore()["limit"] == 4);
+    assert_eq!(holder.semaphore()["configured_limit"], 1);
+    let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "4"]);
+    assert_eq!((code, said.as_str()), (Some(0), "service/s: the limit is 4 already; nothing to do\n"));
+    for agent in waiters.iter_mut().map(|(_, waiter)| waiter).chain([&mut holder]) {
+        assert_eq!(agent.terminate(), Some(0));
+    }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn so_does_a_reload_of_an_agent_that_sets_it() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (home, mut holder, mut waiters) = one_of_four(&consul, "limit: 1, limit_policy: set");
+    configure(&home, &consul, "limit: 4, limit_policy: set");
+    holder.signal(Signal::HUP);
+    assert_let_in_by_one_write(&operator, &waiters);
+    for agent in waiters.iter_mut().map(|(_, waiter)| waiter).chain([&mut holder]) {
+        assert_eq!(agent.terminate(), Some(0));
+    }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut holders: Vec<_> = (0..3).map(|_| start(&consul, "limit: 3")).collect();
+    for (_, holder) in &holders {
+        holder.await_ready();
+    }
+    let (_home, mut waiter) = start(&consul, "limit: 3");
+    waiter.await_state("waiting");
+    let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "1"]);
+    assert_eq!(code, Some(0));
+    let expected = "service/s: limit changed from 3 to 1; nobody is thrown out: of the 3 slots held, 3 must come back \
+                    before one is given on\n";
+    assert_eq!(said, expected);
+    for agent in holders.iter().map(|(_, holder)| holder).chain([&waiter]) {
+        wait_for("the new limit", || agent.semaphore()["limit"] == 1);
+    }
+    for left in (0..3).rev() {
+        assert_eq!(waiter.semaphore()["state"], "waiting");
+        let (_, mut leaving) = holders.pop().unwrap();
+        assert!(leaving.is_ready(), "nobody is thrown out");
+        assert_eq!(leaving.metric("slotkeeper_limit_mismatch{semaphore=\"s\"}"), 1.0);
+        assert_eq!(leaving.terminate(), Some(0));
+        assert_eq!(operator.holders(PREFIX).len(), left.max(1), "the last one lets the waiter in");
+    }
+    waiter.await_ready();
+    assert_eq!(waiter.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn free_slots_are_given_on_even_where_the_limit_is_right_already() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let entry = r#"{"slotkeeper":1,"state":"waiting","slots":1}"#;
+    let sessions: Vec<_> = (0..50)
+        .map(|_| {
+            let session = operator.create_session();
+            operator.put(&format!("{PREFIX}/{session}"), entry, Put::Acquire(&session), 0);
+            session
+        })
+        .collect();
+    operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":48,"Holders":[]}"#, Put::Cas(0), 0);
+    let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "48"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "service/s: the limit is 48 already; 48 waiters were let in\n")
+    );
+    // More than one transaction can let in.
+    assert_eq!(operator.holders(PREFIX), sessions[..48]);
+    assert_eq!(operator.record(PREFIX)["Next"], serde_json::json!(sessions[48..]));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (code, _, said) = set_limit(&consul.address(), &[PREFIX, "3"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("no semaphore at service/s") && said.contains("check the prefix"), "{said}");
+    assert_eq!(operator.keys(PREFIX), []);
+
+    operator.put(&format!("{PREFIX}/.lock"), "a note", Put::Cas(0), 0);
+    let (code, _, said) = set_limit(&consul.address(), &[PREFIX, "3"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains("service/s/.lock holds something that is no semaphore") && said.contains("`a note`")
+    );
+    assert_eq!(operator.lock(PREFIX).unwrap().value, b"a note");
+
+    for (arguments, cause) in [
+        ([PREFIX, "0"], "0 is not in 1..=10000"),
+        ([PREFIX, "-3"], "-3"),
+        ([PREFIX, "10001"], "1..=10000"),
+        ([PREFIX, "many"], "invalid digit"),
+        (["/service/s", "3"], "begins with a slash; write it without"),
+        (["service/s/.lock", "3"], "write the prefix alone"),
+    ] {
+        let (code, _, said) = set_limit(&consul.address(), &arguments);
+        assert_eq!(code, Some(64), "{arguments:?}: {said}");
+        assert!(said.contains(cause), "{arguments:?}: {said}");
+    }
+    let (code, _, said) = set_limit("ftp://consul", &[PREFIX, "3"]);
+    assert_eq!(code, Some(78));
+    assert!(said.contains("CONSUL_HTTP_ADDR: consul.address: unknown scheme"), "{said}");
+}
+
+#[test]
+fn with_consul_out_of_reach_it_ends_with_69() {
+    for arguments in [&[PREFIX, "3"][..], &[PREFIX, "3", "--http-addr", "127.0.0.1:2"]] {
+        let (code, _, said) = set_limit("127.0.0.1:1", arguments);
+        assert_eq!(code, Some(69), "{said}");
+        let address = arguments.last().filter(|last| last.contains(':')).unwrap_or(&"127.0.0.1:1");
+        assert!(said.contains(&format!("at http://{address}: not reached")), "{said}");
+    }
+}
+
+#[test]
+fn where_the_answer_is_lost_it_looks_at_what_was_done() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":[]}"#, Put::Cas(0), 0);
+    let (code, said, errors) = set_limit(&forgetful(&consul), &[PREFIX, "3"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(said, "service/s: limit changed from 1 to 3; nobody was let in\n");
+    assert_eq!(operator.record(PREFIX)["Limit"], 3);
+}
+
+/// The address of a proxy that breaks the connection in place of the answer to the first transaction.
+fn forgetful(consul: &Consul) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (consul, has_forgotten) = (consul.address(), AtomicBool::new(false));
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(&consul).unwrap();
+            let forgets = Arc::new(AtomicBool::new(false));
+            let answers = (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&forgets));
+            thread::spawn(move || {
+                let (server, client, forgets) = answers;
+                pass(server, client, |_| !forgets.load(Ordering::SeqCst));
+            });
+            pass(client, server, |sent| {
+                if sent.starts_with(b"PUT /v1/txn") && !has_forgotten.swap(true, Ordering::SeqCst) {
+                    forgets.store(true, Ordering::SeqCst);
+                }
+                true
+            });
+        }
+    });
+    address
+}
+
+/// Passes on what comes, until the end or something that is not to pass.
+fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut bytes = [0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if !passes(&bytes[..read]) || to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    for end in [from, to] {
+        let _ = end.shutdown(Shutdown::Both);
+    }
+}
