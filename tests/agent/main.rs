@@ -27,6 +27,7 @@ mod reload;
 mod restart;
 mod set_limit;
 mod shell;
+mod together;
 
 use std::time::{Duration, Instant};
 

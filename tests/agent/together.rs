@@ -1,0 +1,124 @@
+//! `acquire: together`: all required slots in one transaction, or none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slotkeeper::consul::Put;
+
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+/// A home that wants a slot of each, in this order.
+fn home(consul: &Consul, names: &[&str]) -> Home {
+    let home = Home::new();
+    let semaphores: Vec<_> =
+        names.iter().map(|name| format!("{{name: {name}, prefix: p/{name}, limit: 1}}")).collect();
+    home.configure(
+        &consul.address(),
+        &format!("acquire: together\nsession: {{ttl: 10s}}\nsemaphores: [{}]", semaphores.join(", ")),
+    );
+    home
+}
+
+fn states(agent: &Agent) -> Vec<String> {
+    let status = agent.status();
+    let semaphores = status["semaphores"].as_array().unwrap().iter();
+    semaphores.map(|one| one["state"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Takes the slot of `p/<name>` as another kind of client.
+fn occupy(operator: &Operator, name: &str) -> String {
+    let session = operator.create_session();
+    operator.put(&format!("p/{name}/{session}"), "", Put::Acquire(&session), 0);
+    let taken = format!(r#"{{"Limit":1,"Holders":["{session}"]}}"#);
+    operator.put(&format!("p/{name}/.lock"), &taken, Put::Plain, 0);
+    session
+}
+
+#[test]
+fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let other = occupy(&operator, "b");
+    let home = home(&consul, &["a", "b"]);
+    let mut agent = Agent::start(&home);
+    wait_for("both to be waited for", || {
+        states(&agent) == ["waiting", "waiting"] && operator.keys("p/a").len() == 1
+    });
+    let arrivals = ["p/a", "p/b"].map(|prefix| {
+        let entry = |keys: Vec<slotkeeper::consul::KvPair>| {
+            keys.into_iter().find(|pair| pair.session.as_deref() == Some(&agent.session()))
+        };
+        entry(operator.keys(prefix)).map(|pair| pair.create_index)
+    });
+    assert!(arrivals[0].is_some() && arrivals[0] == arrivals[1], "{arrivals:?}");
+    assert_eq!(operator.lock("p/a"), None, "free, and not taken without the other");
+
+    operator.destroy(&other);
+    agent.await_ready();
+    assert_eq!(states(&agent), ["held", "held"]);
+    let granted = ["p/a", "p/b"].map(|prefix| operator.lock(prefix).unwrap().modify_index);
+    assert_eq!(granted[0], granted[1]);
+    assert_eq!(agent.terminate(), Some(0));
+    for prefix in ["p/a", "p/b"] {
+        operator.assert_nothing_left(prefix);
+    }
+}
+
+#[test]
+fn one_that_loses_a_slot_gives_the_other_back_before_it_asks_again() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul, &["a", "b"]);
+    let agent = Agent::start(&home);
+    agent.await_ready();
+    occupy(&operator, "b");
+    wait_for("both to be waited for", || states(&agent) == ["waiting", "waiting"]);
+    assert!(operator.holders("p/a").is_empty());
+}
+
+#[test]
+fn two_that_want_the_same_in_opposite_order_take_turns() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (rounds, done) = (4, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let play = |names: [&'static str; 2]| {
+            let consul = &consul;
+            move || {
+                let home = home(consul, &names);
+                for _ in 0..rounds {
+                    let mut agent = Agent::start(&home);
+                    wait_for("both", || {
+                        let states = states(&agent);
+                        let half = states.contains(&"held".into()) && states.contains(&"waiting".into());
+                        assert!(!half, "one is held while the other is waited for");
+                        agent.is_ready()
+                    });
+                    assert_eq!(agent.terminate(), Some(0));
+                }
+            }
+        };
+        let players = [scope.spawn(play(["a", "b"])), scope.spawn(play(["b", "a"]))];
+        // Whoever wants one of them alone keeps coming, and starves nobody.
+        let done = &done;
+        let consul = &consul;
+        for name in ["a", "b"] {
+            scope.spawn(move || {
+                let home = home(consul, &[name]);
+                while !done.load(Ordering::Relaxed) {
+                    let mut agent = Agent::start(&home);
+                    agent.await_ready();
+                    assert_eq!(agent.terminate(), Some(0));
+                }
+            });
+        }
+        let ended = players.map(std::thread::ScopedJoinHandle::join);
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    for prefix in ["p/a", "p/b"] {
+        operator.assert_nothing_left(prefix);
+    }
+}
