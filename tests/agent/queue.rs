@@ -1,9 +1,11 @@
 //! The line: who is let in when, and how a slot goes from one to the next.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use slotkeeper::consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -305,5 +307,29 @@ fn one_that_was_let_in_by_another_says_soon_who_it_is() {
     for one in [&mut other, &mut next] {
         assert_eq!(one.terminate(), Some(0));
     }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it measures the turn that is left, of which too little would be the failure"
+)]
+fn another_kind_of_client_ahead_is_left_its_turn_and_holds_nobody_up() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut leaver = holder(&address, 1, "");
+    // It stands in line and never tries.
+    let other = operator.create_session();
+    operator.put(&format!("{PREFIX}/{other}"), "db-node-1", Put::Acquire(&other), 0);
+    let mut behind = waiter(&address, 1, "");
+    assert_eq!(behind.semaphore()["queue_position"], 2);
+    await_next(&operator, &[String::new(), behind.session()]);
+    let told = Instant::now();
+    assert_eq!(leaver.terminate(), Some(0));
+    behind.await_ready();
+    assert!(told.elapsed() >= Duration::from_millis(300), "{:?}", told.elapsed());
+    operator.destroy(&other);
+    assert_eq!(behind.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
 }
