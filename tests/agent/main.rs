@@ -14,20 +14,24 @@ mod support;
 mod acl;
 mod bounds;
 mod consul;
+mod crowd;
 mod endpoints;
 mod foreign;
+mod guide;
 mod hold;
 mod http;
 mod loss;
 mod operator;
 mod outage;
 mod process;
+mod queue;
 mod readme;
 mod reload;
 mod restart;
 mod set_limit;
 mod shell;
 mod together;
+mod watches;
 
 use std::time::{Duration, Instant};
 

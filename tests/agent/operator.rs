@@ -45,9 +45,20 @@ impl Operator {
 
     /// What a session's contender entry says.
     pub(crate) fn entry(&self, prefix: &str, session: &str) -> Value {
-        let key = format!("{prefix}/{session}");
-        let pair = self.runtime.block_on(self.client.kv_get(&key, Read::default())).unwrap().value;
-        serde_json::from_slice(&pair.expect("a contender entry").value).unwrap()
+        let contender = self.contender(prefix, session).expect("a contender entry");
+        serde_json::from_slice(&contender.value).unwrap()
+    }
+
+    /// Whom `.lock` names as next, once for each slot.
+    pub(crate) fn next(&self, prefix: &str) -> Vec<String> {
+        let record = self.record(prefix);
+        let next = record["Next"].as_array().map(Vec::as_slice).unwrap_or_default();
+        next.iter().map(|session| session.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A session's contender entry, where it has one.
+    pub(crate) fn contender(&self, prefix: &str, session: &str) -> Option<KvPair> {
+        self.keys(prefix).into_iter().find(|pair| pair.key == format!("{prefix}/{session}"))
     }
 
     pub(crate) fn put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) {
@@ -82,12 +93,25 @@ impl Operator {
 
     /// Asserts that nobody holds, waits or has a session any more.
     pub(crate) fn assert_nothing_left(&self, prefix: &str) {
-        let keys: Vec<_> = self.keys(prefix).into_iter().map(|pair| pair.key).collect();
-        assert_eq!(keys, [format!("{prefix}/.lock")], "contenders are left");
-        let holders = &self.record(prefix)["Holders"];
-        let none = holders.as_array().is_some_and(Vec::is_empty)
-            || holders.as_object().is_some_and(serde_json::Map::is_empty);
-        assert!(none, "holders are left: {holders}");
+        assert!(self.lock(prefix).is_some(), "no .lock");
+        self.assert_nobody_left(prefix);
         assert_eq!(self.sessions(), [], "sessions are left");
+    }
+
+    /// Asserts that nobody holds or waits any more, and that no agent of ours has a session. `.lock` may have gone,
+    /// and other clients' sessions may still have to expire.
+    pub(crate) fn assert_nobody_left(&self, prefix: &str) {
+        let keys: Vec<_> = self.keys(prefix).into_iter().map(|pair| pair.key).collect();
+        let lock = format!("{prefix}/.lock");
+        assert_eq!(keys.iter().find(|key| **key != lock), None, "contenders are left");
+        if !keys.is_empty() {
+            let record = self.record(prefix);
+            let (holders, next) = (&record["Holders"], &record["Next"]);
+            let none = holders.as_array().is_some_and(Vec::is_empty)
+                || holders.as_object().is_some_and(serde_json::Map::is_empty);
+            assert!(none && next.is_null(), "holders are left: {record}");
+        }
+        let ours: Vec<_> = self.sessions().into_iter().filter(|one| one.name == "slotkeeper").collect();
+        assert_eq!(ours, [], "sessions are left");
     }
 }

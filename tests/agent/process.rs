@@ -1,6 +1,7 @@
 //! The real binary as a process, with its files in a temporary folder.
 
 use std::fs::File;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -43,6 +44,40 @@ impl Home {
             rest.replace("$HOME", &folder.to_string())
         );
         std::fs::write(self.path("config.yaml"), config).unwrap();
+    }
+}
+
+/// An agent in a home of its own.
+pub(crate) struct Lodger {
+    // Goes first: its log lies at home.
+    agent: Agent,
+    _home: Home,
+}
+
+impl Lodger {
+    /// Starts one; `rest` is its configuration beside where Consul is and where its files lie.
+    pub(crate) fn start(consul: &str, rest: &str) -> Self {
+        Self::start_with(consul, rest, &[])
+    }
+
+    pub(crate) fn start_with(consul: &str, rest: &str, environment: &[(&str, &str)]) -> Self {
+        let home = Home::new();
+        home.configure(consul, rest);
+        Self { agent: Agent::start_with(&home, &[], environment), _home: home }
+    }
+}
+
+impl Deref for Lodger {
+    type Target = Agent;
+
+    fn deref(&self) -> &Agent {
+        &self.agent
+    }
+}
+
+impl DerefMut for Lodger {
+    fn deref_mut(&mut self) -> &mut Agent {
+        &mut self.agent
     }
 }
 
@@ -135,6 +170,11 @@ impl Agent {
     /// Waits until the first semaphore is in this state.
     pub(crate) fn await_state(&self, state: &str) {
         wait_for(&format!("state {state}; log:\n{}", self.log()), || self.semaphore()["state"] == state);
+    }
+
+    /// What the readiness file says.
+    pub(crate) fn ready_file_says(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(&self.ready).unwrap()).unwrap()
     }
 
     /// The value of a series as it stands in the text format.

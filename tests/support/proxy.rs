@@ -15,7 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use slotkeeper::http::serve::{Limits, serve};
 use tokio::net::TcpListener;
 
-use super::traffic::{Counts, Kind};
+use super::traffic::{Asked, Counts, Kind};
 
 /// Consul cuts no connection off, so neither does the proxy: longer than any benchmark.
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -32,6 +32,7 @@ struct Passed {
     consul: SocketAddr,
     client: Client<HttpConnector, Body>,
     counts: Mutex<Counts>,
+    asked: Mutex<Vec<Asked>>,
 }
 
 impl Proxy {
@@ -42,7 +43,7 @@ impl Proxy {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let passed = Arc::new(Passed { consul, client, counts: Mutex::default() });
+        let passed = Arc::new(Passed { consul, client, counts: Mutex::default(), asked: Mutex::default() });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
         let limits =
             Limits { connections: 4096, header_timeout: FOREVER, life: FOREVER, ..Limits::default() };
@@ -72,12 +73,18 @@ impl Proxy {
     pub fn counts(&self) -> Counts {
         *self.passed.counts.lock().unwrap()
     }
+
+    /// Each request so far, in order.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.passed.asked.lock().unwrap().clone()
+    }
 }
 
 async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     let kind = Kind::of(request.method(), request.uri());
     let count_body = |body: &[u8]| passed.counts.lock().unwrap().add_bytes(kind, body.len());
     passed.counts.lock().unwrap().add_request(kind);
+    passed.asked.lock().unwrap().push(Asked::of(kind, request.uri()));
 
     let (mut head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();

@@ -79,6 +79,28 @@ impl Kind {
     }
 }
 
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its kind.
+    pub kind: Kind,
+    /// The key, where it is about one or about all that begin so.
+    pub key: Option<String>,
+    /// The index after which a change is news; 0 where it does not wait for one.
+    pub after: u64,
+}
+
+impl Asked {
+    pub(super) fn of(kind: Kind, uri: &Uri) -> Self {
+        let index = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("index="));
+        Self {
+            kind,
+            key: uri.path().strip_prefix("/v1/kv/").map(str::to_owned),
+            after: index.and_then(|index| index.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
 /// What has passed of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {

@@ -118,7 +118,8 @@ impl<'a> Draft<'a> {
                 None => rest.extend(std::iter::repeat_n(session, wanted)),
             }
         }
-        self.record.next = rest;
+        // Where nobody holds any more, whoever lives sees the free slots; the names of the dead would stay for good.
+        self.record.next = if self.record.holders.is_empty() { Vec::new() } else { rest };
     }
 
     /// Who it is, for people, is lost where it is not known; it writes that itself once it has held for a while.

@@ -1,0 +1,349 @@
+//! The line: who is let in when, and how a slot goes from one to the next.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use slotkeeper::consul::Put;
+
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::Lodger;
+use crate::support::proxy::Proxy;
+use crate::support::traffic::Kind;
+use crate::wait_for;
+
+const PREFIX: &str = "service/s";
+
+/// One that wants a slot of so many; `more` goes into its semaphore's configuration.
+fn start(consul: &str, limit: u32, more: &str) -> Lodger {
+    start_with(consul, limit, more, &[])
+}
+
+fn start_with(consul: &str, limit: u32, more: &str, environment: &[(&str, &str)]) -> Lodger {
+    let config =
+        format!("session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: {PREFIX}, limit: {limit}{more}}}]");
+    Lodger::start_with(consul, &config, environment)
+}
+
+/// One that holds.
+fn holder(consul: &str, limit: u32, more: &str) -> Lodger {
+    let lodger = start(consul, limit, more);
+    lodger.await_ready();
+    lodger
+}
+
+/// One that holds, seen through a proxy. What it does of its own accord it does so seldom that it is not seen.
+fn leaver(proxy: &Proxy, limit: u32) -> Lodger {
+    let semaphore = format!("{{name: s, prefix: {PREFIX}, limit: {limit}}}");
+    let config = format!("session: {{ttl: 10m}}\nsemaphores: [{semaphore}]");
+    let lodger = Lodger::start(&proxy.addr().to_string(), &config);
+    lodger.await_ready();
+    lodger
+}
+
+/// One that stands in line.
+fn waiter(consul: &str, limit: u32, more: &str) -> Lodger {
+    let lodger = start(consul, limit, more);
+    lodger.await_state("waiting");
+    lodger
+}
+
+fn token(lodger: &Lodger) -> u64 {
+    lodger.semaphore()["fencing_token"].as_u64().unwrap()
+}
+
+/// Waits until `.lock` names these as next, each once for each slot.
+fn await_next(operator: &Operator, sessions: &[String]) {
+    wait_for("`.lock` to name who is next", || operator.next(PREFIX) == sessions);
+}
+
+/// Waits until whoever is behind the proxy has seen `.lock` as it stands: it waits for what comes after.
+fn await_seen(proxy: &Proxy, operator: &Operator) {
+    let stands = operator.lock(PREFIX).unwrap().modify_index;
+    let key = Some(format!("{PREFIX}/.lock"));
+    wait_for("the view to be of now", || {
+        proxy.asked().iter().any(|asked| asked.key == key && asked.after >= stands)
+    });
+}
+
+/// What a contender's entry says, and at which index.
+fn entry(operator: &Operator, session: &str) -> (Value, u64) {
+    let pair = operator.contender(PREFIX, session).unwrap();
+    (serde_json::from_slice(&pair.value).unwrap(), pair.modify_index)
+}
+
+#[test]
+fn the_line_is_served_in_the_order_of_arrival() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut holding = holder(&address, 1, "");
+    let mut line = Vec::new();
+    for place in 1..=4 {
+        let one = waiter(&address, 1, "");
+        let status = one.semaphore();
+        assert_eq!((&status["queue_position"], &status["queue_length"]), (&place.into(), &place.into()));
+        line.push(one);
+    }
+    await_next(&operator, &line.iter().map(|one| one.session()).collect::<Vec<_>>());
+
+    for next in line {
+        let before = token(&holding);
+        assert_eq!(holding.terminate(), Some(0));
+        next.await_ready();
+        assert_eq!(operator.holders(PREFIX), [next.session()]);
+        assert!(token(&next) > before);
+        holding = next;
+    }
+    assert_eq!(holding.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+/// The same where all happens at once: nobody is there to be asked in between.
+#[test]
+fn many_that_leave_as_soon_as_they_hold_are_served_in_the_order_of_arrival() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut first = holder(&address, 1, "");
+    let line: Vec<_> = (0..6).map(|_| waiter(&address, 1, "")).collect();
+    let served = std::sync::Mutex::new(vec![(token(&first), 0)]);
+    assert_eq!(first.terminate(), Some(0));
+    std::thread::scope(|scope| {
+        for (place, mut one) in (1..).zip(line) {
+            let served = &served;
+            scope.spawn(move || {
+                one.await_ready();
+                let token = one.ready_file_says()["semaphores"]["s"]["fencing_token"].as_u64().unwrap();
+                served.lock().unwrap().push((token, place));
+                assert_eq!(one.terminate(), Some(0));
+            });
+        }
+    });
+    let mut served = served.into_inner().unwrap();
+    served.sort_unstable();
+    let order: Vec<_> = served.iter().map(|(_, place)| *place).collect();
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "by fencing token: {served:?}");
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn one_that_wants_two_slots_is_not_overtaken_by_one_that_wants_one() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let (mut first, mut second) = (holder(&address, 2, ""), holder(&address, 2, ""));
+    let mut double = waiter(&address, 2, ", slots: 2");
+    let mut single = waiter(&address, 2, "");
+    let named = [double.session(), double.session(), single.session()];
+    await_next(&operator, &named);
+    assert_eq!(first.terminate(), Some(0));
+    assert_eq!(operator.holders(PREFIX), [second.session()]);
+    wait_for("the head of the line to see it", || double.semaphore()["slots_taken"] == 1);
+    // Everybody has had a good look, and leaves the free slot alone.
+    let listed =
+        |one: &Lodger| one.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_list\"}");
+    let before = [listed(&double), listed(&single)];
+    wait_for("both to list everything", || listed(&double) > before[0] && listed(&single) > before[1]);
+    assert_eq!(operator.holders(PREFIX), [second.session()]);
+    assert_eq!(
+        (&double.semaphore()["state"], &single.semaphore()["state"]),
+        (&"waiting".into(), &"waiting".into())
+    );
+
+    assert_eq!(second.terminate(), Some(0));
+    double.await_ready();
+    let status = double.semaphore();
+    assert_eq!(status["slots"], 2);
+    let numbers: BTreeSet<_> =
+        status["slot_indexes"].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect();
+    assert_eq!(numbers, BTreeSet::from([0, 1]));
+    assert_eq!(operator.holders(PREFIX), [double.session(), double.session()]);
+    assert_eq!(single.semaphore()["state"], "waiting");
+    assert_eq!(double.terminate(), Some(0));
+    single.await_ready();
+    assert_eq!(single.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn two_slots_that_become_free_at_once_go_to_two_at_once() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut double = holder(&address, 2, ", slots: 2");
+    let mut line = [waiter(&address, 2, ""), waiter(&address, 2, ""), waiter(&address, 2, "")];
+    await_next(&operator, &line.iter().map(|one| one.session()).collect::<Vec<_>>());
+    assert_eq!(double.terminate(), Some(0));
+    let [a, b, c] = &mut line;
+    a.await_ready();
+    b.await_ready();
+    // One write has let both in.
+    assert_eq!(token(a), token(b));
+    assert_eq!(operator.holders(PREFIX), [a.session(), b.session()]);
+    let numbers = [&a, &b].map(|one| one.semaphore()["slot"].as_u64().unwrap());
+    assert_eq!(BTreeSet::from(numbers), BTreeSet::from([0, 1]));
+    assert_eq!(c.semaphore()["state"], "waiting");
+    assert_eq!(a.terminate(), Some(0));
+    c.await_ready();
+    assert_eq!(c.semaphore()["slot"], numbers[0]);
+    for one in [b, c] {
+        assert_eq!(one.terminate(), Some(0));
+    }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn whoever_leaves_hands_its_slot_on_in_one_transaction_without_a_read() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let proxy = Proxy::start_apart(address.parse().unwrap());
+    let mut zero = holder(&address, 3, "");
+    let mut leaver = leaver(&proxy, 3);
+    let mut two = holder(&address, 3, "");
+    let slots = [&zero, &leaver, &two].map(|one| one.semaphore()["slot"].as_u64().unwrap());
+    assert_eq!(slots, [0, 1, 2]);
+    let mut next = waiter(&address, 3, "");
+    await_next(&operator, &[next.session()]);
+    await_seen(&proxy, &operator);
+    let rare = [&leaver, &two].map(|one| Some(format!("{PREFIX}/{}", one.session())));
+    wait_for("the watches that begin later", || {
+        rare.iter().all(|key| proxy.asked().iter().any(|asked| asked.key == *key))
+    });
+    let (session, before) = (next.session(), token(&leaver));
+    // The next one has no part in it.
+    next.signal(Signal::STOP);
+    let asked_before = proxy.asked().len();
+    assert_eq!(leaver.terminate(), Some(0));
+    let asked: Vec<_> = proxy.asked().split_off(asked_before).into_iter().map(|asked| asked.kind).collect();
+    assert_eq!(asked, [Kind::Txn, Kind::SessionDestroy]);
+
+    let lock = operator.lock(PREFIX).unwrap();
+    let (said, granted) = entry(&operator, &session);
+    assert_eq!((&said["state"], &said["indexes"]), (&"held".into(), &serde_json::json!([1])));
+    assert_eq!(granted, lock.modify_index, "written in one transaction");
+    assert!(granted > before);
+    next.signal(Signal::CONT);
+    next.await_ready();
+    let status = next.semaphore();
+    assert_eq!((&status["fencing_token"], &status["slot"]), (&granted.into(), &1.into()));
+    let file = &next.ready_file_says()["semaphores"]["s"];
+    assert_eq!((&file["fencing_token"], &file["slot"]), (&granted.into(), &1.into()));
+    assert_eq!(next.metric("slotkeeper_handoff_duration_seconds_count{semaphore=\"s\"}"), 1.0);
+    for one in [&mut zero, &mut two, &mut next] {
+        assert_eq!(one.terminate(), Some(0));
+    }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn a_next_one_that_has_died_is_passed_over() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let proxy = Proxy::start_apart(address.parse().unwrap());
+    let mut leaver = leaver(&proxy, 1);
+    let mut dead = waiter(&address, 1, "");
+    let dead_session = dead.session();
+    await_next(&operator, std::slice::from_ref(&dead_session));
+    await_seen(&proxy, &operator);
+    let mut after = waiter(&address, 1, "");
+    let after_session = after.session();
+    // Nobody but the leaver can do anything about it.
+    after.signal(Signal::STOP);
+    dead.signal(Signal::KILL);
+    dead.ended();
+    let before = proxy.counts();
+    operator.destroy(&dead_session);
+    assert_eq!(leaver.terminate(), Some(0));
+    let did = proxy.counts() - before;
+    assert_eq!(did.of(Kind::Txn).requests, 2, "one refused, one done: {did:?}");
+    assert_eq!(operator.holders(PREFIX), [after_session.as_str()]);
+    let (said, granted) = entry(&operator, &after_session);
+    assert_eq!((&said["state"], &said["indexes"]), (&"held".into(), &serde_json::json!([0])));
+    after.signal(Signal::CONT);
+    after.await_ready();
+    assert_eq!(token(&after), granted);
+    assert_eq!(after.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn a_slot_that_was_given_to_one_that_is_dead_comes_back_when_its_session_ends() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut leaver = holder(&address, 1, "");
+    let mut dead = waiter(&address, 1, "");
+    let dead_session = dead.session();
+    await_next(&operator, std::slice::from_ref(&dead_session));
+    let mut after = waiter(&address, 1, "");
+    dead.signal(Signal::KILL);
+    dead.ended();
+    assert_eq!(leaver.terminate(), Some(0));
+    // For all that anybody knows it lives.
+    assert_eq!(operator.holders(PREFIX), [dead_session.as_str()]);
+    let granted = entry(&operator, &dead_session).1;
+    operator.destroy(&dead_session);
+    after.await_ready();
+    assert_eq!(operator.holders(PREFIX), [after.session()]);
+    assert!(token(&after) > granted);
+    assert_eq!(after.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn one_that_was_let_in_by_another_says_soon_who_it_is() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut leaver = holder(&address, 2, "");
+    let mut other = holder(&address, 2, "");
+    let environment = [("SLOTKEEPER_POD_NAME", "loader-1"), ("SLOTKEEPER_NODE_NAME", "node-7")];
+    let mut next = start_with(&address, 2, ", body: nightly load", &environment);
+    next.await_state("waiting");
+    await_next(&operator, &[next.session()]);
+    assert_eq!(leaver.terminate(), Some(0));
+    next.await_ready();
+    let (session, status) = (next.session(), next.semaphore());
+    wait_for("its name in its entry", || entry(&operator, &session).0["who"]["pod"] == "loader-1");
+    let said = entry(&operator, &session).0;
+    assert_eq!((&said["state"], &said["slots"]), (&"held".into(), &1.into()));
+    assert_eq!(said["indexes"], status["slot_indexes"]);
+    assert_eq!(said["body"], "nightly load");
+    assert_eq!(said["who"]["node"], "node-7");
+    assert!(
+        said["who"]["pid"].is_u64() && said["since"].as_str().is_some_and(|since| !since.is_empty()),
+        "{said}"
+    );
+    // It is the same slot all along, and others learn whose it is.
+    assert_eq!(next.semaphore()["fencing_token"], status["fencing_token"]);
+    wait_for("another holder to show it", || {
+        let status = other.semaphore();
+        let holders = status["holders"].as_array().unwrap();
+        holders.iter().any(|one| one["session"] == *session && one["who"]["pod"] == "loader-1")
+    });
+    for one in [&mut other, &mut next] {
+        assert_eq!(one.terminate(), Some(0));
+    }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it measures the turn that is left, of which too little would be the failure"
+)]
+fn another_kind_of_client_ahead_is_left_its_turn_and_holds_nobody_up() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let mut leaver = holder(&address, 1, "");
+    // It stands in line and never tries.
+    let other = operator.create_session();
+    operator.put(&format!("{PREFIX}/{other}"), "db-node-1", Put::Acquire(&other), 0);
+    let mut behind = waiter(&address, 1, "");
+    assert_eq!(behind.semaphore()["queue_position"], 2);
+    await_next(&operator, &[String::new(), behind.session()]);
+    let told = Instant::now();
+    assert_eq!(leaver.terminate(), Some(0));
+    behind.await_ready();
+    assert!(told.elapsed() >= Duration::from_millis(300), "{:?}", told.elapsed());
+    operator.destroy(&other);
+    assert_eq!(behind.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
