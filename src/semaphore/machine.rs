@@ -94,7 +94,10 @@ enum Flight {
     None,
     Listing,
     /// `.lock` is being read.
-    Looking,
+    Looking {
+        /// The index of the latest change that was known before.
+        after: u64,
+    },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
     Committing {
@@ -425,8 +428,8 @@ impl Machine {
         cx.out.push_back(Command::List { name: self.name.clone() });
     }
 
-    fn look(&mut self, key: String, cx: &mut Context<'_>) {
-        self.flight = Flight::Looking;
+    fn look(&mut self, key: String, after: u64, cx: &mut Context<'_>) {
+        self.flight = Flight::Looking { after };
         cx.out.push_back(Command::Look { name: self.name.clone(), key });
     }
 
