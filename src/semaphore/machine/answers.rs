@@ -30,7 +30,11 @@ impl Machine {
     pub(in crate::semaphore) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
         match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Listing => {}
-            Flight::None | Flight::Looking { .. } | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
+            Flight::None
+            | Flight::Looking { .. }
+            | Flight::Checking
+            | Flight::Committing { .. }
+            | Flight::Void => {
                 return;
             }
         }
@@ -121,7 +125,12 @@ impl Machine {
             }
             Some(session) => {
                 view.see_contender(&session, reading.pair, reading.index);
-                if self.stood.0 == Role::Behind && cx.session != Some(&session) {
+                let own = cx.session == Some(&session);
+                if own && view.contender(&session).is_none() && !matches!(self.phase, Phase::Held { .. }) {
+                    // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
+                    self.need = Some(Need::List);
+                }
+                if self.stood.0 == Role::Behind && !own {
                     view.disorder();
                 }
             }
@@ -132,11 +141,9 @@ impl Machine {
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
         let (write, sent) = match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Committing { write, sent } => (write, sent),
-            Flight::None
-            | Flight::Listing
-            | Flight::Looking { .. }
-            | Flight::Checking
-            | Flight::Void => return,
+            Flight::None | Flight::Listing | Flight::Looking { .. } | Flight::Checking | Flight::Void => {
+                return;
+            }
         };
         match answer {
             Ok(Commit::Done { index, listing }) => {
