@@ -149,7 +149,11 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         Lock::Missing => None,
         Lock::Conflict { found, .. } => return Plan::blocked(view, conflict(view, found)),
     };
+    let holding = view.holds(me.session, me.settings.slots);
     if view.was_granted(me.session) {
+        if !holding {
+            return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
+        }
         // What is known of `.lock` is older than the grant.
         return Plan {
             watch: watch::holding(view, me, now),
@@ -158,7 +162,6 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         };
     }
     let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
-    let holding = view.holds(me.session, me.settings.slots);
     if holding && !view.is_complete() && view.contender(me.session).is_some_and(|one| one.says_waiting()) {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
         let by = me.since(Role::Entering, now) + SUSPICION;
@@ -234,7 +237,7 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     if !view.is_complete() {
         let free = record.limit > record.taken();
         // Nobody else can let in one that takes its slots together with others.
-        let nameable = me.settings.slots <= record.limit && me.together.is_none();
+        let nameable = me.settings.slots <= record.limit.min(line::NAMED_SLOTS) && me.together.is_none();
         let unnamed = nameable && record.named_first() != Some(me.session);
         plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
         if heads {

@@ -204,7 +204,11 @@ impl View {
     /// Whether the session holds that many slots, its contender alive.
     pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
         let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
-        self.contender(session).is_some() && (self.was_granted(session) || in_record())
+        self.contender(session).is_some_and(|one| {
+            // Whoever let it in by name may have known of fewer.
+            let granted = one.entry.as_ref().filter(|_| self.was_granted(session));
+            granted.map_or_else(in_record, |entry| entry.slots == slots)
+        })
     }
 
     /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says

@@ -66,7 +66,8 @@ impl<'a> Draft<'a> {
     ) -> Option<Moment> {
         let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
         let filled = line::fill(&self.record, line, now < their_turn_ends);
-        let mut numbers = line::free_numbers(self.view, &self.record, freed).into_iter();
+        let wanted = filled.granted.iter().map(|one| one.slots).sum();
+        let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         for one in filled.granted {
             let indexes = numbers.by_ref().take(one.slots as usize).collect();
             self.grant(&one, indexes);
@@ -95,7 +96,8 @@ impl<'a> Draft<'a> {
 
     /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
     pub(super) fn fill_by_name(&mut self, freed: &[u32]) {
-        let numbers = line::free_numbers(self.view, &self.record, freed);
+        let numbers = line::free_numbers(self.view, &self.record, freed, 0);
+        let own = self.me.map(|me| me.session);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
         let named: Vec<_> =
@@ -106,7 +108,8 @@ impl<'a> Draft<'a> {
                 rest.push(session);
                 continue;
             }
-            if self.record.slots_of(&session) > 0 || slots > self.record.limit {
+            let leaves = own == Some(&session);
+            if leaves || self.record.slots_of(&session) > 0 || slots > self.record.limit {
                 continue;
             }
             let wanted = slots as usize;
@@ -125,7 +128,8 @@ impl<'a> Draft<'a> {
     fn grant_by_name(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
         let known = self.view.contender(session).and_then(|one| one.entry.clone());
         let plain = || Entry::new(Standing::Held, slots, 0, String::new(), Identity::default());
-        let entry = known.unwrap_or_else(plain).held(indexes, self.wall);
+        let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
+        entry.slots = slots;
         let key = self.view.contender_key(session);
         self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
         let (value, flags) = (entry.encode(), self.record.flags());
