@@ -318,6 +318,16 @@ impl Machine {
         self.phase == Phase::Waiting && self.need.is_none() && matches!(self.flight, Flight::None)
     }
 
+    /// Whether it is kept out until somebody mends something.
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!(self.phase, Phase::Blocked { .. })
+    }
+
+    /// Whether it holds or stands in line, and is not going already.
+    pub(super) fn stands(&self) -> bool {
+        self.intent == Intent::Hold && (self.holds() || self.arrival.is_some())
+    }
+
     /// Since which index it has stood in line.
     pub(super) fn arrival(&self) -> Option<u64> {
         self.arrival

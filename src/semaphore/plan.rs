@@ -172,7 +172,9 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     }
     // Who holds stays, whatever has become of the limit.
     if let Some(why) = refusal(view, &record, me.settings).filter(|_| !holding) {
-        return Plan::blocked(view, why);
+        // In line it would be let in all the same, or stand in the way.
+        let write = leave(view, me, now).write;
+        return Plan { write, ..Plan::blocked(view, why) };
     }
     if holding { keep(view, record, me, now) } else { ask(view, record, me, now) }
 }
@@ -293,6 +295,8 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
     let line = line::line(view, Some(me.own()));
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
+    // It may stand at the head for long, and a key that does not exist cannot be waited for.
+    draft.create_lock();
     // As for any other: whoever comes to the end of a line has to ask nobody.
     let last = line.last().is_some_and(|one| one.session == me.session);
     if !last || line.len() == 1 && draft.free() > 0 {

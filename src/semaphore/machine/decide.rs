@@ -74,7 +74,13 @@ impl Machine {
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
             Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
             Stand::Apart { room: false } => self.room_since = None,
-            Stand::Blocked(why) => return self.block(why, plan.watch, cx),
+            Stand::Blocked(why) => {
+                self.block(why, plan.watch, cx);
+                if let Some(write) = plan.write.filter(|_| self.intent == Intent::Hold) {
+                    self.commit(write, cx);
+                }
+                return;
+            }
         }
         match plan.need {
             Some(Need::Look) => return self.look(view.lock_key(), view.latest(), cx),

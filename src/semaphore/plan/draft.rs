@@ -18,6 +18,8 @@ pub(super) struct Draft<'a> {
     ops: Vec<Op>,
     granted: BTreeSet<SessionId>,
     pruned: u32,
+    /// `.lock` is written also where it only comes to exist.
+    creates: bool,
     /// Slots were left for another kind of client, whose turn it is.
     pub(super) left_to_foreign: bool,
 }
@@ -26,7 +28,7 @@ impl<'a> Draft<'a> {
     /// Begins with what `.lock` holds, or would hold if it were there. `me` is who plans, if it takes part.
     pub(super) fn new(view: &'a View, record: Record, wall: &'a str, me: Option<Me<'a>>) -> Self {
         let (ops, granted) = (Vec::new(), BTreeSet::new());
-        Self { view, wall, me, record, ops, granted, pruned: 0, left_to_foreign: false }
+        Self { view, wall, me, record, ops, granted, pruned: 0, creates: false, left_to_foreign: false }
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -180,6 +182,11 @@ impl<'a> Draft<'a> {
         self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }
 
+    /// Creates `.lock` where there is none, so that it can be waited for.
+    pub(super) fn create_lock(&mut self) {
+        self.creates = true;
+    }
+
     /// Has everything listed as it is once all else is done.
     pub(super) fn list(&mut self) {
         self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
@@ -204,7 +211,7 @@ impl<'a> Draft<'a> {
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {
             Some(stored) => *stored != self.record,
-            None => self.record.taken() > 0 || !self.record.next.is_empty(),
+            None => self.creates || self.record.taken() > 0 || !self.record.next.is_empty(),
         }
     }
 

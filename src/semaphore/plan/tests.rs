@@ -367,6 +367,26 @@ fn any_numbers_in_consul_cost_little() {
 }
 
 #[test]
+fn whoever_is_kept_out_does_not_stand_in_line() {
+    let seen = queue(r#"{"Limit":2,"Holders":["a","b"]}"#, &["a", "b"], &[("me", 1, 0)]);
+    let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(3, 1) };
+    let plan = planned(&seen, &refuses, hold, false);
+    assert!(matches!(plan.stand, Stand::Blocked(_)));
+    assert_eq!(written(&plan), (None, vec!["-p/me".into()]));
+}
+
+#[test]
+fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
+    let (settings, who, session) = (settings(2, 1), Identity::default(), SessionId::from("me"));
+    let (dead_since, prefixes) = (BTreeMap::new(), ["p", "q"].map(String::from));
+    let together = Some(Together { prefixes: &prefixes, step: Step::Enter });
+    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view(None, &[]), me, NOW);
+    let lock = r#"{"Limit":2,"Holders":[]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((lock, 0)), vec!["p/me Waiting".into()]));
+}
+
+#[test]
 fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
     let waiters = [("b", 1, 0), ("c", 1, 5), ("d", 2, 0), ("e", 1, 0)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
