@@ -329,3 +329,121 @@ impl Keeper {
         Some(act(machine, &mut cx))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::semaphore::Form;
+    use crate::semaphore::command::{Listing, Op, Reading};
+    use crate::semaphore::contender::{Entry, Standing};
+    use crate::semaphore::settings::{LimitPolicy, OnLost};
+    use crate::semaphore::view::Pair;
+
+    const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+    fn settings(prefix: &str, wait: Option<Duration>) -> Settings {
+        Settings {
+            limit: 1,
+            wait,
+            on_lost: OnLost::Reacquire,
+            limit_policy: LimitPolicy::Refuse,
+            form: Form::List,
+            ..Settings::of_prefix(prefix.into())
+        }
+    }
+
+    /// One that wants a slot of `a` and one of `b` together, and has a session.
+    fn party(wait: Option<Duration>) -> Keeper {
+        let start = Start {
+            ttl: Duration::from_secs(30),
+            watch_grace: None,
+            who: Identity::default(),
+            wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
+            seed: 0,
+            resume: None,
+            semaphores: ["a", "b"].map(|name| (name.into(), settings(name, wait))).into(),
+            together: ["a", "b"].map(Name::from).into(),
+        };
+        let mut keeper = Keeper::new(start, NOW);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+        keeper
+    }
+
+    fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
+        let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}]}}"#).into_bytes();
+        let key = format!("{name}/.lock");
+        Pair { key, value, flags: 0, session: None, create_index: 1, modify_index: index }
+    }
+
+    fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
+        let mut entry = standing.map(|it| Entry::new(it, 1, 0, String::new(), Identity::default()));
+        if let Some(entry) = entry.as_mut().filter(|_| session == "me") {
+            entry.together = vec!["a".into(), "b".into()];
+        }
+        Pair {
+            key: format!("{name}/{session}"),
+            value: entry.map(|entry| entry.encode()).unwrap_or_default(),
+            flags: 0,
+            session: Some(session.into()),
+            create_index: index,
+            modify_index: index,
+        }
+    }
+
+    fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
+        keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30 })), NOW);
+    }
+
+    /// What it writes, each transaction by the keys of its steps.
+    fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
+        let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        let commits = commands
+            .into_iter()
+            .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
+        let ops = |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.ops);
+        let said = |op: Op| {
+            let deletes = matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
+            format!("{}{}", if deletes { "-" } else { "" }, op.key())
+        };
+        commits.map(|parts| ops(parts).map(said).collect()).collect()
+    }
+
+    #[test]
+    fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
+        let mut keeper = party(None);
+        for name in ["a", "b"] {
+            let pairs = vec![
+                lock(name, 1, r#""x""#, 5),
+                contender(name, "me", Some(Standing::Waiting), 7),
+                contender(name, "x", None, 4),
+            ];
+            listed(&mut keeper, name, pairs);
+        }
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+        let pair = Some(lock("a", 2, r#""x""#, 40));
+        keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 40 })), NOW);
+        assert_eq!(writes(&mut keeper), [["-a/me"], ["-b/me"]]);
+        let gone = || Ok(Commit::Done { index: 0, listing: None });
+        for name in ["a", "b"] {
+            keeper.handle(Event::Committed(vec![name.into()], gone()), NOW);
+        }
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+        // Once it is mended they enter together.
+        let pair = Some(lock("a", 1, r#""x""#, 50));
+        keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 50 })), NOW);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 50), contender("a", "x", None, 4)]);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(writes(&mut keeper), [["a/me", "a/me", "b/me", "b/me"]]);
+    }
+
+    #[test]
+    fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
+        let mut keeper = party(Some(Duration::ZERO));
+        listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    }
+}

@@ -14,6 +14,14 @@ use super::view::{Contender, View};
 /// later, the head of the line has to list and to write again.
 const NAMED: usize = 16;
 
+/// Slots that those named may want together: the value of `.lock` is bounded, and a request for many slots names its
+/// session as often. Whoever wants more than that pulls them itself, as the head of the line.
+pub(super) const NAMED_SLOTS: u32 = 128;
+
+/// Slots that the configuration allows one to want, `config`'s bound. Whoever says more is not believed: what `.lock`
+/// and the contenders say may be any number.
+const MOST_SLOTS: u32 = 10_000;
+
 /// Slots that one transaction gives on, which may have 64 steps in all (Consul up to 1.13).
 const GRANTS: usize = 40;
 
@@ -118,7 +126,7 @@ impl<'a> InLine<'a> {
 
     /// Whether it waits for a slot, and not for a higher limit or another form.
     fn is_served_by(&self, record: &Record) -> bool {
-        self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List)
+        self.slots <= record.limit.min(MOST_SLOTS) && (self.slots == 1 || record.form() == Form::List)
     }
 
     pub(super) fn is_foreign(&self) -> bool {
@@ -160,6 +168,9 @@ pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
     let mut next: Vec<SessionId> = Vec::new();
     for one in in_line.take(NAMED) {
         if one.is_grantable() {
+            if next.len() + one.slots as usize > NAMED_SLOTS as usize {
+                break;
+            }
             next.extend(std::iter::repeat_n(one.session, one.slots as usize).cloned());
         } else if next.last() != Some(&others) {
             next.push(others.clone());
@@ -183,16 +194,16 @@ pub(super) fn named(record: &Record) -> Vec<(&SessionId, u32)> {
 }
 
 /// The numbers of free slots: first those of `freed` that the limit still has, then the lowest that no holder of ours
-/// in `record` has. A view that is not complete does not know them all, and then it is only those freed.
-pub(super) fn free_numbers(view: &View, record: &Record, freed: &[u32]) -> Vec<u32> {
+/// in `record` has, `wanted` in all. A view that is not complete does not know them all, and then it is only those
+/// freed.
+pub(super) fn free_numbers(view: &View, record: &Record, freed: &[u32], wanted: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = freed.iter().copied().filter(|number| *number < record.limit).collect();
     if view.is_complete() {
         let holders: BTreeSet<_> = record.holders.iter().collect();
         let entries = holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
         let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
-        // As many as could be given on at most: a limit may be any number.
         let others = (0..record.limit).filter(|number| !used.contains(number) && !freed.contains(number));
-        numbers.extend(others.take(record.limit.saturating_sub(record.taken()) as usize));
+        numbers.extend(others.take((wanted as usize).saturating_sub(numbers.len())));
     }
     numbers
 }

@@ -94,7 +94,10 @@ enum Flight {
     None,
     Listing,
     /// `.lock` is being read.
-    Looking,
+    Looking {
+        /// The index of the latest change that was known before.
+        after: u64,
+    },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
     Committing {
@@ -315,6 +318,16 @@ impl Machine {
         self.phase == Phase::Waiting && self.need.is_none() && matches!(self.flight, Flight::None)
     }
 
+    /// Whether it is kept out until somebody mends something.
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!(self.phase, Phase::Blocked { .. })
+    }
+
+    /// Whether it holds or stands in line, and is not going already.
+    pub(super) fn stands(&self) -> bool {
+        self.intent == Intent::Hold && (self.holds() || self.arrival.is_some())
+    }
+
     /// Since which index it has stood in line.
     pub(super) fn arrival(&self) -> Option<u64> {
         self.arrival
@@ -425,8 +438,8 @@ impl Machine {
         cx.out.push_back(Command::List { name: self.name.clone() });
     }
 
-    fn look(&mut self, key: String, cx: &mut Context<'_>) {
-        self.flight = Flight::Looking;
+    fn look(&mut self, key: String, after: u64, cx: &mut Context<'_>) {
+        self.flight = Flight::Looking { after };
         cx.out.push_back(Command::Look { name: self.name.clone(), key });
     }
 

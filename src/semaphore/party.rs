@@ -10,6 +10,8 @@ use super::plan::{Step, Together};
 #[derive(Debug, Default)]
 pub(super) struct Party {
     names: BTreeSet<Name>,
+    /// How many of them ask.
+    asking: usize,
     prefixes: Vec<String>,
     step: Option<Step>,
 }
@@ -21,7 +23,8 @@ pub(super) enum Move {
     None,
     /// All can write: in one transaction.
     Commit(Vec<Name>),
-    /// One of them has no slot, so that these may not keep theirs while they wait for it.
+    /// One of them has no slot, so that these may not keep theirs while they wait for it; or it is kept out, and these
+    /// may not keep others waiting behind them.
     GiveBack(Vec<Name>),
 }
 
@@ -38,6 +41,7 @@ impl Party {
     /// Sees how the members stand.
     pub(super) fn look(&mut self, machines: &BTreeMap<Name, Machine>) {
         let members = self.members(machines);
+        self.asking = members.len();
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
         let entered = arrivals.len() == 1 && !arrivals.contains(&None);
         let tries_once = members.iter().any(|machine| machine.settings().try_once());
@@ -59,7 +63,8 @@ impl Party {
         let names = |of: &dyn Fn(&Machine) -> bool| -> Vec<Name> {
             members.iter().filter(|machine| of(machine)).map(|machine| machine.name().clone()).collect()
         };
-        if self.step.is_none() {
+        // One of them may have given up a moment ago, and those left may not go on as if they were all.
+        if self.step.is_none() || members.len() != self.asking {
             return Move::None;
         }
         if members.iter().all(|machine| machine.offers()) {
@@ -68,6 +73,10 @@ impl Party {
         let held = names(&Machine::holds);
         if members.iter().any(|machine| machine.is_apart()) && !held.is_empty() {
             return Move::GiveBack(held);
+        }
+        let stand = names(&|machine| machine.stands() && !machine.is_blocked());
+        if members.iter().any(|machine| machine.is_blocked()) && !stand.is_empty() {
+            return Move::GiveBack(stand);
         }
         Move::None
     }

@@ -149,7 +149,11 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         Lock::Missing => None,
         Lock::Conflict { found, .. } => return Plan::blocked(view, conflict(view, found)),
     };
+    let holding = view.holds(me.session, me.settings.slots);
     if view.was_granted(me.session) {
+        if !holding {
+            return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
+        }
         // What is known of `.lock` is older than the grant.
         return Plan {
             watch: watch::holding(view, me, now),
@@ -158,7 +162,6 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         };
     }
     let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
-    let holding = view.holds(me.session, me.settings.slots);
     if holding && !view.is_complete() && view.contender(me.session).is_some_and(|one| one.says_waiting()) {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
         let by = me.since(Role::Entering, now) + SUSPICION;
@@ -169,7 +172,9 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     }
     // Who holds stays, whatever has become of the limit.
     if let Some(why) = refusal(view, &record, me.settings).filter(|_| !holding) {
-        return Plan::blocked(view, why);
+        // In line it would be let in all the same, or stand in the way.
+        let write = leave(view, me, now).write;
+        return Plan { write, ..Plan::blocked(view, why) };
     }
     if holding { keep(view, record, me, now) } else { ask(view, record, me, now) }
 }
@@ -234,7 +239,7 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     if !view.is_complete() {
         let free = record.limit > record.taken();
         // Nobody else can let in one that takes its slots together with others.
-        let nameable = me.settings.slots <= record.limit && me.together.is_none();
+        let nameable = me.settings.slots <= record.limit.min(line::NAMED_SLOTS) && me.together.is_none();
         let unnamed = nameable && record.named_first() != Some(me.session);
         plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
         if heads {
@@ -290,6 +295,8 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
     let line = line::line(view, Some(me.own()));
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
+    // It may stand at the head for long, and a key that does not exist cannot be waited for.
+    draft.create_lock();
     // As for any other: whoever comes to the end of a line has to ask nobody.
     let last = line.last().is_some_and(|one| one.session == me.session);
     if !last || line.len() == 1 && draft.free() > 0 {

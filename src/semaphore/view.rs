@@ -118,7 +118,7 @@ impl View {
         view.sort();
         // What one listing shows belongs together, whatever its index says.
         view.known = view.known.max(Some(view.lock_index()));
-        view.confirm_lock();
+        view.confirm_lock(view.latest());
         view
     }
 
@@ -190,16 +190,25 @@ impl View {
         self.contender(session).is_some_and(|one| one.says_held() && one.modify_index > self.lock_stood)
     }
 
-    /// Says that what is known of `.lock` was read after everything else that is known.
-    pub fn confirm_lock(&mut self) {
-        let latest = self.contenders.iter().map(|one| one.modify_index).max().unwrap_or(0);
-        self.lock_stood = self.lock_stood.max(self.lock_index()).max(latest);
+    /// The index of the latest change that is known.
+    pub fn latest(&self) -> u64 {
+        let contenders = self.contenders.iter().map(|one| one.modify_index);
+        contenders.max().unwrap_or(0).max(self.lock_index())
+    }
+
+    /// Says that what is known of `.lock` was read when all changes up to `index` had been made.
+    pub fn confirm_lock(&mut self, index: u64) {
+        self.lock_stood = self.lock_stood.max(self.lock_index()).max(index);
     }
 
     /// Whether the session holds that many slots, its contender alive.
     pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
         let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
-        self.contender(session).is_some() && (self.was_granted(session) || in_record())
+        self.contender(session).is_some_and(|one| {
+            // Whoever let it in by name may have known of fewer.
+            let granted = one.entry.as_ref().filter(|_| self.was_granted(session));
+            granted.map_or_else(in_record, |entry| entry.slots == slots)
+        })
     }
 
     /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says
@@ -286,9 +295,9 @@ impl View {
     }
 
     /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
-    /// is so.
+    /// is so. Where others stand between, it says nothing of how many they are.
     pub fn take_lead(&mut self, session: &SessionId) -> bool {
-        if self.record().and_then(Record::named_first) != Some(session) {
+        if self.record().and_then(|record| record.next.first()) != Some(session) {
             return false;
         }
         let waiters = self.waiters().into_iter().map(|one| one.session.clone());
@@ -482,5 +491,40 @@ mod tests {
         view.apply(&[cas("", 7), Op::Delete { key: "p/me".into() }], 8);
         assert_eq!((view.lock_index(), view.record().unwrap().taken()), (8, 0));
         assert!(view.contender(&me).is_none() && !view.is_alive(&me));
+    }
+
+    #[test]
+    fn only_one_that_is_named_before_all_others_leads() {
+        let me = SessionId::from("me");
+        let named = |next: &str| {
+            let lock = format!(r#"{{"Limit":2,"Holders":["h"],"Next":[{next}]}}"#);
+            let pairs = vec![
+                pair("p/.lock", lock.as_bytes(), None, 9),
+                pair("p/h", b"", Some("h"), 1),
+                pair("p/other", b"", Some("other"), 2),
+                pair("p/me", &entry(0), Some("me"), 3),
+            ];
+            let mut view = View::new("p", pairs, 9);
+            view.disorder();
+            (view.take_lead(&me), view.is_ordered(), view.waiters().len())
+        };
+        assert_eq!(named(r#""me""#), (true, true, 1));
+        assert_eq!(named(r#""","me""#), (false, false, 2));
+    }
+
+    #[test]
+    fn a_grant_is_later_than_a_read_of_the_record_that_was_on_its_way() {
+        let me = SessionId::from("me");
+        let lock = |index| pair("p/.lock", br#"{"Limit":1,"Holders":["h"]}"#, None, index);
+        let mut view = View::new("p", vec![lock(5), pair("p/me", &entry(0), Some("me"), 6)], 6);
+        let sent = view.latest();
+        let held = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
+        view.see_contender(&me, Some(pair("p/me", &held, Some("me"), 9)), 9);
+        view.see_lock(Some(lock(8)), 8);
+        view.confirm_lock(sent);
+        assert!(view.was_granted(&me));
+        // A read that was sent after the grant was known does tell.
+        view.confirm_lock(view.latest());
+        assert!(!view.was_granted(&me));
     }
 }

@@ -44,7 +44,7 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
     let home = home(&consul, &["a", "b"]);
     let mut agent = Agent::start(&home);
     wait_for("both to be waited for", || {
-        states(&agent) == ["waiting", "waiting"] && operator.keys("p/a").len() == 1
+        states(&agent) == ["waiting", "waiting"] && operator.keys("p/a").len() == 2
     });
     let arrivals = ["p/a", "p/b"].map(|prefix| {
         let entry = |keys: Vec<slotkeeper::consul::KvPair>| {
@@ -53,7 +53,8 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
         entry(operator.keys(prefix)).map(|pair| pair.create_index)
     });
     assert!(arrivals[0].is_some() && arrivals[0] == arrivals[1], "{arrivals:?}");
-    assert_eq!(operator.lock("p/a"), None, "free, and not taken without the other");
+    let record = operator.lock("p/a").unwrap().value;
+    assert_eq!(record, br#"{"Limit":1,"Holders":[]}"#, "free, and not taken without the other");
 
     operator.destroy(&other);
     agent.await_ready();

@@ -14,7 +14,9 @@ impl Machine {
         self.retry_at = None;
         self.flight = match self.flight {
             Flight::None | Flight::Checking => Flight::None,
-            Flight::Listing | Flight::Looking | Flight::Committing { .. } | Flight::Void => Flight::Void,
+            Flight::Listing | Flight::Looking { .. } | Flight::Committing { .. } | Flight::Void => {
+                Flight::Void
+            }
         };
     }
 
@@ -28,7 +30,11 @@ impl Machine {
     pub(in crate::semaphore) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
         match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Listing => {}
-            Flight::None | Flight::Looking | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
+            Flight::None
+            | Flight::Looking { .. }
+            | Flight::Checking
+            | Flight::Committing { .. }
+            | Flight::Void => {
                 return;
             }
         }
@@ -46,12 +52,12 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        match std::mem::replace(&mut self.flight, Flight::None) {
-            Flight::Looking => {}
+        let known_before = match std::mem::replace(&mut self.flight, Flight::None) {
+            Flight::Looking { after } => after,
             Flight::None | Flight::Listing | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
                 return;
             }
-        }
+        };
         match answer {
             Ok(reading) => {
                 self.works(cx);
@@ -59,7 +65,7 @@ impl Machine {
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
                     view.see_lock(reading.pair, reading.index);
-                    view.confirm_lock();
+                    view.confirm_lock(known_before);
                     if !view.is_ordered() && !view.take_lead(session) {
                         self.need = Some(Need::List);
                     }
@@ -119,7 +125,12 @@ impl Machine {
             }
             Some(session) => {
                 view.see_contender(&session, reading.pair, reading.index);
-                if self.stood.0 == Role::Behind && cx.session != Some(&session) {
+                let own = cx.session == Some(&session);
+                if own && view.contender(&session).is_none() && !matches!(self.phase, Phase::Held { .. }) {
+                    // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
+                    self.need = Some(Need::List);
+                }
+                if self.stood.0 == Role::Behind && !own {
                     view.disorder();
                 }
             }
@@ -130,7 +141,9 @@ impl Machine {
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
         let (write, sent) = match std::mem::replace(&mut self.flight, Flight::None) {
             Flight::Committing { write, sent } => (write, sent),
-            Flight::None | Flight::Listing | Flight::Looking | Flight::Checking | Flight::Void => return,
+            Flight::None | Flight::Listing | Flight::Looking { .. } | Flight::Checking | Flight::Void => {
+                return;
+            }
         };
         match answer {
             Ok(Commit::Done { index, listing }) => {

@@ -6,7 +6,7 @@ impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         // A doubted view still shows the world what was last seen.
         let view = match (self.need, self.view.as_ref()) {
-            (Some(Need::Look), Some(view)) => return self.look(view.lock_key(), cx),
+            (Some(Need::Look), Some(view)) => return self.look(view.lock_key(), view.latest(), cx),
             (None, Some(_)) if self.list_at.is_none_or(|at| cx.now < at) => self.view.take(),
             (_, _) => None,
         };
@@ -32,7 +32,7 @@ impl Machine {
                 self.follow(&view, session, plan, cx);
             }
             Intent::Leave(farewell) => match plan::leave(&view, me, cx.now) {
-                Plan { need: Some(_), .. } => self.look(view.lock_key(), cx),
+                Plan { need: Some(_), .. } => self.look(view.lock_key(), view.latest(), cx),
                 Plan { write: Some(write), .. } => self.commit(write, cx),
                 Plan { write: None, .. } if self.proved => self.gone(farewell, cx),
                 Plan { write: None, .. } => self.list(cx),
@@ -74,10 +74,16 @@ impl Machine {
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
             Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
             Stand::Apart { room: false } => self.room_since = None,
-            Stand::Blocked(why) => return self.block(why, plan.watch, cx),
+            Stand::Blocked(why) => {
+                self.block(why, plan.watch, cx);
+                if let Some(write) = plan.write.filter(|_| self.intent == Intent::Hold) {
+                    self.commit(write, cx);
+                }
+                return;
+            }
         }
         match plan.need {
-            Some(Need::Look) => return self.look(view.lock_key(), cx),
+            Some(Need::Look) => return self.look(view.lock_key(), view.latest(), cx),
             Some(Need::List) => return self.list(cx),
             None => {}
         }

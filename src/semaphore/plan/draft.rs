@@ -18,6 +18,8 @@ pub(super) struct Draft<'a> {
     ops: Vec<Op>,
     granted: BTreeSet<SessionId>,
     pruned: u32,
+    /// `.lock` is written also where it only comes to exist.
+    creates: bool,
     /// Slots were left for another kind of client, whose turn it is.
     pub(super) left_to_foreign: bool,
 }
@@ -26,7 +28,7 @@ impl<'a> Draft<'a> {
     /// Begins with what `.lock` holds, or would hold if it were there. `me` is who plans, if it takes part.
     pub(super) fn new(view: &'a View, record: Record, wall: &'a str, me: Option<Me<'a>>) -> Self {
         let (ops, granted) = (Vec::new(), BTreeSet::new());
-        Self { view, wall, me, record, ops, granted, pruned: 0, left_to_foreign: false }
+        Self { view, wall, me, record, ops, granted, pruned: 0, creates: false, left_to_foreign: false }
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -66,7 +68,8 @@ impl<'a> Draft<'a> {
     ) -> Option<Moment> {
         let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
         let filled = line::fill(&self.record, line, now < their_turn_ends);
-        let mut numbers = line::free_numbers(self.view, &self.record, freed).into_iter();
+        let wanted = filled.granted.iter().map(|one| one.slots).sum();
+        let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         for one in filled.granted {
             let indexes = numbers.by_ref().take(one.slots as usize).collect();
             self.grant(&one, indexes);
@@ -95,7 +98,8 @@ impl<'a> Draft<'a> {
 
     /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
     pub(super) fn fill_by_name(&mut self, freed: &[u32]) {
-        let numbers = line::free_numbers(self.view, &self.record, freed);
+        let numbers = line::free_numbers(self.view, &self.record, freed, 0);
+        let own = self.me.map(|me| me.session);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
         let named: Vec<_> =
@@ -106,7 +110,8 @@ impl<'a> Draft<'a> {
                 rest.push(session);
                 continue;
             }
-            if self.record.slots_of(&session) > 0 || slots > self.record.limit {
+            let leaves = own == Some(&session);
+            if leaves || self.record.slots_of(&session) > 0 || slots > self.record.limit {
                 continue;
             }
             let wanted = slots as usize;
@@ -126,7 +131,8 @@ impl<'a> Draft<'a> {
     fn grant_by_name(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
         let known = self.view.contender(session).and_then(|one| one.entry.clone());
         let plain = || Entry::new(Standing::Held, slots, 0, String::new(), Identity::default());
-        let entry = known.unwrap_or_else(plain).held(indexes, self.wall);
+        let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
+        entry.slots = slots;
         let key = self.view.contender_key(session);
         self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
         let (value, flags) = (entry.encode(), self.record.flags());
@@ -177,6 +183,11 @@ impl<'a> Draft<'a> {
         self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }
 
+    /// Creates `.lock` where there is none, so that it can be waited for.
+    pub(super) fn create_lock(&mut self) {
+        self.creates = true;
+    }
+
     /// Has everything listed as it is once all else is done.
     pub(super) fn list(&mut self) {
         self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
@@ -201,7 +212,7 @@ impl<'a> Draft<'a> {
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {
             Some(stored) => *stored != self.record,
-            None => self.record.taken() > 0 || !self.record.next.is_empty(),
+            None => self.creates || self.record.taken() > 0 || !self.record.next.is_empty(),
         }
     }
 

@@ -313,6 +313,79 @@ fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
     assert!(plan.write.unwrap().ops.contains(&guard), "the dead are not let in");
 }
 
+/// The view of one that held slot 0 when everything was listed, and has read such a `.lock` since.
+fn after_reading(lock: &str) -> View {
+    let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
+    let (key, value) = ("p/.lock".to_owned(), lock.as_bytes().to_vec());
+    let pair = Pair { key, value, flags: 0, session: None, create_index: 42, modify_index: 60 };
+    seen.see_lock(Some(pair), 60);
+    seen
+}
+
+#[test]
+fn whoever_leaves_does_not_let_itself_in_whatever_the_hint_says() {
+    let seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["me","b"]}"#);
+    let plan = planned(&seen, &settings(1, 1), leave, false);
+    let lock = r#"{"Limit":1,"Holders":["b"]}"#;
+    assert_eq!(written(&plan), (Some((lock.into(), 60)), vec!["p/b Held [0]".into(), "-p/me".into()]));
+}
+
+#[test]
+fn a_grant_of_fewer_slots_than_are_wanted_is_none() {
+    let mut seen = queue(r#"{"Limit":3,"Holders":["a"]}"#, &["a"], &[("me", 3, 0)]);
+    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let me = SessionId::from("me");
+    let grant = Pair {
+        key: "p/me".into(),
+        value: entry.encode(),
+        flags: 0,
+        session: Some(me.clone()),
+        create_index: 10,
+        modify_index: 60,
+    };
+    seen.see_contender(&me, Some(grant), 60);
+    let plan = planned(&seen, &settings(3, 3), hold, false);
+    assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::Look)));
+    assert_eq!(planned(&seen, &settings(3, 1), hold, false).stand, Stand::Holding);
+}
+
+#[test]
+fn any_numbers_in_consul_cost_little() {
+    // Nobody is believed to want more than the configuration allows.
+    let waiters = [("greedy", u32::MAX, 1), ("b", 1, 0)];
+    let seen = queue(r#"{"Limit":4294967295,"Holders":["a"]}"#, &["a"], &waiters);
+    let write = set_limit(&seen, u32::MAX - 1, "", NOW).unwrap();
+    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    assert_eq!(written(&plan).1, ["p/b Held [1]"]);
+    // What names many slots would not fit into `.lock`.
+    let many: Vec<String> = (0..16).map(|number| format!("w{number:02}")).collect();
+    let waiters: Vec<_> = many.iter().map(|waiter| (waiter.as_str(), 5000, 0)).collect();
+    let seen = queue(r#"{"Limit":10000,"Holders":["a"]}"#, &["a"], &waiters);
+    let write = set_limit(&seen, 9000, "", NOW).unwrap();
+    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    assert!(!lock_of(&plan).contains("Next"));
+}
+
+#[test]
+fn whoever_is_kept_out_does_not_stand_in_line() {
+    let seen = queue(r#"{"Limit":2,"Holders":["a","b"]}"#, &["a", "b"], &[("me", 1, 0)]);
+    let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(3, 1) };
+    let plan = planned(&seen, &refuses, hold, false);
+    assert!(matches!(plan.stand, Stand::Blocked(_)));
+    assert_eq!(written(&plan), (None, vec!["-p/me".into()]));
+}
+
+#[test]
+fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
+    let (settings, who, session) = (settings(2, 1), Identity::default(), SessionId::from("me"));
+    let (dead_since, prefixes) = (BTreeMap::new(), ["p", "q"].map(String::from));
+    let together = Some(Together { prefixes: &prefixes, step: Step::Enter });
+    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view(None, &[]), me, NOW);
+    let lock = r#"{"Limit":2,"Holders":[]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((lock, 0)), vec!["p/me Waiting".into()]));
+}
+
 #[test]
 fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
     let waiters = [("b", 1, 0), ("c", 1, 5), ("d", 2, 0), ("e", 1, 0)];
