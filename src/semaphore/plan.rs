@@ -321,10 +321,12 @@ fn take_together(
         let due = draft.prune(me, now);
         (draft, due)
     };
-    let (mut takes, due) = draft(record.clone());
     if me.sets_limit(&record) {
-        takes.record.limit = me.settings.limit;
+        // At once: those ahead may be waiting for it.
+        plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
+        return plan;
     }
+    let (mut takes, due) = draft(record.clone());
     plan.recheck(due);
     plan.recheck(takes.fill(line_to_me, &[], me.free_since, now));
     plan.stand = Stand::Apart { room: takes.has_granted(me.session) || takes.left_to_foreign };

@@ -457,6 +457,23 @@ fn more_free_slots_than_one_transaction_can_give_on_take_several() {
 }
 
 #[test]
+fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_others() {
+    let lock = r#"{"Limit":1,"Holders":["a"]}"#;
+    let prefixes = ["p".to_owned(), "q".to_owned()];
+    let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
+    let settings = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
+    let together = Some(Together { prefixes: &prefixes, step: Step::Take });
+    let me = Me { together, set_limit: true, ..me(&session, &settings, &who, &dead_since) };
+    let mut seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 0)]);
+    let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
+    own.entry.as_mut().unwrap().together = prefixes.to_vec();
+    let plan = hold(&seen, me, NOW);
+    let record = r#"{"Limit":3,"Holders":["a","b"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((record, 42)), vec!["p/b Held [1]".into()]));
+    assert!(!plan.write.unwrap().joint);
+}
+
+#[test]
 fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
     let held = Some(Standing::Held);
     let seen = view(
