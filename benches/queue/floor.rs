@@ -1,6 +1,7 @@
 //! The least that a handoff can cost: one write, and the answer of one blocking read of the same key that it wakes.
 //!
-//! On an idle Consul, by the agent's own client through the same proxy, so that what is above it is the agent's.
+//! On an idle Consul, by the agent's own client through the same proxy, and at the pace at which slots change hands in
+//! the plays – threads that have slept wake more slowly – so that what is above it is the agent's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,14 +11,13 @@ use slotkeeper::consul::{Client, Put, Read, Settings, Unobserved};
 
 use crate::latencies::Latencies;
 
-const TRIALS: u32 = 200;
+const TRIALS: u32 = 100;
 const KEY: &str = "bench/floor";
-/// Time for the blocking read to reach Consul and to wait there.
-const SETTLE: Duration = Duration::from_millis(10);
 /// Longer than any trial.
 const WAIT: Duration = Duration::from_secs(10);
 
-pub(crate) async fn measure(consul: SocketAddr) -> Latencies {
+/// `pace`: the time from one write to the next.
+pub(crate) async fn measure(consul: SocketAddr, pace: Duration) -> Latencies {
     let settings = Settings { address: format!("http://{consul}").parse().unwrap(), ..Settings::default() };
     // One client each, and so one connection each that is kept.
     let client = || Client::new(&settings, Arc::new(Unobserved)).unwrap();
@@ -34,7 +34,7 @@ pub(crate) async fn measure(consul: SocketAddr) -> Latencies {
             (Instant::now(), answer.index)
         };
         let sent = async {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(pace).await;
             let sent = Instant::now();
             write(trial).await;
             sent

@@ -41,7 +41,7 @@ async fn main() {
     raise_descriptor_limit();
     let consul = Consul::start().await;
     let proxy = Proxy::start_apart(consul.addr());
-    let floor = floor::measure(proxy.addr()).await;
+    let floor = floor::measure(proxy.addr(), play::pace(arguments.hold)).await;
     let mut plays = Vec::new();
     for &clients in &arguments.n {
         plays.push(ours::play(&proxy, clients, arguments.hold).await);

@@ -122,6 +122,12 @@ impl Play {
     }
 }
 
+/// The time from one handoff to the next, where the holds are spread evenly; with the shortest holds, time for a
+/// blocking read to reach Consul.
+pub(crate) fn pace(hold: Duration) -> Duration {
+    (hold / u32::try_from(LIMIT).unwrap()).max(Duration::from_millis(10))
+}
+
 /// After which a play hangs.
 pub(crate) fn patience(clients: u32, hold: Duration) -> Duration {
     Duration::from_secs(60) + ideal(clients, hold) * 10

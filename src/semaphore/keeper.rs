@@ -356,6 +356,11 @@ mod tests {
 
     /// One that wants a slot of `a` and one of `b` together, and has a session.
     fn party(wait: Option<Duration>) -> Keeper {
+        keeper(&["a", "b"], &["a", "b"], wait)
+    }
+
+    /// One that wants a slot of each, and has a session.
+    fn keeper(names: &[&str], together: &[&str], wait: Option<Duration>) -> Keeper {
         let start = Start {
             ttl: Duration::from_secs(30),
             watch_grace: None,
@@ -363,8 +368,8 @@ mod tests {
             wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
             seed: 0,
             resume: None,
-            semaphores: ["a", "b"].map(|name| (name.into(), settings(name, wait))).into(),
-            together: ["a", "b"].map(Name::from).into(),
+            semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
+            together: together.iter().map(|name| Name::from(*name)).collect(),
         };
         let mut keeper = Keeper::new(start, NOW);
         keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
@@ -444,6 +449,21 @@ mod tests {
         listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
         assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
         listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    }
+
+    #[test]
+    fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() {
+        let mut keeper = keeper(&["a"], &[], None);
+        listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+        assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
+        let stale =
+            |steps: &[usize]| Event::Committed(vec!["a".into()], Ok(Commit::Stale { steps: steps.to_vec() }));
+        keeper.handle(stale(&[0]), NOW);
+        // A check that it is not there, its contender, and the listing.
+        assert_eq!(writes(&mut keeper), [["a/me", "a/me", "a/"]]);
+        // Somebody has written its contender: only a look tells who.
+        keeper.handle(stale(&[0]), NOW);
         assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
     }
 }

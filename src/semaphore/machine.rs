@@ -175,6 +175,8 @@ pub struct Machine {
     list_at: Option<Moment>,
     /// Since which index it has stood in line.
     arrival: Option<u64>,
+    /// The last write that was to let it in came too late.
+    crowded: bool,
     /// Nothing is sent before.
     retry_at: Option<Moment>,
     tidy_at: Option<Moment>,
@@ -217,6 +219,7 @@ impl Machine {
             free_since: None,
             list_at: None,
             arrival: None,
+            crowded: false,
             retry_at: None,
             tidy_at: None,
             recheck_at: None,

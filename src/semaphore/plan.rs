@@ -42,6 +42,8 @@ pub struct Me<'a> {
     pub set_limit: bool,
     /// Since when each holder without a live contender has been seen so.
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
+    /// Whether the last write that was to let it in came too late: others come at the same time.
+    pub crowded: bool,
     /// Since when there have been free slots, as far as is known.
     pub free_since: Option<Moment>,
     /// How one stood when one planned last, and since when.
@@ -250,6 +252,19 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     if me.together.is_some() {
         return take_together(view, record, me, &line[..=place], now, plan);
     }
+    // An ordinary one that comes to the end of the line has to ask nobody to stand there. One with a priority may have
+    // passed somebody who came a moment ago, and one whose priority has changed may be named in its old place.
+    let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
+    let to_the_end = comes && place + 1 == line.len() && me.settings.priority <= 0 && !me.settings.try_once();
+    if me.crowded {
+        if !to_the_end {
+            return Plan { need: Some(Need::List), ..plan };
+        }
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.enter_quietly(me.entry(Standing::Waiting, Vec::new()));
+        plan.write = draft.write(false);
+        return plan;
+    }
     let sets_limit = me.sets_limit(&record);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     if sets_limit {
@@ -260,24 +275,20 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     let granted = draft.has_granted(me.session);
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
     let stays = granted || !me.settings.try_once();
-    // Whoever comes to the end of a line that `.lock` names, or to where all is taken, has to ask nobody: whoever is
-    // let in before it stood there before. Anybody else says so in `.lock`, and so competes with all who write there;
-    // also whoever has a priority, since it may have passed somebody who entered a moment ago.
-    let last = place + 1 == line.len();
+    // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before. Else it
+    // says so in `.lock`, and so competes with all who write there.
     let behind_named = line[..place].iter().any(InLine::is_grantable);
-    // One whose priority has changed may be named there in its old place.
-    let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
-    let ordinary = comes && me.settings.priority <= 0;
-    let quiet = !in_line && last && ordinary && (behind_named || draft.free() == 0);
+    let quiet = to_the_end && !in_line && (behind_named || draft.free() == 0);
     if stays && (heads || !in_line) && !quiet || draft.changes() {
         let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
         draft.name_next(&line);
     }
     if stays && !granted && !in_line {
-        draft.write_own(me.entry(Standing::Waiting, Vec::new()));
-        // Many may come at once, and each learns who is right ahead of it.
+        let entry = me.entry(Standing::Waiting, Vec::new());
         if quiet {
-            draft.list();
+            draft.enter_quietly(entry);
+        } else {
+            draft.write_own(entry);
         }
     }
     draft.sweep();

@@ -9,6 +9,7 @@ impl Machine {
         self.stop_watches(cx);
         self.view = None;
         self.arrival = None;
+        self.crowded = false;
         self.token = None;
         self.need = None;
         self.retry_at = None;
@@ -44,6 +45,7 @@ impl Machine {
                 self.proved = true;
                 self.need = None;
                 self.list_at = None;
+                self.crowded = false;
                 self.view = Some(View::new(&self.settings.prefix, listing.pairs, listing.index));
                 self.seen(cx.remembered, cx.now);
             }
@@ -149,6 +151,7 @@ impl Machine {
             Ok(Commit::Done { index, listing }) => {
                 self.write_works(cx);
                 self.contention.reset();
+                self.crowded = false;
                 self.proved = true;
                 let limit = |view: &View| view.record().map(|record| record.limit);
                 if let Some(view) = &mut self.view {
@@ -176,8 +179,11 @@ impl Machine {
             Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
-                self.need = self.need_after(&write, &steps, cx.remembered);
-                self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
+                self.crowded = !self.crowded && self.is_outrun(&write, &steps, cx.remembered);
+                if !self.crowded {
+                    self.need = self.need_after(&write, &steps, cx.remembered);
+                    self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
+                }
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
@@ -203,6 +209,19 @@ impl Machine {
     fn is_in(&self, session: Option<&SessionId>) -> bool {
         let slots = self.settings.slots;
         session.zip(self.view.as_ref()).is_some_and(|(session, view)| view.holds(session, slots))
+    }
+
+    /// Whether it has come anew, and was too late for nothing but `.lock`. Then it can go to the end of the line without
+    /// another look: its next write tells what is there by then, and cannot come too late.
+    fn is_outrun(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> bool {
+        let (Some(view), Some(session)) = (&self.view, session) else { return false };
+        let lock = view.lock_key();
+        let is_lock =
+            |step: &usize| matches!(write.ops.get(*step), Some(Op::Cas { key, .. }) if *key == lock);
+        self.intent == Intent::Hold
+            && !write.joint
+            && view.contender(session).is_none()
+            && steps.iter().all(is_lock)
     }
 
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the

@@ -19,6 +19,7 @@ impl Machine {
             wall: &wall,
             set_limit: self.set_limit,
             dead_since: &self.dead_since,
+            crowded: self.crowded,
             free_since: self.free_since,
             stood: self.stood,
             indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),

@@ -188,8 +188,10 @@ impl<'a> Draft<'a> {
         self.creates = true;
     }
 
-    /// Has everything listed as it is once all else is done.
-    pub(super) fn list(&mut self) {
+    /// Comes to the end of the line, and has everything listed as it is then: many may come at once, and each learns who
+    /// is right ahead of it.
+    pub(super) fn enter_quietly(&mut self, entry: Entry) {
+        self.write_own(entry);
         self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
     }
 

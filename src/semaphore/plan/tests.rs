@@ -72,6 +72,7 @@ fn me<'a>(
         who,
         wall: "",
         set_limit: false,
+        crowded: false,
         dead_since,
         free_since: Some(LONG_AGO),
         stood: (Role::Head, LONG_AGO),
