@@ -12,7 +12,7 @@ use super::view::{Contender, View};
 
 /// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
 /// later, the head of the line has to list and to write again.
-const NAMED: usize = 16;
+pub(super) const NAMED: usize = 16;
 
 /// Slots that those named may want together: the value of `.lock` is bounded, and a request for many slots names its
 /// session as often. Whoever wants more than that pulls them itself, as the head of the line.
@@ -22,8 +22,8 @@ pub(super) const NAMED_SLOTS: u32 = 128;
 /// and the contenders say may be any number.
 const MOST_SLOTS: u32 = 10_000;
 
-/// Slots that one transaction gives on, which may have 64 steps in all (Consul up to 1.13).
-const GRANTS: usize = 40;
+/// Those whom one transaction lets in, which may have 64 steps in all (Consul up to 1.13).
+pub(super) const GRANTS: usize = 40;
 
 /// What is known of somebody in line.
 #[derive(Clone, Copy, Debug)]
@@ -134,13 +134,13 @@ impl<'a> InLine<'a> {
     }
 }
 
-/// Gives the free slots of `record` to the first in `line`. While it is `their_turn`, other clients that stand ahead
-/// find a slot left for each.
-pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool) -> Filled<'a> {
+/// Gives the free slots of `record` to the first in `line`, `most` at most. While it is `their_turn`, other clients that
+/// stand ahead find a slot left for each.
+pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool, most: usize) -> Filled<'a> {
     let mut filled = Filled::default();
     let mut free = record.limit.saturating_sub(record.taken());
     for one in line {
-        if free == 0 || filled.granted.len() == GRANTS {
+        if free == 0 || filled.granted.len() == most {
             break;
         }
         match one.kind {

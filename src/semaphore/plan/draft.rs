@@ -67,7 +67,10 @@ impl<'a> Draft<'a> {
         now: Moment,
     ) -> Option<Moment> {
         let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
-        let filled = line::fill(&self.record, line, now < their_turn_ends);
+        // Whoever has come since the listing to stand among the first has changed `.lock`, which names them, so that this
+        // write would be too late. Further back one may stand that is not known. An operator has just listed.
+        let most = if self.me.is_some() { line::NAMED } else { line::GRANTS };
+        let filled = line::fill(&self.record, line, now < their_turn_ends, most);
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
         let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         for one in filled.granted {

@@ -455,6 +455,10 @@ fn more_free_slots_than_one_transaction_can_give_on_take_several() {
     }
     assert_eq!(taken, [41, 81, 95]);
     assert_eq!(seen.record().unwrap().next.len(), 6);
+    // One that takes part need not know all of those behind the ones that are named.
+    let seen = queue(r#"{"Limit":95,"Holders":["a"]}"#, &["a"], &waiters);
+    let record = lock_of(&planned(&seen, &settings(95, 1), hold, false));
+    assert_eq!(Record::decode(record.as_bytes(), 0).unwrap().taken(), 1 + 16);
 }
 
 #[test]
