@@ -29,15 +29,8 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
-        match std::mem::replace(&mut self.flight, Flight::None) {
-            Flight::Listing => {}
-            Flight::None
-            | Flight::Looking { .. }
-            | Flight::Checking
-            | Flight::Committing { .. }
-            | Flight::Void => {
-                return;
-            }
+        if !matches!(self.land(), Flight::Listing) {
+            return;
         }
         match answer {
             Ok(listing) => {
@@ -54,12 +47,7 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let known_before = match std::mem::replace(&mut self.flight, Flight::None) {
-            Flight::Looking { after } => after,
-            Flight::None | Flight::Listing | Flight::Checking | Flight::Committing { .. } | Flight::Void => {
-                return;
-            }
-        };
+        let Flight::Looking { after: known_before } = self.land() else { return };
         match answer {
             Ok(reading) => {
                 self.works(cx);
@@ -141,12 +129,7 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
-        let (write, sent) = match std::mem::replace(&mut self.flight, Flight::None) {
-            Flight::Committing { write, sent } => (write, sent),
-            Flight::None | Flight::Listing | Flight::Looking { .. } | Flight::Checking | Flight::Void => {
-                return;
-            }
-        };
+        let Flight::Committing { write, sent } = self.land() else { return };
         match answer {
             Ok(Commit::Done { index, listing }) => {
                 self.write_works(cx);
@@ -204,6 +187,11 @@ impl Machine {
                 self.need = Some(Need::List);
             }
         }
+    }
+
+    /// What was under way; now nothing is.
+    fn land(&mut self) -> Flight {
+        std::mem::replace(&mut self.flight, Flight::None)
     }
 
     fn is_in(&self, session: Option<&SessionId>) -> bool {

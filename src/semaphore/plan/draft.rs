@@ -10,6 +10,7 @@ use crate::semaphore::Moment;
 /// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
 const SWEEP: usize = 16;
 
+#[derive(Clone)]
 pub(super) struct Draft<'a> {
     view: &'a View,
     wall: &'a str,

@@ -1,0 +1,156 @@
+//! Of one that does not hold.
+
+use super::*;
+
+/// How one comes to stand in line.
+enum Coming {
+    /// It stands there, or takes the slot, or goes.
+    Not,
+    /// To the end, by its own contender alone.
+    Quietly,
+    /// And says so in `.lock`, and so competes with all who write there.
+    Openly,
+}
+
+/// Plans of one that does not hold: to take the slots or to stand in line for them.
+pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if record.slots_of(me.session) > 0 {
+        // A share that is no whole slot goes in a transaction of its own. Put back in the same one, the record might
+        // be what it was; Consul then leaves its index as it is, and a rival's check-and-set would not notice.
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.take_out(me.session);
+        plan.stand = Stand::Apart { room: draft.free() >= me.settings.slots };
+        plan.write = draft.write(false);
+        return plan;
+    }
+    if view.contender(me.session).is_some() && !view.is_ordered() {
+        return Plan { need: Some(Need::Look), ..plan };
+    }
+    if me.together.is_some_and(|together| together.step == Step::Enter) {
+        return enter_anew(view, record, me);
+    }
+    let line = line::line(view, Some(me.own()));
+    let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
+    let heads = line.iter().take(place).all(InLine::is_foreign);
+    let in_line = me.is_in_line(view);
+    plan.watch = watch::waiting(view, &line[..place], me, now);
+    if heads {
+        plan.role = Role::Head;
+        plan.recheck(watch::settles_at(me, Role::Head, now));
+    }
+    if !view.is_complete() {
+        let free = record.limit > record.taken();
+        // Nobody else can let in one that takes its slots together with others.
+        let nameable = me.settings.slots <= record.limit.min(line::NAMED_SLOTS) && me.together.is_none();
+        let unnamed = nameable && record.named_first() != Some(me.session);
+        plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
+        if heads {
+            plan.suspect(view, &record, me, now);
+        }
+        return plan;
+    }
+    if me.together.is_some() {
+        return take_together(view, record, me, &line[..=place], now, plan);
+    }
+    let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
+    // One with a priority may have passed somebody who came a moment ago, and one whose priority has changed may be named
+    // in its old place.
+    let to_the_end = comes && place + 1 == line.len() && me.settings.priority <= 0 && !me.settings.try_once();
+    if me.crowded {
+        if !to_the_end {
+            return Plan { need: Some(Need::List), ..plan };
+        }
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.enter_quietly(me.entry(Standing::Waiting, Vec::new()));
+        plan.write = draft.write(false);
+        return plan;
+    }
+    let sets_limit = me.sets_limit(&record);
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    if sets_limit {
+        draft.record.limit = me.settings.limit;
+    }
+    plan.recheck(draft.prune(me, now));
+    plan.recheck(draft.fill(&line, &[], me.free_since, now));
+    let granted = draft.has_granted(me.session);
+    plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
+    let stays = granted || !me.settings.try_once();
+    // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to
+    // ask nobody.
+    let behind_named = line[..place].iter().any(InLine::is_grantable);
+    let coming = if in_line || granted || !stays {
+        Coming::Not
+    } else if to_the_end && (behind_named || draft.free() == 0) {
+        Coming::Quietly
+    } else {
+        Coming::Openly
+    };
+    let says_so = match coming {
+        Coming::Not => heads && stays,
+        Coming::Quietly => false,
+        Coming::Openly => true,
+    };
+    if says_so || draft.changes() {
+        let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
+        draft.name_next(&line);
+    }
+    let entry = || me.entry(Standing::Waiting, Vec::new());
+    match coming {
+        Coming::Not => {}
+        Coming::Quietly => draft.enter_quietly(entry()),
+        Coming::Openly => draft.write_own(entry()),
+    }
+    draft.sweep();
+    plan.write = draft.write(in_line && !heads && !sets_limit);
+    plan
+}
+
+/// Plans of a party's member while not all of them stand in line since the same write: to stand there anew.
+fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if !view.is_complete() {
+        plan.need = Some(Need::List);
+        return plan;
+    }
+    let line = line::line(view, Some(me.own()));
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
+    // It may stand at the head for long, and a key that does not exist cannot be waited for.
+    draft.create_lock();
+    // As for any other: whoever comes to the end of a line has to ask nobody.
+    let last = line.last().is_some_and(|one| one.session == me.session);
+    if !last || line.len() == 1 && draft.free() > 0 {
+        draft.name_next(&line);
+    }
+    plan.write = draft.write(false).map(|write| Write { joint: true, ..write });
+    plan
+}
+
+/// Plans of a party's member in line, or of one that tries once: to take its slots when all the others can. It looks
+/// after those ahead of it only where they could not: all holders are dead.
+fn take_together(
+    view: &View,
+    record: Record,
+    me: Me<'_>,
+    line_to_me: &[InLine<'_>],
+    now: Moment,
+    mut plan: Plan,
+) -> Plan {
+    if me.sets_limit(&record) {
+        // At once: those ahead may be waiting for it.
+        plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
+        return plan;
+    }
+    let mut tidies = Draft::new(view, record, me.wall, Some(me));
+    plan.recheck(tidies.prune(me, now));
+    let mut takes = tidies.clone();
+    plan.recheck(takes.fill(line_to_me, &[], me.free_since, now));
+    plan.stand = Stand::Apart { room: takes.has_granted(me.session) || takes.left_to_foreign };
+    plan.write = if takes.has_granted_only(me.session) {
+        takes.write(false).map(|write| Write { joint: true, ..write })
+    } else {
+        tidies.write(true)
+    };
+    plan
+}

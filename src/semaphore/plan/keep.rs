@@ -1,0 +1,50 @@
+//! Of one that holds.
+
+use super::*;
+
+/// Plans of one that holds: to look after the others.
+pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
+    let role = Role::Holding;
+    let mut plan = Plan { watch: watch::holding(view, me, now), role, ..Plan::new(Stand::Holding) };
+    plan.recheck(watch::settles_at(me, role, now));
+    let sets_limit = me.sets_limit(&record);
+    if !view.is_complete() {
+        plan.need = sets_limit.then_some(Need::List);
+        plan.suspect(view, &record, me, now);
+        if plan.need.is_none() {
+            plan.write = sign(view, &record, me, now);
+        }
+        return plan;
+    }
+    let signed = sign(view, &record, me, now);
+    let mut draft = Draft::new(view, record, me.wall, Some(me));
+    if sets_limit {
+        draft.record.limit = me.settings.limit;
+    }
+    plan.recheck(draft.prune(me, now));
+    let line = line::line(view, None);
+    plan.recheck(draft.fill(&line, &[], me.free_since, now));
+    if draft.changes() {
+        draft.name_next(&line);
+    }
+    draft.sweep();
+    plan.write = draft.write(!sets_limit).or(signed);
+    plan
+}
+
+/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
+fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> {
+    let contender = view.contender(me.session)?;
+    let mut entry = me.entry(Standing::Held, me.indexes.to_vec());
+    if let Some(stored) = &contender.entry {
+        entry.since.clone_from(&stored.since);
+    }
+    let differs = contender.entry.as_ref() != Some(&entry);
+    (differs && watch::settles_at(me, Role::Holding, now).is_none()).then(|| {
+        let (key, index) = (view.contender_key(me.session), contender.modify_index);
+        // Whatever says `held` stands in `.lock`: others go by that.
+        let still_in = Op::CheckIndex { key: view.lock_key(), index: view.lock_index() };
+        let own = Op::Cas { key, value: entry.encode(), flags: record.flags(), index };
+        Write { ops: vec![still_in, own], pruned: 0, tidy: true, joint: false }
+    })
+}

@@ -1,0 +1,41 @@
+//! Of one that goes.
+
+use super::*;
+
+/// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
+/// and no need: one is gone.
+pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    if view.was_granted(me.session) {
+        return Plan { need: Some(Need::Look), ..plan };
+    }
+    let contender = view.contender(me.session);
+    let Some(stored) = view.record().filter(|record| record.slots_of(me.session) > 0) else {
+        // Guarded: somebody may be letting it in at this moment.
+        plan.write = contender.map(|one| {
+            let key = view.contender_key(me.session);
+            Write {
+                ops: vec![Op::DeleteCas { key, index: one.modify_index }],
+                pruned: 0,
+                tidy: false,
+                joint: false,
+            }
+        });
+        return plan;
+    };
+    let mut draft = Draft::new(view, stored.clone(), me.wall, Some(me));
+    draft.take_out(me.session);
+    if view.is_complete() {
+        draft.prune(me, now);
+        let line = line::line(view, None);
+        draft.fill(&line, me.indexes, me.free_since, now);
+        draft.name_next(&line);
+    } else {
+        draft.fill_by_name(me.indexes);
+    }
+    if contender.is_some() {
+        draft.delete(me.session);
+    }
+    plan.write = draft.write(false);
+    plan
+}
