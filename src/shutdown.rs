@@ -10,6 +10,7 @@ use signal_hook_tokio::Signals;
 
 use crate::clock;
 use crate::semaphore::Moment;
+use crate::workload::signals;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Ask {
     Stop,
     /// SIGHUP: read the configuration again.
     Reload,
+    /// A signal that is meant for the command that runs on the slot, where there is one.
+    Signal(i32),
 }
 
 /// What one agent is asked for, in order.
@@ -43,6 +46,15 @@ impl Asks {
         Ok(Self::of(signals.map(|signal| if signal == SIGHUP { Ask::Reload } else { Ask::Stop })))
     }
 
+    /// Takes all signals over that a command is to be passed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::listen`].
+    pub fn to_pass_on() -> io::Result<Self> {
+        Ok(Self::of(Signals::new(signals::taken_over())?.map(Ask::Signal)))
+    }
+
     /// Those of a stream: for an agent that is not alone in its process, where a signal would reach all of them.
     pub fn of(asks: impl Stream<Item = Ask> + Send + 'static) -> Self {
         Self { asks: asks.fuse().boxed(), stopped_at: None }
@@ -52,7 +64,7 @@ impl Asks {
     pub async fn next(&mut self) -> Ask {
         loop {
             match self.asks.next().await {
-                Some(Ask::Reload) => return Ask::Reload,
+                Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
                 Some(Ask::Stop) => {
                     let now = clock::now();
                     let echo = self.stopped_at.is_some_and(|first| now.since(first) < ECHO);

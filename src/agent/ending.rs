@@ -11,6 +11,7 @@ use crate::clock;
 use crate::semaphore::{Machine, Moment};
 use crate::shutdown::Ask;
 use crate::status::Stage;
+use crate::workload::signals;
 
 /// The longest that a request may take while draining, and its share of the drain's time: a connection that has gone
 /// dead must leave time for another attempt on a new one.
@@ -95,5 +96,11 @@ impl Agent {
 }
 
 async fn told_to_stop(asks: &mut crate::shutdown::Asks) {
-    while asks.next().await == Ask::Reload {}
+    loop {
+        match asks.next().await {
+            Ask::Stop => return,
+            Ask::Signal(signal) if signals::ends(signal) => return,
+            Ask::Reload | Ask::Signal(_) => {}
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod reload;
 mod snapshot;
 mod state_file;
 mod translate;
+mod workload;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,12 +26,13 @@ use crate::clock::{self, Alarm};
 use crate::config::{self, Config, Faults, Loaded};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::metrics::Metrics;
-use crate::semaphore::{Event, Keeper, Moment, Notice, OnLost, Start};
+use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Snapshot, Stage};
 use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
+use crate::workload::{Command, Running};
 
 use ending::Drain;
 pub use files::Files;
@@ -51,6 +53,8 @@ pub struct Parts {
     pub status: watch::Sender<Arc<Snapshot>>,
     /// What it is asked for: the signals, where it is alone in its process.
     pub asks: Asks,
+    /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
+    pub command: Option<Command>,
     /// The log level's handle.
     pub log: telemetry::Handle,
     /// Servers that run beside the agent. None may end before it.
@@ -82,6 +86,8 @@ struct Agent {
     watches: HashMap<execute::Watched, AbortHandle>,
     alarm: Alarm,
     hooks: Hooks,
+    /// The command that runs on the slots.
+    running: Option<Running>,
     started_at: Moment,
     started_up: bool,
     ready: bool,
@@ -91,6 +97,8 @@ struct Agent {
     drain: Option<Drain>,
     /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
     told_to_stop: bool,
+    /// When a signal that ends things was last acted on or passed on.
+    signalled_at: Option<Moment>,
     /// Something could not be given back and was left.
     abandoned: bool,
 }
@@ -122,6 +130,7 @@ impl Agent {
             watches: HashMap::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::start(),
+            running: None,
             started_at: now,
             started_up: false,
             ready: false,
@@ -129,6 +138,7 @@ impl Agent {
             ending: None,
             drain: None,
             told_to_stop: false,
+            signalled_at: None,
             abandoned: false,
             parts,
         };
@@ -148,7 +158,8 @@ impl Agent {
             self.carry_out();
             self.publish(now);
             self.check_tasks()?;
-            if self.stage == Stage::Running && self.ending.is_some() {
+            self.mind_command(now).await;
+            if self.stage == Stage::Running && self.ending.is_some() && self.running.is_none() {
                 self.begin_drain().await;
                 continue;
             }
@@ -161,7 +172,8 @@ impl Agent {
                 continue;
             }
             let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
-            let wake = [self.keeper.deadline(), bounds].into_iter().flatten();
+            let command = self.running.as_ref().map(Running::deadline);
+            let wake = [self.keeper.deadline(), bounds, command].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => match ended {
@@ -174,8 +186,12 @@ impl Agent {
                     rung.context("the timer failed")?;
                     self.keeper.tick(clock::now());
                 }
+                told = workload::next(&mut self.running) => self.command_told(told),
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload().await,
+                    Ask::Signal(signal) => if self.signalled(signal).await {
+                        return Ok(self.ending.unwrap_or(Exit::Failed));
+                    },
                     Ask::Stop if !self.told_to_stop => {
                         self.told_to_stop = true;
                         self.end(Exit::Done, "told to stop");
@@ -243,17 +259,23 @@ impl Agent {
         announce::log(notice);
         self.parts.metrics.observe(notice);
         announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
-        if let Notice::Lost { name, .. } = notice
-            && self.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
-        {
-            self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
+        if let Notice::Lost { name, .. } = notice {
+            if self.running.is_some() && self.is_required(name) {
+                self.end(Exit::SlotLost, "the slot was lost, on which the command runs");
+            } else if self.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit) {
+                self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
+            }
         }
         if let Notice::GaveUp { name, reached, .. } = notice
-            && self.parts.config.semaphores.iter().any(|one| one.required && *one.name == **name)
+            && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
             self.end(exit, "a required slot was not to be had in time");
         }
+    }
+
+    fn is_required(&self, name: &Name) -> bool {
+        self.parts.config.semaphores.iter().any(|one| one.required && *one.name == **name)
     }
 
     /// Lets the world see where things stand.

@@ -19,6 +19,8 @@ pub enum Exit {
     Config,
     /// 80: the slot was lost and the workload has been told to stop.
     SlotLost,
+    /// What `run` passes on: the code of its command, or 128 and the number of the signal that ended the waiting.
+    PassedOn(u8),
 }
 
 impl Exit {
@@ -32,6 +34,7 @@ impl Exit {
             Self::NotInTime => 75,
             Self::Config => 78,
             Self::SlotLost => 80,
+            Self::PassedOn(code) => code,
         }
     }
 }

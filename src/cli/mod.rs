@@ -15,10 +15,13 @@ mod completions;
 mod consul_flags;
 mod dev;
 mod exit;
+mod guard;
 mod local;
 mod probe;
+mod run;
 mod schema;
 mod set_limit;
+mod start;
 mod status;
 mod wait;
 
@@ -36,6 +39,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Agent(Box<agent::Agent>),
+    Run(Box<run::Run>),
     Wait(wait::Wait),
     Probe(probe::Probe),
     Status(status::Status),
@@ -44,6 +48,8 @@ enum Command {
     Schema(schema::Schema),
     Completions(completions::Completions),
     Dev(dev::Dev),
+    Guard(guard::Guard),
+    Exec(guard::Exec),
 }
 
 /// Parses the command line, runs the command and says how the process ends.
@@ -59,6 +65,7 @@ pub fn main() -> ExitCode {
     };
     let ended = match cli.command {
         Command::Agent(agent) => agent.run(),
+        Command::Run(run) => run.run(),
         Command::Wait(wait) => wait.run(),
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
@@ -67,6 +74,8 @@ pub fn main() -> ExitCode {
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
         Command::Dev(dev) => dev.run(),
+        Command::Guard(guard) => guard.run(),
+        Command::Exec(exec) => Ok(exec.run()),
     };
     let exit = ended.unwrap_or_else(|error| {
         let reader_is_gone =

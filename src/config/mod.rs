@@ -26,7 +26,7 @@ mod suggest;
 mod unavailable;
 mod yaml;
 
-pub use check::{MOST_SLOTS, plain_key};
+pub use check::{MOST_SLOTS, plain_key, variable_part};
 pub use checked::{Config, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait};
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 pub use environment::Environment;
@@ -136,6 +136,17 @@ fn lay_over(mut document: Document, overrides: &Overrides, environment: &Environ
     let mut findings = Findings::of(document);
     findings.add(environment.faults(), environment.warnings());
     findings
+}
+
+/// A fault with a value that a command cannot be used with, though a configuration may have it.
+pub fn fault(field: &'static str, message: &str) -> Faults {
+    let field = FieldPath::of(field);
+    Fault {
+        place: Place::File { name: "configuration".to_owned(), at: None },
+        field,
+        message: message.to_owned(),
+    }
+    .into()
 }
 
 fn whole(name: &str, message: String) -> Faults {

@@ -1,6 +1,6 @@
 //! One agent's whole core: the session, and a machine for each semaphore that hangs on it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Notice, Part};
@@ -52,6 +52,8 @@ pub struct Keeper {
     party: Party,
     /// The prefixes under which slots are held.
     held: Vec<String>,
+    /// Those on whose slots a workload runs: nothing of them is given back.
+    occupied: BTreeSet<Name>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
     draining: bool,
@@ -92,6 +94,7 @@ impl Keeper {
             machines,
             party: Party::of(start.together),
             held: Vec::new(),
+            occupied: BTreeSet::new(),
             removed,
             draining: false,
             reached: false,
@@ -122,6 +125,13 @@ impl Keeper {
             self.removed.push(name.clone());
         }
         self.with(name, now, |machine, _| machine.leave());
+        self.settle(now);
+    }
+
+    /// A workload runs on the slots of these from here on, or on none. It can lose a slot, but until it has ended nothing
+    /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
+    pub fn occupy(&mut self, names: BTreeSet<Name>, now: Moment) {
+        self.occupied = names;
         self.settle(now);
     }
 
@@ -323,6 +333,7 @@ impl Keeper {
             watch_grace: self.watch_grace,
             together: self.party.of_member(name),
             holds: &self.held,
+            occupied: self.occupied.contains(name),
             rng: &mut self.rng,
             out: &mut self.out,
         };

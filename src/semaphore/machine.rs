@@ -137,6 +137,8 @@ pub(super) struct Context<'a> {
     pub(super) together: Option<Together<'a>>,
     /// The prefixes under which slots are held.
     pub(super) holds: &'a [String],
+    /// A workload runs on the slots.
+    pub(super) occupied: bool,
     pub(super) rng: &'a mut fastrand::Rng,
     pub(super) out: &'a mut VecDeque<Command>,
 }
@@ -430,6 +432,8 @@ impl Machine {
         self.retry_at = None;
         match self.intent {
             Intent::Rest => {}
+            // What is left in `.lock` keeps others out until the workload has ended.
+            Intent::Leave(_) if cx.occupied => {}
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
             Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),

@@ -18,6 +18,12 @@ impl Moment {
         self.0
     }
 
+    /// The instant that long before.
+    #[must_use]
+    pub const fn back(self, before: Duration) -> Self {
+        Self(self.0.saturating_sub(before))
+    }
+
     /// Time from `earlier` to here; zero where `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

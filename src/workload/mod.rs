@@ -1,3 +1,11 @@
-//! The workload beside us: the commands it has run on changes.
+//! The workload beside us: the command that runs on a slot, and the commands that are run on changes.
 
+pub mod exec;
+pub mod guard;
 pub mod hooks;
+pub mod init;
+mod running;
+pub(crate) mod signals;
+mod terminal;
+
+pub use running::{Command, Running, Told};

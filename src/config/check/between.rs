@@ -54,12 +54,17 @@ fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
     semaphores.chain(locks).collect()
 }
 
+/// A name as a part of a variable's, such as `SLOTKEEPER_SLOT_WAREHOUSE_WRITERS`.
+pub fn variable_part(name: &str) -> String {
+    name.to_ascii_uppercase().replace(['-', '.'], "_")
+}
+
 /// Unique also in the variables that `slotkeeper run` gives its child, where `a-b` and `a.b` are both `A_B`.
 fn names_are_unique(contended: &[Contended<'_>], findings: &mut Findings) {
     let mut taken: BTreeMap<String, (&str, &FieldPath)> = BTreeMap::new();
     for one in contended {
         let Some(name) = one.name else { continue };
-        let suffix = name.to_ascii_uppercase().replace(['-', '.'], "_");
+        let suffix = variable_part(name);
         match taken.get(&suffix) {
             None => {
                 taken.insert(suffix, (name, &one.at));

@@ -17,6 +17,7 @@ mod contended;
 mod session;
 mod value;
 
+pub use between::variable_part;
 pub use contended::{MOST_SLOTS, plain_key};
 
 /// The longest of the durations that nothing else bounds.

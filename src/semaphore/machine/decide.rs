@@ -41,7 +41,7 @@ impl Machine {
             Intent::Rest => {}
         }
         self.view = Some(view);
-        if intent != self.intent && matches!(self.flight, Flight::None) {
+        if intent != self.intent && matches!(self.flight, Flight::None) && !cx.occupied {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
         }
@@ -202,6 +202,7 @@ impl Machine {
             self.need = Some(Need::List);
         }
         match self.settings.on_lost {
+            _ if cx.occupied => self.depart(Farewell::Lost),
             OnLost::Reacquire => self.ask_again(cx.now),
             OnLost::Exit => self.depart(Farewell::Lost),
         }

@@ -1,0 +1,167 @@
+//! The command that runs on the slots: when it begins, what it is told, and what its end means.
+//!
+//! Nothing is given back while it lives: the keeper is told that its slots are occupied, and the drain begins when
+//! nothing of it is left.
+
+use std::collections::BTreeSet;
+
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGCONT, SIGTSTP};
+use tracing::{debug, error, info, warn};
+
+use super::Agent;
+use crate::cli::Exit;
+use crate::clock;
+use crate::config;
+use crate::semaphore::{Lease, Moment, Name};
+use crate::shutdown::ECHO;
+use crate::status::{Semaphore, Snapshot};
+use crate::workload::guard::fence::{self, Why};
+use crate::workload::{Command, Running, Told, signals};
+
+/// What has become of the command; waits for ever where there is none.
+pub(super) async fn next(running: &mut Option<Running>) -> Told {
+    match running {
+        Some(running) => running.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Agent {
+    /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
+    pub(super) async fn mind_command(&mut self, now: Moment) {
+        let lease = self.keeper.lease().map(Lease::ends);
+        if let Some(running) = &mut self.running {
+            if let Some(ends) = lease {
+                running.lease(ends);
+            }
+            if self.ending.is_some() {
+                running.stop();
+            }
+            if running.deadline() <= now {
+                running.kill();
+            }
+        } else if self.ready
+            && let Some((command, ends)) = self.parts.command.clone().zip(lease)
+            && fence::may_start(ends, command.kill_after, now)
+        {
+            self.start_command(&command, ends).await;
+        }
+    }
+
+    async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
+        let required = self.parts.config.semaphores.iter().filter(|one| one.required);
+        let occupied = required.map(|one| Name::from(one.name.as_str())).collect();
+        // Before it is there: what is lost from here on is lost under a command.
+        self.keeper.occupy(occupied, clock::now());
+        let environment = environment(&self.parts.status.borrow());
+        match Running::start(command, environment, lease_ends).await {
+            Ok(running) => {
+                info!("the command runs");
+                self.running = Some(running);
+            }
+            Err(failure) => {
+                error!("the command does not run: {failure:#}");
+                self.command_is_over();
+                self.end(Exit::Failed, "the command does not run");
+            }
+        }
+    }
+
+    /// What the command's guard has to say.
+    pub(super) fn command_told(&mut self, told: Told) {
+        match told {
+            Told::Suspended => suspend(),
+            Told::Stopping(Why::Lease) => {
+                self.end(
+                    Exit::SlotLost,
+                    "the lease was not renewed in time, and the command is being stopped",
+                );
+            }
+            Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended)) => {
+                debug!(?why, "stopping the command");
+            }
+            Told::Gone(outcome) => {
+                self.command_is_over();
+                match outcome {
+                    Some(outcome) => {
+                        info!(code = outcome.code(), "the command has ended");
+                        self.end(Exit::PassedOn(outcome.code()), "the command has ended");
+                    }
+                    None => self.end(Exit::Failed, "the command was killed with its guard"),
+                }
+            }
+        }
+    }
+
+    /// Passes a signal on, or does what it asks for where there is no command; whether to leave at once.
+    pub(super) async fn signalled(&mut self, signal: i32) -> bool {
+        let now = clock::now();
+        if let Some(running) = self.running.as_ref() {
+            match signal {
+                SIGCONT => running.resume(),
+                SIGTSTP => {
+                    running.signal(signal);
+                    // Said before we stand still.
+                    tokio::task::yield_now().await;
+                    suspend();
+                }
+                _ => running.signal(signal),
+            }
+        } else if signal == SIGTSTP {
+            suspend();
+        } else if signals::ends(signal) {
+            // What signals a process and its group sends the same twice.
+            let echo = self.signalled_at.is_some_and(|last| now.since(last) < ECHO);
+            if self.ending.is_none() && self.drain.is_none() {
+                let code = u8::try_from(signal).unwrap_or(0).saturating_add(128);
+                // Its command will not run any more.
+                self.parts.command = None;
+                self.end(Exit::PassedOn(code), "told to stop");
+            } else if !echo {
+                warn!(
+                    "told to stop again: leaving at once; what is not given back yet ends with the session's TTL"
+                );
+                return true;
+            }
+        }
+        if signals::ends(signal) {
+            self.signalled_at = Some(now);
+        }
+        false
+    }
+
+    fn command_is_over(&mut self) {
+        self.running = None;
+        self.parts.command = None;
+        self.keeper.occupy(BTreeSet::new(), clock::now());
+    }
+}
+
+/// Stands still until a shell continues us, as the command does. Meanwhile nobody renews the lease: the guard ends a
+/// command that is suspended for longer than that.
+fn suspend() {
+    // One that cannot be stopped, such as process 1, goes on.
+    let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// What the command is told of the slots that it runs on.
+fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
+    let mut variables = vec![("CONSUL_LOCK_HELD".to_owned(), "true".to_owned())];
+    variables.extend(
+        snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
+    );
+    let mut of = |semaphore: &Semaphore, suffix: &str| {
+        let token = semaphore.fencing_token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
+        let slot = semaphore.indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));
+        variables
+            .extend(token.into_iter().chain(slot).map(|(name, value)| (format!("{name}{suffix}"), value)));
+    };
+    for (place, semaphore) in snapshot.semaphores.iter().enumerate() {
+        if place == 0 {
+            of(semaphore, "");
+        }
+        of(semaphore, &format!("_{}", config::variable_part(&semaphore.name)));
+    }
+    variables
+}

@@ -1,0 +1,186 @@
+//! `slotkeeper run`: a command that runs while a slot is held.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::start::{self, Purpose, ReadConfig};
+use super::{ConsulFlags, Exit};
+use crate::agent::Files;
+use crate::config::duration::{self, show};
+use crate::config::{self, Environment, Faults, Loaded, Overrides};
+use crate::workload::guard::fence;
+use crate::workload::{Command, init};
+
+/// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
+/// command's own output there is to be little of ours.
+const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
+
+/// Take a slot, run a command while it is held, and give it back.
+///
+/// The command is stopped before the slot can be anybody else's: with SIGTERM and, after --kill-after, SIGKILL, it and all
+/// that it has started. Signals sent to this process are passed on to it. Exits with the command's own code, or 128 and the
+/// signal that ended it; with 75 where there was no slot in time, and with 80 where the slot was lost.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// Key prefix of the semaphore, such as service/warehouse/writers.
+    #[arg(value_name = "PREFIX", required_unless_present = "config")]
+    prefix: Option<String>,
+    /// Slots that the semaphore has.
+    #[arg(short = 'n', long, value_name = "N", required_unless_present = "config")]
+    limit: Option<u32>,
+    /// Slots that the command takes.
+    #[arg(long, value_name = "K")]
+    slots: Option<u32>,
+    /// Higher goes first.
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    priority: Option<i32>,
+    /// Do not wait: exit with 75 where no slot is free.
+    #[arg(long = "try", conflicts_with = "timeout")]
+    try_once: bool,
+    /// Wait for at most this time, such as 30s or 10m; by default for ever.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    /// How a new semaphore is written: map, which `consul lock` reads too, or list. By default map, or list where the
+    /// command takes more than one slot.
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    /// Several semaphores, hooks and the rest, in place of PREFIX and its flags.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SLOTKEEPER_CONFIG",
+        conflicts_with_all = ["prefix", "limit", "slots", "priority", "try_once", "timeout", "format", "ttl"]
+    )]
+    config: Option<PathBuf>,
+    /// Time that the command has after SIGTERM before SIGKILL.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    kill_after: Duration,
+    /// Run the command's words as one line of $SHELL, or of /bin/sh.
+    #[arg(long)]
+    shell: bool,
+    /// Tell of what happens, on standard error.
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    consul: ConsulFlags,
+    /// The command and its arguments.
+    #[arg(value_name = "CMD", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        // As a container's first process it has to reap what others leave behind, and does that from a process apart.
+        if let Some(code) = init::run_below()? {
+            return Ok(Exit::PassedOn(code));
+        }
+        let command = Command { words: self.words(), kill_after: self.kill_after };
+        let file = self.config.clone();
+        let read_config: ReadConfig = Box::new(move || self.read());
+        let loaded = read_config().and_then(|loaded| {
+            let wrong = wrong_with(&loaded.config, command.kill_after);
+            wrong.map_or(Ok(loaded), Err)
+        });
+        let Loaded { config, warnings } = match loaded {
+            Ok(loaded) => loaded,
+            Err(faults) => {
+                if let Some(file) = &file {
+                    Files::forget(file);
+                }
+                writeln!(io::stderr(), "{faults}")?;
+                return Ok(Exit::Config);
+            }
+        };
+        start::run(config, warnings, read_config, Purpose::Command(command))
+    }
+
+    fn words(&self) -> Vec<OsString> {
+        if !self.shell {
+            return self.command.clone();
+        }
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
+        vec![shell, "-c".into(), self.command.join(" ".as_ref())]
+    }
+
+    fn read(&self) -> Result<Loaded, Faults> {
+        let mut overrides = Overrides::default();
+        self.consul.lay_over(&mut overrides);
+        overrides.flag("--verbose", "log.level", self.verbose.then_some("info"));
+        let environment = Environment::of_process();
+        if let Some(file) = &self.config {
+            return config::load(file, &overrides, &environment);
+        }
+        let wait = self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show);
+        let format = self.slots.filter(|slots| *slots > 1).map_or("map", |_| "list");
+        let name = self.prefix.as_deref().map(name_of);
+        overrides.flag("PREFIX", "semaphores[0].name", name);
+        overrides.flag("PREFIX", "semaphores[0].prefix", self.prefix.as_deref());
+        overrides.flag("--limit", "semaphores[0].limit", self.limit);
+        overrides.flag("--slots", "semaphores[0].slots", self.slots);
+        overrides.flag("--priority", "semaphores[0].priority", self.priority);
+        overrides.flag("--timeout", "semaphores[0].wait", wait);
+        overrides.flag("--format", "semaphores[0].format", Some(self.format.as_deref().unwrap_or(format)));
+        overrides.flag("--ttl", "session.ttl", self.ttl.map(show));
+        config::parse("defaults", DEFAULTS, &overrides, &environment)
+    }
+}
+
+/// What the semaphore is called in metrics and variables: as the last part of its prefix, as far as a name allows.
+fn name_of(prefix: &str) -> String {
+    let last = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let name: String = last.chars().map(plain).take(63).collect();
+    let name = name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    if name.is_empty() { "semaphore".to_owned() } else { name.to_owned() }
+}
+
+/// What a command cannot be run with.
+fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
+    if !config.semaphores.iter().any(|one| one.required) {
+        return Some(config::fault(
+            "semaphores",
+            "none is required, so there is nothing to run the command on",
+        ));
+    }
+    let ttl = config.session.ttl;
+    let longest = fence::longest_kill_after(ttl);
+    (longest < kill_after).then(|| {
+        let mend = fence::shortest_ttl(kill_after)
+            .map_or(String::new(), |ttl| format!(", or a TTL of at least {}", show(ttl)));
+        config::fault(
+            "session.ttl",
+            &format!(
+                "under a TTL of {} the command cannot have {} for stopping (--kill-after) and surely be gone before \
+                 its slot is; write at most {}{mend}",
+                show(ttl),
+                show(kill_after),
+                show(longest)
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_of_whatever_prefix() {
+        for (prefix, name) in [
+            ("service/warehouse/writers", "writers"),
+            ("a/b c/", "b-c"),
+            ("._x", "x"),
+            ("é", "semaphore"),
+            ("9", "9"),
+        ] {
+            assert_eq!(name_of(prefix), name);
+        }
+    }
+}

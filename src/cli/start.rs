@@ -1,0 +1,138 @@
+//! Starts an agent in this process, with its endpoints: what `agent` and `run` have in common.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::Exit;
+use crate::agent::{self, Files, Parts};
+use crate::config::{Config, Faults, Loaded};
+use crate::consul::{self, Address, Code, Operation};
+use crate::http::serve::{Limits, serve};
+use crate::http::{Site, router};
+use crate::metrics::Metrics;
+use crate::shutdown::Asks;
+use crate::vitals::Vitals;
+use crate::workload::Command;
+use crate::{clock, embedded, telemetry};
+
+/// Reads the configuration again.
+pub(super) type ReadConfig = Box<dyn Fn() -> Result<Loaded, Faults>>;
+
+/// What the agent is for.
+pub(super) enum Purpose {
+    /// The workload beside it; `dev`: with a Consul-compatible server in this process.
+    Agent {
+        /// Whether to start that server.
+        dev: bool,
+    },
+    /// A command that it runs itself.
+    Command(Command),
+}
+
+/// Runs it to its end.
+pub(super) fn run(
+    config: Config,
+    warnings: Vec<String>,
+    read_config: ReadConfig,
+    purpose: Purpose,
+) -> anyhow::Result<Exit> {
+    let log = telemetry::start(config.log);
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(start(config, read_config, purpose, log));
+    // A write that hangs on a slow disk is left behind.
+    runtime.shutdown_background();
+    Ok(ended.unwrap_or_else(|failure| {
+        tracing::error!("{failure:#}");
+        Exit::Failed
+    }))
+}
+
+async fn start(
+    mut config: Config,
+    mut read_config: ReadConfig,
+    purpose: Purpose,
+    log: telemetry::Handle,
+) -> anyhow::Result<Exit> {
+    let (asks, command, dev) = match purpose {
+        Purpose::Agent { dev } => (Asks::listen(), None, dev),
+        Purpose::Command(command) => (Asks::to_pass_on(), Some(command), false),
+    };
+    let asks = asks.context("cannot listen for signals")?;
+    // Before anything that may fail: nobody may be misled by what a killed process has left.
+    let files = Files::open(&config)?;
+    let mut servers = JoinSet::new();
+    if dev {
+        let server = development_server(&config.consul.address)?;
+        let authority = server.addr().to_string();
+        let address = Address::Http { https: false, authority, path: String::new() };
+        let settings = consul::Settings { address, ..consul::Settings::default() };
+        config.consul = settings.clone();
+        servers.spawn(server.run(std::future::pending()));
+        read_config = Box::new(move || {
+            let mut loaded = read_config()?;
+            loaded.config.consul = settings.clone();
+            Ok(loaded)
+        });
+    }
+    let now = clock::now();
+    let metrics = metrics().context("cannot make the metrics")?;
+    let vitals = Arc::new(Vitals::new(now));
+    let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
+    if let Some(address) = config.http.listen {
+        let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| {
+                format!(
+                    "cannot listen at http.listen {address}: is another agent running there? Choose another address, \
+                     in the configuration or by SLOTKEEPER_HTTP_LISTEN"
+                )
+            })?;
+        info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
+        servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
+    }
+    agent::run(Parts { config, files, read_config, metrics, vitals, status, asks, command, log, servers })
+        .await
+}
+
+fn metrics() -> prometheus::Result<Arc<Metrics>> {
+    let operations = Operation::ALL.map(Operation::as_str);
+    let codes = Code::ALL.map(Code::as_str);
+    Metrics::new(&operations, &codes).map(Arc::new)
+}
+
+/// The development server where the configuration has Consul, if that is on this machine and free: a second agent then
+/// finds it with the same configuration and without `--dev`.
+fn development_server(wanted: &Address) -> anyhow::Result<embedded::Server> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let wanted = match wanted {
+        Address::Http { authority, .. } => {
+            authority.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
+        }
+        Address::Unix(_) => None,
+    };
+    let server = match wanted.map(embedded::Server::bind) {
+        Some(Ok(server)) => server,
+        Some(Err(taken)) => {
+            warn!(
+                "{taken}; the development server takes another port, and shares nothing with what is there"
+            );
+            embedded::Server::bind(any)?
+        }
+        None => embedded::Server::bind(any)?,
+    };
+    warn!(
+        "development server at http://{}: in memory, for this machine only, never for production",
+        server.addr()
+    );
+    Ok(server)
+}

@@ -1,0 +1,229 @@
+//! Until when a command may live: the guard's one decision, without clock, process or signal.
+//!
+//! A command holds its slot only while the lease is sure. So it is told to stop so early that the time it has for that,
+//! and the signal that nothing survives, are over before the lease is; and at once where nobody renews any more.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::semaphore::{Moment, Terms};
+
+/// From the signal that nothing survives to the end of the lease: time for the kernel to end every process.
+const SLACK: Duration = Duration::from_millis(500);
+/// How often whatever is left is killed again: a process may have been born meanwhile.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The lease was not renewed in time: whether the slot is still held is not known.
+    Lease,
+    /// The agent, which renews it, is gone.
+    AgentGone,
+    /// The agent asked for it.
+    Asked,
+    /// The command has ended, and what it has left behind goes too.
+    Ended,
+}
+
+/// What is to be done to all that is left of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Ask it to end.
+    Terminate(Why),
+    /// End it.
+    Kill,
+}
+
+/// Counts the time that a command has.
+#[derive(Clone, Copy, Debug)]
+pub struct Fence {
+    lease_ends: Moment,
+    kill_after: Duration,
+    stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    why: Why,
+    told: bool,
+    kill_at: Moment,
+}
+
+impl Fence {
+    /// A command under a lease. Once it is told to stop it has `kill_after` for that, as far as the lease reaches.
+    pub fn new(lease_ends: Moment, kill_after: Duration) -> Self {
+        Self { lease_ends, kill_after, stop: None }
+    }
+
+    /// The lease was renewed. A command that is being stopped gains nothing by it.
+    pub fn renewed(&mut self, lease_ends: Moment) {
+        if self.stop.is_none() {
+            self.lease_ends = self.lease_ends.max(lease_ends);
+        }
+    }
+
+    /// The command is to stop; the first reason counts.
+    pub fn stop(&mut self, why: Why, now: Moment) {
+        let kill_at = (now + self.kill_after).min(self.last_chance());
+        self.stop.get_or_insert(Stop { why, told: false, kill_at });
+    }
+
+    /// Why it is being stopped, if it is.
+    pub fn stopping(&self) -> Option<Why> {
+        self.stop.map(|stop| stop.why)
+    }
+
+    /// What is due at `now`, and not before that again.
+    pub fn due(&mut self, now: Moment) -> Option<Act> {
+        if now >= self.stops_at() {
+            self.stop(Why::Lease, now);
+        }
+        let stop = self.stop.as_mut()?;
+        if now >= stop.kill_at {
+            stop.kill_at = now + AGAIN;
+            stop.told = true;
+            return Some(Act::Kill);
+        }
+        (!std::mem::replace(&mut stop.told, true)).then_some(Act::Terminate(stop.why))
+    }
+
+    /// When [`Self::due`] has something to say next, if nothing else happens.
+    pub fn deadline(&self) -> Moment {
+        self.stop.map_or(self.stops_at(), |stop| stop.kill_at)
+    }
+
+    /// When a command whose lease is not renewed any more is told to stop.
+    fn stops_at(&self) -> Moment {
+        self.last_chance().back(self.kill_after)
+    }
+
+    /// Nothing may be left to be killed after this.
+    fn last_chance(&self) -> Moment {
+        self.lease_ends.back(SLACK)
+    }
+}
+
+/// Whether a command may begin under a lease that ends then: not where it would have to be stopped at once.
+pub fn may_start(lease_ends: Moment, kill_after: Duration, now: Moment) -> bool {
+    const WORTH_WHILE: Duration = Duration::from_secs(1);
+    now + WORTH_WHILE < Fence::new(lease_ends, kill_after).stops_at()
+}
+
+/// The longest that a command may have for stopping under a session of this TTL: what is left of a lease after a renewal
+/// that failed by time-out, and was to be sent late by its jitter, for the one after it.
+pub fn longest_kill_after(ttl: Duration) -> Duration {
+    let terms = Terms::new(ttl);
+    let lease = ttl.saturating_sub(terms.margin());
+    let renewals = terms.renew_every() + terms.renew_every() / 10 + terms.renew_timeout();
+    // A third of a time-out for the second attempt to be answered.
+    lease.saturating_sub(renewals + terms.renew_timeout() / 3 + SLACK)
+}
+
+/// The shortest TTL, in whole seconds, under which a command may have that long for stopping; `None`: under none that
+/// Consul allows.
+pub fn shortest_ttl(kill_after: Duration) -> Option<Duration> {
+    (10..=86_400).map(Duration::from_secs).find(|ttl| longest_kill_after(*ttl) >= kill_after)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: Moment = Moment::from_boot(Duration::from_secs(1000));
+    const KILL_AFTER: Duration = Duration::from_secs(5);
+
+    fn at(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn without_a_renewal_it_is_asked_and_then_ended_before_the_lease_is_over() {
+        let mut fence = Fence::new(at(27), KILL_AFTER);
+        assert_eq!(fence.due(at(21)), None);
+        assert_eq!(fence.deadline(), at(21) + SLACK);
+        assert_eq!(fence.due(fence.deadline()), Some(Act::Terminate(Why::Lease)));
+        assert_eq!(fence.due(at(22)), None);
+        assert_eq!(fence.deadline(), at(26) + SLACK);
+        assert_eq!(fence.due(fence.deadline()), Some(Act::Kill));
+        assert_eq!(fence.due(at(27)), Some(Act::Kill), "until nothing is left");
+    }
+
+    #[test]
+    fn a_renewal_moves_it_on_but_not_once_it_is_being_stopped() {
+        let mut fence = Fence::new(at(27), KILL_AFTER);
+        fence.renewed(at(37));
+        assert_eq!(fence.due(at(30)), None);
+        fence.renewed(at(20));
+        assert_eq!(fence.due(at(31)), None, "an older renewal says nothing");
+        fence.stop(Why::Asked, at(31));
+        fence.renewed(at(60));
+        assert_eq!(fence.due(at(31)), Some(Act::Terminate(Why::Asked)));
+        assert_eq!(fence.deadline(), at(36));
+    }
+
+    #[test]
+    fn whoever_wakes_too_late_kills_at_once() {
+        let mut fence = Fence::new(at(27), KILL_AFTER);
+        assert_eq!(fence.due(at(100)), Some(Act::Kill));
+        assert_eq!(fence.stopping(), Some(Why::Lease));
+    }
+
+    #[test]
+    fn the_shortest_ttl_is_the_first_that_leaves_the_time() {
+        for seconds in [0, 1, 3, 5, 10, 30, 300, 3600] {
+            let kill_after = Duration::from_secs(seconds);
+            let ttl = shortest_ttl(kill_after).unwrap();
+            assert!(longest_kill_after(ttl) >= kill_after);
+            let shorter = ttl.saturating_sub(Duration::from_secs(1));
+            assert!(ttl == Duration::from_secs(10) || longest_kill_after(shorter) < kill_after);
+        }
+        assert!(longest_kill_after(Duration::from_secs(10)) >= Duration::from_secs(2));
+        assert_eq!(shortest_ttl(Duration::from_secs(100_000)), None);
+    }
+
+    proptest! {
+        /// Whatever happens and whenever it is looked at: who is prompt has killed before the last lease that it knew
+        /// of is over.
+        #[test]
+        fn a_prompt_guard_kills_before_the_lease_ends(
+            kill_after in 0_u64..20_000,
+            events in prop::collection::vec((0_u64..5_000, 0_u8..4), 0..60),
+        ) {
+            let mut fence = Fence::new(START + Duration::from_secs(9), Duration::from_millis(kill_after));
+            let mut known = START + Duration::from_secs(9);
+            let (mut now, mut killed) = (START, None);
+            let mut look = |fence: &mut Fence, now: Moment| {
+                if fence.due(now) == Some(Act::Kill) {
+                    killed = killed.or(Some(now));
+                }
+            };
+            for (wait, event) in events {
+                let next = now + Duration::from_millis(wait);
+                // Prompt: it wakes at each deadline on the way.
+                while fence.deadline() <= next {
+                    let wakes = fence.deadline().max(now);
+                    look(&mut fence, wakes);
+                }
+                now = next;
+                match event {
+                    0 if fence.stopping().is_none() => {
+                        fence.renewed(now + Duration::from_secs(9));
+                        known = known.max(now + Duration::from_secs(9));
+                    }
+                    1 => fence.stop(Why::Asked, now),
+                    _ => look(&mut fence, now),
+                }
+            }
+            while fence.deadline() <= known {
+                let wakes = fence.deadline();
+                look(&mut fence, wakes);
+            }
+            prop_assert!(killed.is_some_and(|killed| killed <= known), "{:?} {:?}", killed, known);
+        }
+    }
+}

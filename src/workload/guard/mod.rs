@@ -1,0 +1,201 @@
+//! The guard: a small process between the agent and the command that runs on its slot.
+//!
+//! It lives to end the command in time whatever becomes of the agent: killed, stopped, stuck, or cut off from Consul. It
+//! is the command's parent, so that it alone reaps it, and the subreaper of all that descends from it, so that nothing
+//! gets away. It knows nothing of Consul: the agent tells it how long the lease is sure, and until then the command may
+//! live. Should the guard itself be killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the thread that
+//! started the command: the guard has only one).
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, wait};
+use signal_hook::consts::SIGCHLD;
+use signal_hook_tokio::Signals;
+use tokio::net::UnixStream;
+
+use crate::clock::{self, Alarm};
+use crate::semaphore::Moment;
+
+pub mod fence;
+pub(super) mod tree;
+pub(crate) mod wire;
+
+use fence::{Act, Fence, Why};
+use wire::{Order, Outcome, Report, Writer};
+
+use super::terminal::{self, Terminal};
+use super::{exec, signals};
+
+/// What a guard is started with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The abstract socket at which the agent listens.
+    pub socket: String,
+    /// When the lease ends.
+    pub lease_ends: Moment,
+    /// Time that the command has for stopping.
+    pub kill_after: Duration,
+    /// Whether the command gets the terminal on standard input.
+    pub terminal: bool,
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Runs the command until nothing of it is left.
+///
+/// # Errors
+///
+/// The agent is not there, or the command cannot be started: then nothing runs.
+pub async fn run(start: Start) -> io::Result<()> {
+    let mut signals = Signals::new(signals::taken_over().chain([SIGCHLD]))?;
+    terminal::may_be_set()?;
+    set_child_subreaper(Some(getpid()))?;
+    let alarm = Alarm::new()?;
+    let address = SocketAddr::from_abstract_name(&start.socket)?;
+    let stream = StdUnixStream::connect_addr(&address)?;
+    stream.set_nonblocking(true)?;
+    let (mut orders, reports) = wire::split(UnixStream::from_std(stream)?);
+    let child = exec::command(&start.command, start.terminal).process_group(0).spawn()?;
+    let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let leader = leader.ok_or_else(|| io::Error::other("the command has no process id"))?;
+    let fence = Fence::new(start.lease_ends, start.kill_after);
+    let terminal = start.terminal.then(|| Terminal::of(getppid(), leader)).flatten();
+    let mut guard = Guard { leader: Some(leader), fence, reports: Some(reports), terminal };
+    guard.report(Report::Started(leader.as_raw_nonzero().get())).await;
+    while guard.reap().await {
+        guard.act(clock::now()).await;
+        tokio::select! {
+            order = orders.next(), if guard.reports.is_some() => guard.ordered(order).await,
+            // Of the others none is for us.
+            _ = signals.next() => {}
+            rung = alarm.until(guard.fence.deadline()) => rung?,
+        }
+    }
+    guard.report(Report::Gone).await;
+    Ok(())
+}
+
+struct Guard {
+    /// The command itself, until it is reaped.
+    leader: Option<Pid>,
+    fence: Fence,
+    /// Where to the agent is told; none once it is gone.
+    reports: Option<Writer>,
+    /// The terminal on standard input, where the command gets it.
+    terminal: Option<Terminal>,
+}
+
+impl Guard {
+    async fn ordered(&mut self, order: Option<Order>) {
+        let now = clock::now();
+        match order {
+            Some(Order::Lease(ends)) => self.fence.renewed(Moment::from_boot(Duration::from_millis(ends))),
+            Some(Order::Signal(number)) => {
+                if let Some((leader, signal)) = self.leader.zip(Signal::from_named_raw(number)) {
+                    tree::signal_group(leader, signal);
+                }
+            }
+            Some(Order::Stop) => self.fence.stop(Why::Asked, now),
+            Some(Order::Continue) => {
+                if let Some(terminal) = &self.terminal {
+                    terminal.hand_on();
+                }
+                self.resume();
+            }
+            None => {
+                self.reports = None;
+                if self.fence.stopping().is_none() {
+                    say("the agent is gone, so nobody renews the lease: stopping the command");
+                }
+                self.fence.stop(Why::AgentGone, now);
+            }
+        }
+    }
+
+    /// Does what is due.
+    async fn act(&mut self, now: Moment) {
+        let Some(act) = self.fence.due(now) else { return };
+        match act {
+            Act::Terminate(why) => {
+                if why == Why::Lease {
+                    say("the lease was not renewed in time, so the slot may be lost: stopping the command");
+                }
+                tree::signal_all(self.leader, Signal::TERM);
+                // One that is suspended hears nothing else.
+                tree::signal_all(self.leader, Signal::CONT);
+                self.report(Report::Stopping(why)).await;
+            }
+            Act::Kill => tree::signal_all(self.leader, Signal::KILL),
+        }
+    }
+
+    /// Reaps whatever has ended; whether anything is left.
+    async fn reap(&mut self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if Some(pid) == self.leader => {
+                    if status.stopped() {
+                        self.suspended().await;
+                    } else {
+                        let signal = status.terminating_signal().map(|it| Outcome::Signaled(low(it)));
+                        let outcome =
+                            signal.unwrap_or(Outcome::Exited(low(status.exit_status().unwrap_or(1))));
+                        self.leader = None;
+                        if let Some(terminal) = self.terminal.take() {
+                            terminal.take_back();
+                        }
+                        self.report(Report::Ended(outcome)).await;
+                        self.fence.stop(Why::Ended, clock::now());
+                    }
+                }
+                Ok(Some(_other)) => {}
+                Ok(None) => return true,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_no_child) => return false,
+            }
+        }
+    }
+
+    /// The command was suspended, from its terminal if it has one: then the agent's job is suspended too.
+    async fn suspended(&mut self) {
+        match &self.terminal {
+            Some(terminal) if terminal.is_watched() => {
+                terminal.take_back();
+                self.report(Report::Suspended).await;
+            }
+            // No shell would ever continue it.
+            Some(_) => self.resume(),
+            None => {}
+        }
+    }
+
+    fn resume(&self) {
+        if let Some(leader) = self.leader {
+            tree::signal_group(leader, Signal::CONT);
+        }
+    }
+
+    /// An agent that does not read any more is told nothing: the command must not wait for it.
+    async fn report(&mut self, report: Report) {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        if let Some(writer) = &mut self.reports {
+            let _ = tokio::time::timeout(PATIENCE, writer.send(&report)).await;
+        }
+    }
+}
+
+fn low(number: i32) -> u8 {
+    u8::try_from(number & 0xff).unwrap_or(u8::MAX)
+}
+
+/// For people, on standard error: the agent may not be there to say it.
+fn say(what: &str) {
+    // Nothing is left to do where even this cannot be written.
+    let _ = writeln!(io::stderr(), "slotkeeper: {what}");
+}

@@ -1,0 +1,74 @@
+//! The processes of a command, and signals to them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+
+use rustix::process::{Pid, Signal, getpgid, getpid, kill_process, kill_process_group};
+
+/// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
+/// nothing gets away by leaving its group or its session.
+pub(super) fn descendants() -> BTreeSet<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        if let Some(parent) = parent(&stat) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = BTreeSet::new();
+    let mut next = vec![getpid().as_raw_nonzero().get()];
+    while let Some(pid) = next.pop() {
+        let own = children.remove(&pid).unwrap_or_default();
+        next.extend(own.iter().filter(|pid| found.insert(**pid)));
+    }
+    found
+}
+
+/// The parent in a line of `/proc/<pid>/stat`. The name before it stands in parentheses and may hold any characters.
+pub(in crate::workload) fn parent(stat: &str) -> Option<i32> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Signals the command's group. `leader` is not reaped yet, so that its number is nobody else's.
+pub(super) fn signal_group(leader: Pid, signal: Signal) {
+    // That there is none any more is what is wanted.
+    let _ = kill_process_group(leader, signal);
+}
+
+/// Signals everything that descends from us: the command's group at once where its leader is still there, and whatever
+/// has left it.
+pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) {
+    if let Some(leader) = leader {
+        signal_group(leader, signal);
+    }
+    let in_group = |pid: &Pid| leader.is_some() && getpgid(Some(*pid)).ok() == leader;
+    let others = descendants().into_iter().filter_map(Pid::from_raw).filter(|pid| !in_group(pid));
+    for pid in others {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        assert_eq!(parent("12 (a) S 7 (b) S 1 12 12"), Some(1));
+        assert_eq!(parent("12 (a b) R 99 12 12 0"), Some(99));
+        assert_eq!(parent(""), None);
+    }
+
+    #[test]
+    fn a_child_descends_from_us_until_it_is_reaped() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(descendants().contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!descendants().contains(&pid));
+    }
+}

@@ -1,0 +1,92 @@
+//! What agent and guard tell each other: a JSON object a line, over a socket of their own.
+
+use std::io;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::fence::Why;
+
+/// From the agent to the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// The lease was renewed: when it ends, in milliseconds on the lease clock.
+    Lease(u64),
+    /// Give the command's process group this signal.
+    Signal(i32),
+    /// Stop the command.
+    Stop,
+    /// The agent's own job was continued after the command was suspended.
+    Continue,
+}
+
+/// From the guard to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// The command runs, as this process and the group of that number.
+    Started(i32),
+    /// The command was suspended from its terminal.
+    Suspended,
+    /// The command is being stopped.
+    Stopping(Why),
+    /// The command itself has ended so.
+    Ended(Outcome),
+    /// Nothing is left of it.
+    Gone,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// With this exit code.
+    Exited(u8),
+    /// By this signal.
+    Signaled(u8),
+}
+
+impl Outcome {
+    /// The exit code that stands for it, as a shell gives it: 128 and the signal's number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signaled(signal) => 128_u8.saturating_add(signal),
+        }
+    }
+}
+
+/// Reads one side's lines.
+#[derive(Debug)]
+pub(crate) struct Reader(Lines<BufReader<OwnedReadHalf>>);
+
+/// Writes the other side's.
+#[derive(Debug)]
+pub(crate) struct Writer(OwnedWriteHalf);
+
+/// Both ends of a connection.
+pub(crate) fn split(stream: UnixStream) -> (Reader, Writer) {
+    let (read, write) = stream.into_split();
+    (Reader(BufReader::new(read).lines()), Writer(write))
+}
+
+impl Reader {
+    /// The next line; `None` once the other side has gone. May be dropped and called again.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        // Both sides are of one binary: what cannot be read comes of a defect, and then nothing is sure any more.
+        let line = self.0.next_line().await.ok().flatten()?;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+impl Writer {
+    pub(crate) async fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.0.write_all(&line).await
+    }
+}

@@ -1,0 +1,233 @@
+//! The agent's end of a command that runs under its guard.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::net::UnixListener;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracing::{error, warn};
+use uuid::Uuid;
+
+use super::exec::THIS_PROGRAM;
+use super::guard::fence::Why;
+use super::guard::wire::{self, Order, Outcome, Reader, Report};
+use super::terminal;
+use crate::semaphore::Moment;
+
+/// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
+const ORDERS: usize = 64;
+/// Time that the guard has for starting.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a command whose guard is gone is gone too.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments.
+    pub words: Vec<OsString>,
+    /// Time that it has for stopping, once it is told to.
+    pub kill_after: Duration,
+}
+
+/// What has become of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It was suspended from its terminal.
+    Suspended,
+    /// It is being stopped, since the guard saw to it.
+    Stopping(Why),
+    /// Nothing of it is left. How it ended; none where only its guard would have known.
+    Gone(Option<Outcome>),
+}
+
+/// A command, its guard, and all that descends from it.
+#[derive(Debug)]
+pub struct Running {
+    guard: Child,
+    reports: Option<Reader>,
+    orders: mpsc::Sender<Order>,
+    writer: JoinHandle<()>,
+    group: Option<Pid>,
+    outcome: Option<Outcome>,
+    /// The guard has said that nothing is left.
+    gone: bool,
+    lease_ends: Moment,
+    told_to_stop: bool,
+}
+
+impl Running {
+    /// Starts it, with `environment` beside our own, under a lease that ends then.
+    ///
+    /// # Errors
+    ///
+    /// The guard cannot be started, or does not come up.
+    pub async fn start(
+        command: &Command,
+        environment: Vec<(String, String)>,
+        lease_ends: Moment,
+    ) -> anyhow::Result<Self> {
+        // In the abstract namespace: no file to be left behind, and it ends with us.
+        let name = format!("slotkeeper-{}", Uuid::new_v4());
+        let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)
+            .context("cannot make the guard's socket")?;
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let mut guard = std::process::Command::new(THIS_PROGRAM);
+        guard.arg("guard").arg("--socket").arg(&name);
+        guard.arg("--lease-ends").arg(millis(lease_ends).to_string());
+        guard.arg("--kill-after").arg(command.kill_after.as_millis().to_string());
+        if terminal::is_ours() {
+            guard.arg("--terminal");
+        }
+        guard.arg("--").args(&command.words).envs(environment);
+        // A group of its own: whatever is sent to ours, the guard stays.
+        std::os::unix::process::CommandExt::process_group(&mut guard, 0);
+        let mut guard = tokio::process::Command::from(guard).spawn().context("cannot start the guard")?;
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(PATIENCE, accept(&listener, guard.id())) => accepted,
+            ended = guard.wait() => {
+                anyhow::bail!("the guard of the command ended at once: {}", ended?);
+            }
+        };
+        let stream = accepted.context("the guard of the command did not come up")??;
+        let (mut reports, mut writer) = wire::split(stream);
+        let (orders, mut waiting) = mpsc::channel(ORDERS);
+        let writer = tokio::spawn(async move {
+            while let Some(order) = waiting.recv().await {
+                if writer.send(&order).await.is_err() {
+                    break;
+                }
+            }
+            // Nobody listens; the connection ends with this task.
+            std::future::pending::<()>().await;
+        });
+        let group = match reports.next().await {
+            Some(Report::Started(pid)) => Pid::from_raw(pid),
+            _ => None,
+        };
+        anyhow::ensure!(group.is_some(), "the command could not be started; see what its guard said above");
+        Ok(Self {
+            guard,
+            reports: Some(reports),
+            orders,
+            writer,
+            group,
+            outcome: None,
+            gone: false,
+            lease_ends,
+            told_to_stop: false,
+        })
+    }
+
+    /// The lease was renewed, or not.
+    pub fn lease(&mut self, ends: Moment) {
+        if ends > self.lease_ends {
+            self.lease_ends = ends;
+            self.order(Order::Lease(millis(ends)));
+        }
+    }
+
+    /// When nothing may be left of it, whatever its guard does.
+    pub fn deadline(&self) -> Moment {
+        self.lease_ends
+    }
+
+    /// Passes a signal on to the command's group.
+    pub fn signal(&self, signal: i32) {
+        self.order(Order::Signal(signal));
+    }
+
+    /// Has it stopped: asked to end, and ended. Said once, however often it is wanted.
+    pub fn stop(&mut self) {
+        if !std::mem::replace(&mut self.told_to_stop, true) {
+            self.order(Order::Stop);
+        }
+    }
+
+    /// Our own job was continued.
+    pub fn resume(&self) {
+        self.order(Order::Continue);
+    }
+
+    /// Ends the command and its guard at once, where the guard should have and has not.
+    pub fn kill(&mut self) {
+        error!("the guard has not ended the command in time: killing both");
+        self.kill_group();
+        // One that is gone already is reaped by `next`.
+        let _ = self.guard.start_kill();
+        // Once killed it must not be asked for again.
+        self.lease_ends = Moment::from_boot(Duration::MAX);
+    }
+
+    /// What has become of it. May be dropped and called again; not after [`Told::Gone`].
+    pub async fn next(&mut self) -> Told {
+        while let Some(reports) = &mut self.reports {
+            match reports.next().await {
+                Some(Report::Started(_)) => {}
+                Some(Report::Suspended) => return Told::Suspended,
+                Some(Report::Stopping(why)) => return Told::Stopping(why),
+                Some(Report::Ended(outcome)) => self.outcome = Some(outcome),
+                Some(Report::Gone) => self.gone = true,
+                None => self.reports = None,
+            }
+        }
+        let ended = self.guard.wait().await;
+        if !self.gone {
+            warn!("the guard of the command is gone ({}): ending the command", describe(ended));
+            // What was in the command's group cannot get out of it any more without being seen here.
+            while self.group.is_some_and(|group| test_kill_process_group(group).is_ok()) {
+                self.kill_group();
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        Told::Gone(self.outcome)
+    }
+
+    fn kill_group(&self) {
+        // While the guard has not reaped it nobody else has its number.
+        if let Some(group) = self.group.filter(|_| !self.gone) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if self.orders.try_send(order).is_err() {
+            warn!("the guard of the command does not listen: {order:?} was not said");
+        }
+    }
+}
+
+impl Drop for Running {
+    /// The guard sees the connection end, and the command with it.
+    fn drop(&mut self) {
+        self.writer.abort();
+    }
+}
+
+/// The guard's connection; anybody else's is dropped.
+async fn accept(listener: &UnixListener, guard: Option<u32>) -> io::Result<tokio::net::UnixStream> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let peer = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
+        if peer.is_some() && peer == guard {
+            return Ok(stream);
+        }
+    }
+}
+
+fn describe(ended: io::Result<ExitStatus>) -> String {
+    ended.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+fn millis(moment: Moment) -> u64 {
+    u64::try_from(moment.since_boot().as_millis()).unwrap_or(u64::MAX)
+}

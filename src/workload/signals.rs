@@ -1,0 +1,42 @@
+//! The signals that `run` passes on to its command.
+
+use std::fs;
+
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+
+/// Those that are passed on; the last two to a command that has no terminal of its own.
+const PASSED_ON: [i32; 9] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
+
+/// Those that end a process that does nothing about them.
+const ENDING: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// The signals to take over from their default actions. Not those that this process was started to ignore, as under
+/// `nohup`: its command then ignores them too, as it would without us.
+pub(crate) fn taken_over() -> impl Iterator<Item = i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored(&status);
+    PASSED_ON.into_iter().filter(move |signal| ignored & (1 << (signal - 1)) == 0)
+}
+
+/// Whether the signal asks a process to end.
+pub(crate) fn ends(signal: i32) -> bool {
+    ENDING.contains(&signal)
+}
+
+/// The set of ignored signals in `/proc/<pid>/status`, the first in the lowest bit.
+fn ignored(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_ignored() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored(""), 0);
+        assert!(taken_over().any(|signal| signal == SIGTERM));
+    }
+}

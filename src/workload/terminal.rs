@@ -1,0 +1,76 @@
+//! The terminal on standard input, which belongs to one group of processes at a time.
+//!
+//! The command has a group of its own, so that nothing but it gets a signal twice; to read from the terminal, and to be
+//! reached by its Ctrl-C and Ctrl-Z, that group must be the one in the foreground.
+
+use std::fs;
+use std::io;
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::process::{Pid, getpgid, getpgrp, getsid};
+use rustix::stdio::stdin;
+use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+/// Whether standard input is a terminal and this process's group has it.
+pub(super) fn is_ours() -> bool {
+    isatty(stdin()) && tcgetpgrp(stdin()) == Ok(getpgrp())
+}
+
+/// Lets this thread set the terminal's group while it is not in the foreground itself; by default the kernel stops who
+/// tries. A program that it starts does not inherit this: the standard library clears the mask.
+pub(super) fn may_be_set() -> io::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTTOU);
+    Ok(signals.thread_block()?)
+}
+
+/// Takes the terminal for this process's own group.
+pub(super) fn take() -> io::Result<()> {
+    may_be_set()?;
+    Ok(tcsetpgrp(stdin(), getpgrp())?)
+}
+
+/// The terminal between the agent's group and the command's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terminal {
+    agent: Pid,
+    /// The agent's group, which had it first.
+    group: Pid,
+    command: Pid,
+}
+
+impl Terminal {
+    /// `None` where the agent is gone already.
+    pub(super) fn of(agent: Option<Pid>, command: Pid) -> Option<Self> {
+        let agent = agent?;
+        Some(Self { agent, group: getpgid(Some(agent)).ok()?, command })
+    }
+
+    /// Gives it to the command, where the agent has it: in the background neither does.
+    pub(super) fn hand_on(&self) {
+        self.pass(self.group, self.command);
+    }
+
+    /// Gives it back to the agent, where the command has it.
+    pub(super) fn take_back(&self) {
+        self.pass(self.command, self.group);
+    }
+
+    fn pass(&self, from: Pid, to: Pid) {
+        if tcgetpgrp(stdin()) == Ok(from) {
+            // A terminal that has hung up belongs to nobody.
+            let _ = tcsetpgrp(stdin(), to);
+        }
+    }
+
+    /// Whether somebody, a shell, looks after the agent's job and could continue it: a parent in the same session, in
+    /// another group.
+    pub(super) fn is_watched(&self) -> bool {
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.agent.as_raw_nonzero())).unwrap_or_default();
+        let parent = super::guard::tree::parent(&stat).and_then(Pid::from_raw);
+        parent.is_some_and(|parent| {
+            getsid(Some(parent)) == getsid(Some(self.agent)) && getpgid(Some(parent)) != Ok(self.group)
+        })
+    }
+}
