@@ -28,6 +28,7 @@ mod queue;
 mod readme;
 mod reload;
 mod restart;
+mod run;
 mod set_limit;
 mod shell;
 mod together;

@@ -36,11 +36,13 @@ impl Operator {
         self.runtime.block_on(self.client.kv_get(&key, Read::default())).unwrap().value
     }
 
-    /// Holders of a record in the guide's form.
+    /// Holders of a record in either form.
     pub(crate) fn holders(&self, prefix: &str) -> Vec<String> {
-        let record = self.record(prefix);
-        let holders = record["Holders"].as_array().unwrap_or_else(|| panic!("no list in {record}"));
-        holders.iter().map(|holder| holder.as_str().unwrap().to_owned()).collect()
+        match &self.record(prefix)["Holders"] {
+            Value::Array(list) => list.iter().map(|holder| holder.as_str().unwrap().to_owned()).collect(),
+            Value::Object(map) => map.keys().cloned().collect(),
+            other => panic!("neither a list nor a map: {other}"),
+        }
     }
 
     /// What a session's contender entry says.

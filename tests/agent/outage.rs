@@ -1,7 +1,5 @@
 //! Consul away, restarted, or silent.
 
-use std::net::SocketAddr;
-
 use rustix::process::Signal;
 
 use crate::consul::Consul;
@@ -74,7 +72,7 @@ fn a_silent_consul_ends_the_lease_in_time_and_hangs_no_drain() {
 fn connections_that_have_gone_dead_hold_no_drain_up() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let freezer = freezer(consul.address().parse().unwrap());
+    let freezer = Freezer::start_apart(consul.address().parse().unwrap());
     let home = Home::new();
     let semaphores = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
     // As long as a request has while nothing hurries: a drain that waited for one could not end cleanly.
@@ -155,17 +153,4 @@ fn the_strict_rule_takes_a_failing_watch_for_a_loss() {
     consul.restart();
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
-}
-
-/// A freezer on a thread of its own, which ends with the test's process.
-fn freezer(server: SocketAddr) -> Freezer {
-    let (started, freezer) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            started.send(Freezer::start(server).await).unwrap();
-            std::future::pending::<()>().await;
-        });
-    });
-    freezer.recv().unwrap()
 }

@@ -1,0 +1,200 @@
+//! The command as without us: its exit code, streams, signals, and all that it starts.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use super::job::{Job, run};
+use super::life::{Life, MEEK, STUBBORN};
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::wait_for;
+
+const ONE: [&str; 3] = ["p/one", "-n", "1"];
+
+#[test]
+fn the_code_is_the_commands_own_and_nothing_is_left() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        let mut job = Job::start(&consul.address(), &ONE, &["sh", "-c", script]);
+        assert_eq!(job.code(), Some(code), "{script}: {}", job.log());
+        operator.assert_nothing_left("p/one");
+    }
+    let mut job = Job::start(&consul.address(), &ONE, &["/nonexistent/command"]);
+    assert_eq!(job.code(), Some(127));
+    assert!(job.log().contains("cannot run /nonexistent/command: No such file"), "{}", job.log());
+    let mut job = Job::start(&consul.address(), &ONE, &["/etc/passwd"]);
+    assert_eq!(job.code(), Some(126));
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn the_command_is_told_of_its_slot() {
+    let consul = Consul::start();
+    let config = "consul: {address: '$CONSUL'}\nhttp: {listen: off}\nsemaphores:\n\
+                  - {name: a-b, prefix: p/a, limit: 2}\n- {name: c.d, prefix: p/c, limit: 2, slots: 2}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, config.replace("$CONSUL", &consul.address())).unwrap();
+    let mut command = std::process::Command::new(crate::process::BINARY);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.args(["run", "--config"]).arg(&file).args([
+        "--",
+        "sh",
+        "-c",
+        "env | grep -E '^(SLOTKEEPER|CONSUL)_' | sort",
+    ]);
+    let mut job = Job::spawn(command, folder);
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+    let out = job.out();
+    let names: Vec<_> = out.lines().map(|line| line.split_once('=').unwrap().0).collect();
+    let expected = [
+        "CONSUL_LOCK_HELD",
+        "SLOTKEEPER_FENCING_TOKEN",
+        "SLOTKEEPER_FENCING_TOKEN_A_B",
+        "SLOTKEEPER_FENCING_TOKEN_C_D",
+        "SLOTKEEPER_SESSION",
+        "SLOTKEEPER_SLOT",
+        "SLOTKEEPER_SLOT_A_B",
+        "SLOTKEEPER_SLOT_C_D",
+    ];
+    assert_eq!(names, expected);
+    let value =
+        |name: &str| out.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).unwrap().to_owned();
+    assert_eq!(value("CONSUL_LOCK_HELD"), "true");
+    assert_eq!(value("SLOTKEEPER_FENCING_TOKEN"), value("SLOTKEEPER_FENCING_TOKEN_A_B"));
+    assert_eq!(value("SLOTKEEPER_SLOT"), "0");
+}
+
+#[test]
+fn its_streams_are_ours() {
+    let consul = Consul::start();
+    let mut child = run(&consul.address(), &ONE, &["sh", "-c", "tr a-z A-Z; echo oh >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"HELLO\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("oh\n"));
+}
+
+#[test]
+fn a_shell_takes_the_words_as_one_line() {
+    let consul = Consul::start();
+    let mut job =
+        Job::start(&consul.address(), &["p/one", "-n", "1", "--shell"], &["echo", "$((1+1))", "|", "cat"]);
+    assert_eq!((job.code(), job.out().as_str()), (Some(0), "2\n"));
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let consul = Consul::start();
+    let script = "for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap \"echo $s\" $s; done\n\
+                  echo ready; while [ ! -e $0/done ]; do sleep 0.02; done; exit 3";
+    let mut job = Job::start(&consul.address(), &ONE, &["sh", "-c", script, "$HOME"]);
+    wait_for("the command", || job.out().contains("ready"));
+    let signals = [
+        (Signal::TERM, "TERM"),
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+    ];
+    for (signal, name) in signals {
+        job.signal(signal);
+        wait_for(name, || job.out().lines().any(|line| line == name));
+    }
+    std::fs::write(job.path("done"), "").unwrap();
+    assert_eq!(job.code(), Some(3), "the signals meant the command, not us: {}", job.log());
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let consul = Consul::start();
+    let folder = tempfile::tempdir().unwrap();
+    let mut nohup = std::process::Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", crate::process::BINARY, "run", "--http-addr"]);
+    nohup.arg(consul.address()).args(ONE).args(["--", "sh", "-c", "echo ready; read -r _; echo done"]);
+    let mut job = Job::spawn(
+        {
+            nohup.stdin(Stdio::piped());
+            nohup
+        },
+        folder,
+    );
+    wait_for("the command", || job.out().contains("ready"));
+    job.signal(Signal::HUP);
+    job.close_stdin();
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+    assert!(job.out().contains("done"));
+}
+
+#[test]
+fn whatever_it_has_started_is_gone_before_the_slot_is() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    // One in its group and one in a session of its own, both deaf to SIGTERM.
+    let script =
+        format!("sh -c '{0}' $0 & setsid sh -c '{0}' $1 & sleep 0.5; exit 5", STUBBORN.replace('\'', "\""));
+    let arguments = ["p/one", "-n", "1", "--kill-after", "1s"];
+    let mut first =
+        Job::start(&consul.address(), &arguments, &["sh", "-c", &script, "$HOME/life", "$HOME/apart"]);
+    let apart = Life::at(first.path("apart"));
+    let life = first.await_life();
+    wait_for("the one apart", || apart.has_begun());
+    let mut second = Job::live(&consul.address(), &ONE, MEEK);
+    let next = second.await_life();
+    life.assert_before(&next);
+    apart.assert_before(&next);
+    assert_eq!(first.code(), Some(5), "{}", first.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143));
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_signal_ends_the_waiting_and_nothing_is_left() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut first = Job::live(&consul.address(), &ONE, MEEK);
+    first.await_life();
+    let mut second = Job::live(&consul.address(), &ONE, MEEK);
+    wait_for("one in line", || operator.keys("p/one").len() == 3);
+    second.signal(Signal::INT);
+    assert_eq!(second.code(), Some(130), "{}", second.log());
+    assert!(!second.life().has_begun());
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143));
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn who_does_not_wait_is_told_so() {
+    let consul = Consul::start();
+    let mut first = Job::live(&consul.address(), &ONE, MEEK);
+    first.await_life();
+    for bound in [vec!["--try"], vec!["--timeout", "300ms"]] {
+        let mut second = Job::live(&consul.address(), &[&ONE[..], &bound].concat(), MEEK);
+        assert_eq!(second.code(), Some(75), "{}", second.log());
+        assert!(!second.life().has_begun());
+    }
+    let nobody = "127.0.0.1:1";
+    let mut third = Job::live(nobody, &["p/one", "-n", "1", "--timeout", "300ms"], MEEK);
+    assert_eq!(third.code(), Some(69), "{}", third.log());
+    assert!(first.is_running());
+}
+
+#[test]
+fn timings_that_cannot_be_safe_are_refused() {
+    let mut job = Job::live("127.0.0.1:1", &["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"], MEEK);
+    assert_eq!(job.code(), Some(78));
+    let log = job.log();
+    assert!(log.contains("--kill-after") && log.contains("a TTL of at least 18s"), "{log}");
+}

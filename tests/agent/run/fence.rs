@@ -1,0 +1,125 @@
+//! Ways to be hurt. Whatever happens, the command has ended before its successor begins; both say so themselves.
+
+use rustix::process::{Signal, kill_process};
+use slotkeeper::consul::Put;
+
+use super::job::Job;
+use super::life::{MEEK, STUBBORN};
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::support::freezer::Freezer;
+use crate::wait_for;
+
+/// Consul ends a session after twice this.
+const ONE: [&str; 7] = ["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "1s"];
+
+/// One whose command ignores SIGTERM, and one in line behind it.
+fn two(first: &str, second: &str) -> (Job, Job) {
+    let first = Job::live(first, &ONE, STUBBORN);
+    first.await_life();
+    let second = Job::live(second, &ONE, MEEK);
+    (first, second)
+}
+
+/// The first is out, the second has its turn.
+fn assert_handed_on(first: &mut Job, second: &mut Job, code: i32) {
+    let next = second.await_life();
+    first.life().assert_before(&next);
+    assert_eq!(first.code(), Some(code), "{}", first.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143), "{}", second.log());
+}
+
+#[test]
+fn a_black_hole() {
+    let consul = Consul::start();
+    let hole = Freezer::start_apart(consul.address().parse().unwrap());
+    let (mut first, mut second) = two(&hole.addr().to_string(), &consul.address());
+    hole.block(true);
+    assert_handed_on(&mut first, &mut second, 80);
+    assert!(first.log().contains("the lease was not renewed in time"), "{}", first.log());
+}
+
+#[test]
+fn an_agent_that_stands_still() {
+    let consul = Consul::start();
+    let (mut first, mut second) = two(&consul.address(), &consul.address());
+    first.signal(Signal::STOP);
+    let next = second.await_life();
+    first.life().assert_before(&next);
+    first.signal(Signal::CONT);
+    assert_handed_on(&mut first, &mut second, 80);
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn an_agent_that_is_killed() {
+    let consul = Consul::start();
+    let (mut first, mut second) = two(&consul.address(), &consul.address());
+    first.signal(Signal::KILL);
+    let next = second.await_life();
+    first.life().assert_before(&next);
+    assert_eq!(first.code(), None);
+    assert!(first.log().contains("the agent is gone"), "{}", first.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143));
+}
+
+#[test]
+fn a_guard_that_is_killed() {
+    let consul = Consul::start();
+    let (mut first, mut second) = two(&consul.address(), &consul.address());
+    kill_process(first.guard(), Signal::KILL).unwrap();
+    assert_handed_on(&mut first, &mut second, 1);
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_guard_that_stands_still_in_a_black_hole() {
+    let consul = Consul::start();
+    let hole = Freezer::start_apart(consul.address().parse().unwrap());
+    let (mut first, mut second) = two(&hole.addr().to_string(), &consul.address());
+    kill_process(first.guard(), Signal::STOP).unwrap();
+    hole.block(true);
+    assert_handed_on(&mut first, &mut second, 80);
+}
+
+#[test]
+fn what_operators_do() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let hurt: [fn(&Operator, &str); 3] = [
+        |operator, session| operator.destroy(session),
+        |operator, session| operator.delete(&format!("p/one/{session}")),
+        |operator, _| {
+            let flags = operator.lock("p/one").unwrap().flags;
+            operator.put("p/one/.lock", r#"{"Limit":1,"Holders":{}}"#, Put::Plain, flags);
+        },
+    ];
+    for hurt in hurt {
+        let mut job = Job::live(&consul.address(), &ONE, STUBBORN);
+        let life = job.await_life();
+        let session = operator.holders("p/one").remove(0);
+        hurt(&operator, &session);
+        assert_eq!(job.code(), Some(80), "{}", job.log());
+        let beats = life.beats();
+        assert!(beats > 0);
+        operator.assert_nothing_left("p/one");
+    }
+}
+
+#[test]
+fn a_short_outage_costs_nothing() {
+    let mut consul = Consul::start_persistent();
+    let mut job = Job::live(&consul.address(), &["p/one", "-n", "1", "--ttl", "30s"], MEEK);
+    let life = job.await_life();
+    consul.stop();
+    wait_for("the agent to notice", || job.log().contains("trouble"));
+    consul.restart();
+    wait_for("the agent to be in order again", || job.log().contains("in order again"));
+    let beats = life.beats();
+    wait_for("the command to go on", || life.beats() > beats + 10);
+    job.signal(Signal::TERM);
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}

@@ -1,0 +1,6 @@
+//! `slotkeeper run`: a real command on a real slot.
+
+mod command;
+mod fence;
+mod job;
+mod life;
