@@ -1,6 +1,6 @@
 //! A command that writes down, again and again, that it lives; so that when it lived is known from itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Writes the time since boot and its fencing token into the file in its first argument, some twenty times a second, until
 /// it is killed. SIGTERM does not end it.
@@ -29,10 +29,6 @@ pub(super) struct Life {
 impl Life {
     pub(super) fn at(file: PathBuf) -> Self {
         Self { file }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.file
     }
 
     /// Its entries: seconds since boot, and the token. The last line may be half written.
