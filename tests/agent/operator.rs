@@ -41,7 +41,9 @@ impl Operator {
         match &self.record(prefix)["Holders"] {
             Value::Array(list) => list.iter().map(|holder| holder.as_str().unwrap().to_owned()).collect(),
             Value::Object(map) => map.keys().cloned().collect(),
-            other => panic!("neither a list nor a map: {other}"),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                panic!("neither a list nor a map: {other}")
+            }
         }
     }
 
