@@ -85,7 +85,7 @@ impl Running {
         guard.arg("guard").arg("--socket").arg(&name);
         guard.arg("--lease-ends").arg(millis(lease_ends).to_string());
         guard.arg("--kill-after").arg(command.kill_after.as_millis().to_string());
-        if terminal::is_ours() {
+        if terminal::is_there() {
             guard.arg("--terminal");
         }
         guard.arg("--").args(&command.words).envs(environment);

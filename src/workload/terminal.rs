@@ -11,9 +11,9 @@ use rustix::process::{Pid, getpgid, getpgrp, getsid};
 use rustix::stdio::stdin;
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
-/// Whether standard input is a terminal and this process's group has it.
-pub(super) fn is_ours() -> bool {
-    isatty(stdin()) && tcgetpgrp(stdin()) == Ok(getpgrp())
+/// Whether standard input is the terminal of this process's session.
+pub(super) fn is_there() -> bool {
+    isatty(stdin()) && tcgetpgrp(stdin()).is_ok()
 }
 
 /// Lets this thread set the terminal's group while it is not in the foreground itself; by default the kernel stops who
@@ -36,24 +36,28 @@ pub(super) struct Terminal {
     agent: Pid,
     /// The agent's group, which had it first.
     group: Pid,
-    command: Pid,
 }
 
 impl Terminal {
     /// `None` where the agent is gone already.
-    pub(super) fn of(agent: Option<Pid>, command: Pid) -> Option<Self> {
+    pub(super) fn of(agent: Option<Pid>) -> Option<Self> {
         let agent = agent?;
-        Some(Self { agent, group: getpgid(Some(agent)).ok()?, command })
+        Some(Self { agent, group: getpgid(Some(agent)).ok()? })
     }
 
-    /// Gives it to the command, where the agent has it: in the background neither does.
-    pub(super) fn hand_on(&self) {
-        self.pass(self.group, self.command);
+    /// Whether the agent's group has it. In the background it has not.
+    pub(super) fn is_at_hand(&self) -> bool {
+        tcgetpgrp(stdin()) == Ok(self.group)
+    }
+
+    /// Gives it to the command, where the agent has it.
+    pub(super) fn hand_on(&self, command: Pid) {
+        self.pass(self.group, command);
     }
 
     /// Gives it back to the agent, where the command has it.
-    pub(super) fn take_back(&self) {
-        self.pass(self.command, self.group);
+    pub(super) fn take_back(&self, command: Pid) {
+        self.pass(command, self.group);
     }
 
     fn pass(&self, from: Pid, to: Pid) {

@@ -41,7 +41,7 @@ pub struct Start {
     pub lease_ends: Moment,
     /// Time that the command has for stopping.
     pub kill_after: Duration,
-    /// Whether the command gets the terminal on standard input.
+    /// Whether standard input is a terminal that the command shall have when the agent has it.
     pub terminal: bool,
     /// Program and arguments.
     pub command: Vec<OsString>,
@@ -61,11 +61,12 @@ pub async fn run(start: Start) -> io::Result<()> {
     let stream = StdUnixStream::connect_addr(&address)?;
     stream.set_nonblocking(true)?;
     let (mut orders, reports) = wire::split(UnixStream::from_std(stream)?);
-    let child = exec::command(&start.command, start.terminal).process_group(0).spawn()?;
+    let terminal = start.terminal.then(|| Terminal::of(getppid())).flatten();
+    let takes_terminal = terminal.is_some_and(|terminal| terminal.is_at_hand());
+    let child = exec::command(&start.command, takes_terminal).process_group(0).spawn()?;
     let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let leader = leader.ok_or_else(|| io::Error::other("the command has no process id"))?;
     let fence = Fence::new(start.lease_ends, start.kill_after);
-    let terminal = start.terminal.then(|| Terminal::of(getppid(), leader)).flatten();
     let mut guard = Guard { leader: Some(leader), fence, reports: Some(reports), terminal };
     guard.report(Report::Started(leader.as_raw_nonzero().get())).await;
     while guard.reap().await {
@@ -103,8 +104,8 @@ impl Guard {
             }
             Some(Order::Stop) => self.fence.stop(Why::Asked, now),
             Some(Order::Continue) => {
-                if let Some(terminal) = &self.terminal {
-                    terminal.hand_on();
+                if let Some((terminal, leader)) = self.terminal.zip(self.leader) {
+                    terminal.hand_on(leader);
                 }
                 self.resume();
             }
@@ -148,7 +149,7 @@ impl Guard {
                             signal.unwrap_or(Outcome::Exited(low(status.exit_status().unwrap_or(1))));
                         self.leader = None;
                         if let Some(terminal) = self.terminal.take() {
-                            terminal.take_back();
+                            terminal.take_back(pid);
                         }
                         self.report(Report::Ended(outcome)).await;
                         self.fence.stop(Why::Ended, clock::now());
@@ -166,7 +167,9 @@ impl Guard {
     async fn suspended(&mut self) {
         match &self.terminal {
             Some(terminal) if terminal.is_watched() => {
-                terminal.take_back();
+                if let Some(leader) = self.leader {
+                    terminal.take_back(leader);
+                }
                 self.report(Report::Suspended).await;
             }
             // No shell would ever continue it.

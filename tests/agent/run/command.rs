@@ -198,3 +198,32 @@ fn timings_that_cannot_be_safe_are_refused() {
     let log = job.log();
     assert!(log.contains("--kill-after") && log.contains("a TTL of at least 18s"), "{log}");
 }
+
+/// Process 1 of a process namespace inherits what a hook has left behind; the command itself looks whether it stays.
+#[test]
+fn as_the_first_process_of_a_container_it_reaps_orphans() {
+    let consul = Consul::start();
+    let folder = tempfile::tempdir().unwrap();
+    let config = "consul: {address: '$CONSUL'}\nhttp: {listen: off}\n\
+                  semaphores: [{name: a, prefix: p/a, limit: 1}]\n\
+                  hooks: {on_acquired: [sh, -c, '(sleep 0.1; : > $HOME/orphan-ends) & :']}\n";
+    let config = config.replace("$CONSUL", &consul.address());
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, config.replace("$HOME", &folder.path().display().to_string())).unwrap();
+    let script = "echo $$ below $PPID; while [ ! -e $0/orphan-ends ]; do sleep 0.02; done\n\
+                  tries=0; while grep -l 'State:.Z' /proc/[0-9]*/status; do\n\
+                  tries=$((tries + 1)); [ $tries -lt 200 ] || exit 1; sleep 0.02; done; exit 4";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        crate::process::BINARY,
+        "run",
+    ]);
+    unshare.arg("--config").arg(&file).args(["--", "sh", "-c", script]).arg(folder.path());
+    let mut job = Job::spawn(unshare, folder);
+    assert_eq!(job.code(), Some(4), "{}\n{}", job.out(), job.log());
+}

@@ -4,3 +4,4 @@ mod command;
 mod fence;
 mod job;
 mod life;
+mod terminal;
