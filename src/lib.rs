@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod consul;
+pub mod control;
 pub mod embedded;
 pub mod files;
 pub mod http;

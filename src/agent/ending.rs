@@ -8,7 +8,8 @@ use super::Agent;
 use super::files::PATIENCE;
 use crate::cli::Exit;
 use crate::clock;
-use crate::semaphore::{Machine, Moment};
+use crate::config::{self, Release};
+use crate::semaphore::{Machine, Moment, Phase};
 use crate::shutdown::Ask;
 use crate::status::Stage;
 use crate::workload::signals;
@@ -18,6 +19,18 @@ use crate::workload::signals;
 const REQUEST: (Duration, u32) = (Duration::from_secs(2), 5);
 /// Time that hooks have after a clean drain that nothing has forced.
 const HOOKS: Duration = Duration::from_secs(2);
+
+/// The longest time that is kept for giving everything back, where the workload is waited for before, and its share.
+const GIVING_BACK: (Duration, u32) = (Duration::from_secs(5), 4);
+
+/// The bounds of waiting for the workload (`drain.release: after_workload`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// From here on it is not waited for any more.
+    pub(super) holds_until: Moment,
+    /// When all has to be over.
+    ends: Moment,
+}
 
 /// The bounds of a drain.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +44,51 @@ pub(super) struct Drain {
 }
 
 impl Agent {
+    /// Told to stop, for the first time.
+    pub(super) fn stop(&mut self) {
+        self.told_to_stop = true;
+        let config::Drain { timeout, release } = self.parts.config.drain;
+        let holds = self.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }));
+        if release == Release::AtOnce || !holds || self.ending.is_some() {
+            return self.end(Exit::Done, "told to stop");
+        }
+        let now = clock::now();
+        let waits = timeout - GIVING_BACK.0.min(timeout / GIVING_BACK.1);
+        self.patience = Some(Patience { holds_until: now + waits, ends: now + timeout });
+        info!(
+            "told to stop: holding on until the workload says that it is done (POST /v1/drain), at most {waits:?}; a \
+             second signal ends the wait"
+        );
+    }
+
+    /// Whether it goes on holding although it was told to stop.
+    pub(super) fn holds_on(&self) -> bool {
+        self.patience.is_some() && self.ending.is_none()
+    }
+
+    /// Waits for the workload no longer than it may.
+    pub(super) fn mind_patience(&mut self, now: Moment) {
+        if self.holds_on() && self.patience.is_some_and(|patience| patience.holds_until <= now) {
+            warn!(
+                "the workload has not said that it is done in time: what it held may be somebody else's now"
+            );
+            self.end(Exit::Done, "the workload was waited for in vain");
+        }
+    }
+
+    /// The workload says that it is done.
+    pub(super) fn workload_is_done(&mut self) {
+        match &mut self.running {
+            // Its end ends us, with its code.
+            Some(running) => running.stop(),
+            None => self.end(Exit::Done, "the workload is done"),
+        }
+    }
+
     /// Asks for the end; the first one to ask says how.
     pub(super) fn end(&mut self, exit: Exit, why: &str) {
         if self.ending.is_none() {
-            let timeout = self.parts.config.drain.timeout;
+            let timeout = self.drain_time(clock::now());
             info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
             self.ending = Some(exit);
         }
@@ -42,7 +96,8 @@ impl Agent {
 
     /// Begins to give everything back: nobody may take us for ready when the first slot goes.
     pub(super) async fn begin_drain(&mut self) {
-        let (now, timeout) = (clock::now(), self.parts.config.drain.timeout);
+        let now = clock::now();
+        let timeout = self.drain_time(now);
         let request = REQUEST.0.min(timeout / REQUEST.1);
         self.drain = Some(Drain { abandon_at: now + timeout * 3 / 4, ends: now + timeout, request });
         self.stage = Stage::Draining;
@@ -54,6 +109,11 @@ impl Agent {
             state.clear(PATIENCE.min(timeout / 8)).await;
         }
         self.keeper.drain(clock::now());
+    }
+
+    /// Time for giving everything back: what waiting for the workload has left of `drain.timeout`.
+    fn drain_time(&self, now: Moment) -> Duration {
+        self.patience.map_or(self.parts.config.drain.timeout, |patience| patience.ends.since(now))
     }
 
     /// Waits until the readiness file is gone, where it ought to be.
@@ -100,7 +160,7 @@ async fn told_to_stop(asks: &mut crate::shutdown::Asks) {
         match asks.next().await {
             Ask::Stop => return,
             Ask::Signal(signal) if signals::ends(signal) => return,
-            Ask::Reload | Ask::Signal(_) => {}
+            Ask::Reload | Ask::Drain | Ask::Signal(_) => {}
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
 use crate::workload::{Command, Running};
 
-use ending::Drain;
+use ending::{Drain, Patience};
 pub use files::Files;
 
 /// What an agent is made of.
@@ -95,6 +95,8 @@ struct Agent {
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
     drain: Option<Drain>,
+    /// For how long a workload that is not done yet is waited for, once told to stop.
+    patience: Option<Patience>,
     /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
     told_to_stop: bool,
     /// When a signal that ends things was last acted on or passed on.
@@ -137,6 +139,7 @@ impl Agent {
             stage: Stage::Running,
             ending: None,
             drain: None,
+            patience: None,
             told_to_stop: false,
             signalled_at: None,
             abandoned: false,
@@ -159,6 +162,7 @@ impl Agent {
             self.publish(now);
             self.check_tasks()?;
             self.mind_command(now).await;
+            self.mind_patience(now);
             if self.stage == Stage::Running && self.ending.is_some() && self.running.is_none() {
                 self.begin_drain().await;
                 continue;
@@ -173,7 +177,9 @@ impl Agent {
             }
             let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
             let command = self.running.as_ref().map(Running::deadline);
-            let wake = [self.keeper.deadline(), bounds, command].into_iter().flatten();
+            let patience =
+                self.patience.filter(|_| self.ending.is_none()).map(|patience| patience.holds_until);
+            let wake = [self.keeper.deadline(), bounds, command, patience].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => match ended {
@@ -192,10 +198,9 @@ impl Agent {
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         return Ok(self.ending.unwrap_or(Exit::Failed));
                     },
-                    Ask::Stop if !self.told_to_stop => {
-                        self.told_to_stop = true;
-                        self.end(Exit::Done, "told to stop");
-                    }
+                    Ask::Drain => self.workload_is_done(),
+                    Ask::Stop if !self.told_to_stop => self.stop(),
+                    Ask::Stop if self.holds_on() => self.end(Exit::Done, "told to stop again"),
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
                         return Ok(Exit::Failed);

@@ -11,8 +11,9 @@ use tracing::{info, warn};
 
 use super::Exit;
 use crate::agent::{self, Files, Parts};
-use crate::config::{Config, Faults, Loaded};
+use crate::config::{Config, Faults, Listen, Loaded};
 use crate::consul::{self, Address, Code, Operation};
+use crate::control::{self, Socket};
 use crate::http::serve::{Limits, serve};
 use crate::http::{Site, router};
 use crate::metrics::Metrics;
@@ -100,6 +101,17 @@ async fn start(
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
         servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
     }
+    let asks = match &config.control {
+        Some(Listen::Unix(path)) => {
+            let socket = Socket::bind(path).context("control.listen")?;
+            info!("control endpoints at unix:{}", path.display());
+            let (sender, receiver) = control::asks();
+            servers.spawn(serve(socket, control::router(sender), Limits::default(), std::future::pending()));
+            asks.and(receiver)
+        }
+        // `config` refuses the other one.
+        Some(Listen::Tcp(_)) | None => asks,
+    };
     agent::run(Parts { config, files, read_config, metrics, vitals, status, asks, command, log, servers })
         .await
 }

@@ -81,7 +81,7 @@ pub enum Release {
     /// As soon as it is told to stop.
     #[default]
     AtOnce,
-    /// When the workload says that it is done, or the timeout ends. Not available in this version.
+    /// When the workload says that it is done (`POST /v1/drain` at `control.listen`), or the timeout ends.
     AfterWorkload,
 }
 

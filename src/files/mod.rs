@@ -1,6 +1,6 @@
 //! Files that others read while we write them.
 
-mod claim;
+pub mod claim;
 mod kept;
 
 use std::fs::{File, OpenOptions, Permissions};

@@ -7,30 +7,40 @@ use serde_json::json;
 
 /// An error as the client sees it.
 #[derive(Debug)]
-pub(super) struct Error {
+pub(crate) struct Error {
     status: StatusCode,
     code: &'static str,
     text: String,
 }
 
 impl Error {
-    pub(super) fn no_such_path(path: &str) -> Self {
+    pub(crate) fn no_such_path(path: &str) -> Self {
         let text =
             format!("there is nothing at {path}; see /v1/status, /readyz, /livez, /startupz and /metrics");
         Self { status: StatusCode::NOT_FOUND, code: "not_found", text }
     }
 
-    pub(super) fn no_such_semaphore(name: &str, known: &[&str]) -> Self {
+    pub(crate) fn no_such_semaphore(name: &str, known: &[&str]) -> Self {
         let text = format!("no semaphore of this agent is called {name:?}; it has {}", known.join(", "));
         Self { status: StatusCode::NOT_FOUND, code: "unknown_semaphore", text }
     }
 
-    pub(super) fn method_not_allowed(method: &Method, path: &str) -> Self {
+    pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {
         let text = format!("{path} does not take {method}; this address is read-only, use GET");
         Self { status: StatusCode::METHOD_NOT_ALLOWED, code: "method_not_allowed", text }
     }
 
-    pub(super) fn internal(text: String) -> Self {
+    pub(crate) fn no_such_control(path: &str) -> Self {
+        let text = format!("there is nothing at {path}; this socket has POST /v1/drain");
+        Self { status: StatusCode::NOT_FOUND, code: "not_found", text }
+    }
+
+    pub(crate) fn not_post(method: &Method, path: &str) -> Self {
+        let text = format!("{path} does not take {method}; use POST");
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, code: "method_not_allowed", text }
+    }
+
+    pub(crate) fn internal(text: String) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", text }
     }
 }

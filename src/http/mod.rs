@@ -1,7 +1,7 @@
 //! The read-only endpoints, and the bounded accept loop beneath every HTTP server of ours.
 
 mod api;
-mod error;
+pub(crate) mod error;
 mod health;
 mod scrape;
 pub mod serve;

@@ -13,7 +13,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// What one server allows.
@@ -43,6 +44,26 @@ impl Default for Limits {
     }
 }
 
+/// Where connections come in.
+pub trait Listen: Send {
+    /// One of them.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one. May be dropped and called again.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _) = Self::accept(self).await?;
+        // Small answers are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
 /// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`. No
 /// connection outlives the returned future, also where it is dropped.
 ///
@@ -50,7 +71,7 @@ impl Default for Limits {
 ///
 /// An accept error that does not pass by itself (one that comes of a connection or of a lack of descriptors does).
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Listen,
     router: Router,
     limits: Limits,
     stop: impl Future<Output = ()>,
@@ -72,7 +93,7 @@ pub async fn serve(
         let stream = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) if passes_by_itself(&error) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -80,8 +101,6 @@ pub async fn serve(
                 Err(error) => return Err(error),
             },
         };
-        // Small answers are written whole; waiting for more to send would only delay them.
-        let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         let mut served = served.clone();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::contended::MOST_ENTRIES;
-use crate::config::choice::Acquire;
+use crate::config::choice::{Acquire, Release};
 use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -24,6 +24,7 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     together_is_as_one(raw, findings);
     files_are_apart(raw, findings);
     checks_leave_time(raw, findings);
+    somebody_can_say_it(raw, findings);
 }
 
 /// What semaphores and locks have in common.
@@ -154,6 +155,18 @@ fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
     let state = raw.session.as_ref().and_then(|session| session.state_file.as_ref());
     if readiness.is_some() && readiness == state {
         findings.fault(&FieldPath::of("readiness.file"), "is session.state_file too; write another path");
+    }
+}
+
+/// Without the control endpoints nobody can say that the workload is done.
+fn somebody_can_say_it(raw: &raw::Config, findings: &mut Findings) {
+    let release = raw.drain.as_ref().and_then(|drain| drain.release);
+    if release == Some(Release::AfterWorkload) && raw.control.is_none() {
+        findings.warn(
+            &FieldPath::of("drain.release"),
+            "nobody can say that the workload is done, so that each stop takes the whole of drain.timeout; set \
+             control.listen",
+        );
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Config {
     pub(super) acquire: Option<Acquire>,
     /// The read-only HTTP endpoints.
     pub(super) http: Option<Http>,
-    /// The endpoints that change state; off unless set. Not available in this version.
+    /// The endpoints that change state; off unless set.
     pub(super) control: Option<Control>,
     /// The file that stands while all required slots are held.
     pub(super) readiness: Option<Readiness>,

@@ -1,0 +1,62 @@
+//! A unix socket that is this process's alone.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::files::{self, claim::Claim};
+use crate::http::serve::Listen;
+
+/// For its owner and group: who shares the folder and is neither must not take slots.
+const MODE: u32 = 0o660;
+
+/// One that listens. It is removed with this value.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    _claim: Claim,
+}
+
+impl Socket {
+    /// Listens at `path`, whose folder is made where it is missing. What a killed process has left there is replaced.
+    ///
+    /// # Errors
+    ///
+    /// Another process listens there, something that is no socket is there, or the folder cannot be written to.
+    pub fn bind(path: &Path) -> anyhow::Result<Self> {
+        files::make_folder(path)?;
+        let claim = Claim::take(path)?;
+        match fs::symlink_metadata(path) {
+            Ok(there) if there.file_type().is_socket() => files::remove(path)?,
+            Ok(_) => anyhow::bail!("{} is there and is no socket; choose another path", path.display()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        }
+        let listener =
+            UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        let socket = Self { listener, path: path.to_owned(), _claim: claim };
+        fs::set_permissions(path, fs::Permissions::from_mode(MODE))
+            .with_context(|| format!("cannot set the mode of {}", path.display()))?;
+        Ok(socket)
+    }
+}
+
+impl Listen for Socket {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // One that stays is replaced by the next process.
+        let _ = fs::remove_file(&self.path);
+    }
+}

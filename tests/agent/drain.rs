@@ -1,0 +1,141 @@
+//! Stopping while a workload still works: `drain.release: after_workload` and `POST /v1/drain`.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+const PATIENT: &str = "semaphores: [{name: s, prefix: service/s, limit: 1}]\n\
+                       control: {listen: 'unix:$HOME/run/control.sock'}\n";
+
+fn patient(consul: &Consul, timeout: &str) -> Home {
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        &format!("{PATIENT}drain: {{timeout: {timeout}, release: after_workload}}"),
+    );
+    home
+}
+
+/// Asks at the control socket; the whole answer.
+fn ask(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    write!(
+        stream,
+        "{request} HTTP/1.1\r\nhost: slotkeeper\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn holds_on(agent: &Agent) {
+    wait_for("the agent to hold on", || agent.log().contains("holding on until the workload"));
+    assert!(agent.is_ready() && agent.ready_file().exists(), "the slot is held, so it is ready");
+}
+
+#[test]
+fn the_slot_is_held_until_the_workload_says_that_it_is_done() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = patient(&consul, "10m");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    agent.signal(Signal::TERM);
+    holds_on(&agent);
+    assert_eq!(operator.holders("service/s"), [agent.session()]);
+    let socket = home.path("run/control.sock");
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+    let answer = ask(&socket, "POST /v1/drain");
+    assert!(answer.starts_with("HTTP/1.1 202") && answer.ends_with(r#"{"state":"draining"}"#), "{answer}");
+    assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
+    operator.assert_nothing_left("service/s");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn without_a_signal_the_workload_ends_the_agent_too() {
+    let consul = Consul::start();
+    let home = patient(&consul, "10m");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    ask(&home.path("run/control.sock"), "POST /v1/drain");
+    assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
+    Operator::at(&consul.address()).assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_second_signal_ends_the_wait() {
+    let consul = Consul::start();
+    let home = patient(&consul, "10m");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    agent.signal(Signal::TERM);
+    holds_on(&agent);
+    // The first one's echo does not count; one of these is later.
+    wait_for("the drain", || {
+        agent.signal_if_there(Signal::TERM);
+        agent.log().contains("told to stop again")
+    });
+    wait_for("the end", || agent.has_ended());
+    Operator::at(&consul.address()).assert_nothing_left("service/s");
+}
+
+#[test]
+fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
+    let consul = Consul::start();
+    let home = patient(&consul, "1s");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    assert!(agent.log().contains("the workload has not said that it is done in time"), "{}", agent.log());
+    Operator::at(&consul.address()).assert_nothing_left("service/s");
+}
+
+#[test]
+fn who_holds_nothing_waits_for_nobody() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let first = patient(&consul, "10m");
+    let first = Agent::start(&first);
+    first.await_ready();
+    let home = patient(&consul, "10m");
+    let mut second = Agent::start(&home);
+    second.await_state("waiting");
+    assert_eq!(second.terminate(), Some(0));
+    assert_eq!(operator.holders("service/s"), [first.session()]);
+}
+
+#[test]
+fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
+    let consul = Consul::start();
+    let home = patient(&consul, "1s");
+    let socket = home.path("run/control.sock");
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let mut other = Agent::spawn(&home, &[], &[]);
+    assert_eq!(other.ended().code(), Some(1), "the readiness file is claimed, and so is the socket");
+    agent.signal(Signal::KILL);
+    agent.ended();
+    assert!(socket.exists());
+    let mut agent = Agent::start(&home);
+    let answer = ask(&socket, "GET /v1/drain");
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("use POST"), "{answer}");
+    assert!(ask(&socket, "POST /v1/drains").starts_with("HTTP/1.1 404"));
+    agent.signal(Signal::KILL);
+    agent.ended();
+    std::fs::remove_file(&socket).unwrap();
+    std::fs::write(&socket, "precious").unwrap();
+    let mut agent = Agent::spawn(&home, &[], &[]);
+    assert_eq!(agent.ended().code(), Some(1));
+    assert!(agent.log().contains("is no socket"), "{}", agent.log());
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
