@@ -2,6 +2,7 @@
 
 mod command;
 mod fence;
+mod fencing;
 mod job;
 mod life;
 mod terminal;
