@@ -15,6 +15,7 @@ mod acl;
 mod bounds;
 mod consul;
 mod crowd;
+mod disk;
 mod drain;
 mod endpoints;
 mod foreign;

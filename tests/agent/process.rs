@@ -97,6 +97,20 @@ impl Agent {
 
     pub(crate) fn start_with(home: &Home, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut agent = Self::spawn(home, arguments, environment);
+        agent.await_served();
+        agent
+    }
+
+    /// One that a command of the test's own becomes.
+    pub(crate) fn of(mut command: Command, home: &Home) -> Self {
+        let log = home.path("log");
+        let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        Self { child, address: String::new(), log, ready: home.path("ready") }
+    }
+
+    /// Waits until it serves its endpoints.
+    pub(crate) fn await_served(&mut self) {
+        let agent = self;
         let served = |agent: &Self| {
             let log = agent.log();
             let line = log.lines().find(|line| line.contains("endpoints at http://"))?.to_owned();
@@ -104,10 +118,9 @@ impl Agent {
         };
         wait_for("the agent to serve its endpoints", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "the agent ended:\n{}", agent.log());
-            served(&agent).is_some()
+            served(agent).is_some()
         });
-        agent.address = served(&agent).unwrap();
-        agent
+        agent.address = served(agent).unwrap();
     }
 
     /// Starts an agent that may end by itself.
@@ -131,6 +144,10 @@ impl Agent {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn address(&self) -> &str {
