@@ -126,3 +126,35 @@ fn a_short_outage_costs_nothing() {
     assert_eq!(job.code(), Some(143), "{}", job.log());
     Operator::at(&consul.address()).assert_nothing_left("p/one");
 }
+
+#[test]
+fn of_several_slots_none_is_given_back_before_the_command_has_ended() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    for acquire in ["together", "independently"] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nacquire: {acquire}\nsemaphores:\n\
+             - {{name: a, prefix: p/a, limit: 1}}\n- {{name: b, prefix: p/b, limit: 1}}\n",
+            consul.address()
+        );
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = std::process::Command::new(crate::process::BINARY);
+        command.args(["run", "--kill-after", "1s", "--config"]).arg(&file);
+        command.args(["--", "sh", "-c", STUBBORN]).arg(folder.path().join("life"));
+        let mut first = Job::spawn(command, folder);
+        let life = first.await_life();
+        let session = operator.holders("p/a").remove(0);
+        let mut second = Job::live(&consul.address(), &["p/a", "-n", "1"], MEEK);
+        wait_for("one in line", || operator.keys("p/a").len() == 3);
+        operator.delete(&format!("p/b/{session}"));
+        let next = second.await_life();
+        life.assert_before(&next);
+        assert_eq!(first.code(), Some(80), "{acquire}: {}", first.log());
+        second.signal(Signal::TERM);
+        assert_eq!(second.code(), Some(143));
+        operator.assert_nothing_left("p/a");
+        operator.assert_nothing_left("p/b");
+    }
+}
