@@ -158,3 +158,25 @@ fn of_several_slots_none_is_given_back_before_the_command_has_ended() {
         operator.assert_nothing_left("p/b");
     }
 }
+
+#[test]
+fn what_is_left_of_a_lost_slot_keeps_others_out_until_the_command_has_ended() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let two = ["p/one", "-n", "2", "--slots", "2", "--kill-after", "1s"];
+    let mut first = Job::live(&consul.address(), &two, STUBBORN);
+    let life = first.await_life();
+    let session = operator.holders("p/one").remove(0);
+    let mut second = Job::live(&consul.address(), &["p/one", "-n", "2"], MEEK);
+    wait_for("one in line", || operator.keys("p/one").len() == 3);
+    // One of its two slots is somebody else's now.
+    let other = operator.create_session();
+    operator.put(&format!("p/one/{other}"), "", Put::Acquire(&other), 0);
+    let record = format!(r#"{{"Limit":2,"Holders":["{session}","{other}"]}}"#);
+    operator.put("p/one/.lock", &record, Put::Plain, 0);
+    let next = second.await_life();
+    life.assert_before(&next);
+    assert_eq!(first.code(), Some(80), "{}", first.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143), "{}", second.log());
+}
