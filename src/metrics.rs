@@ -254,6 +254,7 @@ impl Metrics {
             | Notice::Blocked { .. }
             | Notice::GaveUp { .. }
             | Notice::LimitDiffers { .. }
+            | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. } => {}
         }
     }
