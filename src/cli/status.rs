@@ -9,7 +9,7 @@ use tabwriter::TabWriter;
 use tokio::time::sleep;
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on};
+use super::{Exit, block_on, complain};
 use crate::semaphore::Identity;
 
 /// Time for one answer.
@@ -155,7 +155,7 @@ impl Status {
         let answer = match block_on(asked)? {
             Ok(answer) => answer,
             Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                writeln!(io::stderr(), "{error}")?;
+                complain(error)?;
                 return Ok(Exit::Failed);
             }
         };
@@ -169,7 +169,7 @@ impl Status {
                 Ok(Exit::Done)
             }
             Err(error) => {
-                writeln!(io::stderr(), "what answers there is no slotkeeper agent of this version: {error}")?;
+                complain(format!("what answers there is no slotkeeper agent of this version: {error}"))?;
                 Ok(Exit::Failed)
             }
         }

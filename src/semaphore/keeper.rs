@@ -461,19 +461,19 @@ mod tests {
     /// What it tells of a semaphore's limit, and of where it begins to wait.
     fn told(keeper: &mut Keeper) -> Vec<String> {
         let commands = std::iter::from_fn(|| keeper.next_command());
-        commands
-            .filter_map(|command| match command {
-                Command::Tell(Notice::LimitDiffers { stored, policy, .. }) => {
-                    Some(format!("{stored} governs under {policy:?}"))
-                }
-                Command::Tell(Notice::LimitChanged { from, to, .. }) => Some(format!("{from} to {to}")),
-                Command::Tell(Notice::Blocked { .. }) => Some("blocked".into()),
-                Command::Tell(Notice::Waiting { name, position, .. }) => {
-                    Some(format!("{name} at {position}"))
-                }
-                _ => None,
-            })
-            .collect()
+        let said = |command| {
+            let Command::Tell(notice) = command else { return None };
+            if let Notice::LimitDiffers { stored, policy, .. } = notice {
+                Some(format!("{stored} governs under {policy:?}"))
+            } else if let Notice::LimitChanged { from, to, .. } = notice {
+                Some(format!("{from} to {to}"))
+            } else if let Notice::Waiting { name, position, .. } = notice {
+                Some(format!("{name} at {position}"))
+            } else {
+                matches!(notice, Notice::Blocked { .. }).then(|| "blocked".to_owned())
+            }
+        };
+        commands.filter_map(said).collect()
     }
 
     #[test]
@@ -487,7 +487,7 @@ mod tests {
         listed(&mut keeper, "a", vec![lock("a", 1, "", 5), me("a")]);
         listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4), me("b")]);
         assert_eq!(keeper.hindrances(&"a".into()), [&Name::from("b")]);
-        assert_eq!(keeper.hindrances(&"b".into()), [&Name::from(""); 0]);
+        assert!(keeper.hindrances(&"b".into()).is_empty());
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn with_consul_out_of_reach_a_bounded_wait_ends_with_69() {
     consul.stop();
     let mut agent = Agent::spawn(&home, &[], &[]);
     assert_eq!(agent.ended().code(), Some(69), "{}", agent.log());
+    assert!(agent.log().contains("Consul has never answered"), "{}", agent.log());
 }
 
 #[test]
