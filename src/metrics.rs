@@ -69,7 +69,7 @@ impl Metrics {
             limit: made.gauges("limit", "The limit in force")?,
             limit_mismatch: made
                 .gauges("limit_mismatch", "Whether the stored limit differs from the configured one (1)")?,
-            waiters: made.gauges("waiters", "Live contenders that hold no slot")?,
+            waiters: made.gauges("waiters", "Live contenders that hold no slot, as last seen")?,
             queue_position: made
                 .gauges("queue_position", "Own place among the waiters, from 1; 0 when not waiting")?,
             fencing_token: made.registered(GaugeVec::new(
@@ -254,6 +254,7 @@ impl Metrics {
             | Notice::Blocked { .. }
             | Notice::GaveUp { .. }
             | Notice::LimitDiffers { .. }
+            | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. } => {}
         }
     }

@@ -121,6 +121,8 @@ pub struct Semaphore {
     pub position: Option<u32>,
     /// Since when the slot is asked for, while it is not held.
     pub asked_at: Option<Moment>,
+    /// When limit, holders and queue were looked at last, all together; `None` where nothing is known of them.
+    pub seen_at: Option<Moment>,
 }
 
 /// One holder of a semaphore.
@@ -132,8 +134,9 @@ pub struct Holder {
     pub slots: u32,
     /// Whether it is this agent.
     pub mine: bool,
-    /// Whether it has a live contender entry.
-    pub alive: bool,
+    /// Whether it has a live contender entry; `None` where it came in since everything was looked at last, so that this
+    /// is not known.
+    pub alive: Option<bool>,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<Identity>,
@@ -229,12 +232,13 @@ impl Snapshot {
             slot_indexes: &semaphore.indexes,
             lease_remaining_seconds: semaphore.held_since.and_then(|_| self.lease_left(now)).map(seconds),
             waiting_seconds: semaphore.asked_at.map(|since| seconds(now.since(since))),
-            limit: semaphore.limit,
+            limit: semaphore.seen_at.map(|_| semaphore.limit),
             configured_limit: semaphore.configured_limit,
-            slots_taken: semaphore.taken,
+            slots_taken: semaphore.seen_at.map(|_| semaphore.taken),
             holders: &semaphore.holders,
-            queue_length: semaphore.waiters,
+            queue_length: semaphore.seen_at.map(|_| semaphore.waiters),
             queue_position: semaphore.position,
+            seen_seconds_ago: semaphore.seen_at.map(|at| seconds(now.since(at))),
         }
     }
 
@@ -261,13 +265,13 @@ impl Snapshot {
 impl Semaphore {
     fn check(&self) -> Check {
         let name = format!("semaphore/{}", self.name);
-        let detail = match (self.state, self.position, &self.reason) {
-            (State::Waiting, Some(position), _) => {
-                format!("waiting, {position} of {} in line", self.waiters)
-            }
-            (state, _, Some(reason)) => format!("{}: {reason}", state.as_str()),
-            (state, _, None) => state.as_str().to_owned(),
-        };
+        let mut detail = self.state.as_str().to_owned();
+        if let (State::Waiting, Some(position)) = (self.state, self.position) {
+            detail.push_str(&format!(", {position} of {} in line", self.waiters));
+        }
+        if let Some(reason) = &self.reason {
+            detail.push_str(&format!(": {reason}"));
+        }
         Check { name, passed: self.state == State::Held, detail }
     }
 }
@@ -317,10 +321,11 @@ pub struct SemaphoreReport<'a> {
     slot_indexes: &'a [u32],
     lease_remaining_seconds: Option<f64>,
     waiting_seconds: Option<f64>,
-    limit: u32,
+    limit: Option<u32>,
     configured_limit: u32,
-    slots_taken: u32,
+    slots_taken: Option<u32>,
     holders: &'a [Holder],
-    queue_length: u32,
+    queue_length: Option<u32>,
     queue_position: Option<u32>,
+    seen_seconds_ago: Option<f64>,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
-use crate::semaphore::Notice;
+use crate::semaphore::{LimitPolicy, Notice};
 use crate::workload::hooks::{Call, Hooks};
 
 /// One log event a state change; nothing that comes round by itself is above `debug`.
@@ -47,11 +47,26 @@ pub(super) fn log(notice: &Notice) {
                 None => warn!(semaphore = %name, "{what} in the time given"),
             }
         }
-        Notice::LimitDiffers { name, stored, configured } => {
+        Notice::LimitDiffers { name, policy: LimitPolicy::Set, stored, configured } => {
+            warn!(
+                semaphore = %name, stored, configured,
+                "somebody has changed the limit since ours was set, and theirs governs; `limit_policy: set` writes ours \
+                 again when the agent starts or its configured limit changes"
+            );
+        }
+        Notice::LimitDiffers {
+            name,
+            policy: LimitPolicy::Adopt | LimitPolicy::Refuse,
+            stored,
+            configured,
+        } => {
             warn!(
                 semaphore = %name, stored, configured,
                 "the stored limit governs, not the configured one; `limit_policy: set` would write ours"
             );
+        }
+        Notice::LimitChanged { name, from, to } => {
+            info!(semaphore = %name, from, to, "the stored limit was changed");
         }
         Notice::LimitSet { name, from, to } => {
             warn!(semaphore = %name, from, to, "limit changed, for everybody");
@@ -82,6 +97,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
         | Notice::LimitDiffers { .. }
+        | Notice::LimitChanged { .. }
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }

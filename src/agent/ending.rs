@@ -130,7 +130,9 @@ impl Agent {
             Some(Exit::Done) | None if !clean => Exit::Failed,
             ending => ending.unwrap_or(Exit::Done),
         };
-        if clean {
+        if clean && !self.keeper.has_reached_consul() {
+            info!("drained: Consul has never answered, so there is nothing to give back");
+        } else if clean {
             info!("drained: nothing of ours is left in Consul");
         } else {
             let machines = self.keeper.machines().filter_map(Machine::trouble);

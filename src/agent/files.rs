@@ -1,6 +1,6 @@
 //! The files of an agent, opened before anything else is done: what an earlier process left must not mislead anybody.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_yaml::Value;
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::state_file::StateFile;
-use crate::config::Config;
+use crate::config::{Config, Environment};
 use crate::files::{self, Claim, ClaimError, KeptFile};
 use crate::semaphore::Resume;
 
@@ -44,15 +44,17 @@ impl Files {
         Ok(Self { state, readiness: readiness.transpose()?, _readiness_claim: claim, resume })
     }
 
-    /// Removes the readiness file named in a configuration that cannot be used, as far as it can be read: an agent that
-    /// does not come back must not leave its workload the word of the one that was killed.
+    /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be
+    /// found: an agent that does not come back must not leave its workload the word of the one that was killed.
     pub fn forget(configuration: &Path) {
+        let environment = Environment::of_process();
         let text = std::fs::read_to_string(configuration).unwrap_or_default();
-        let Ok(document) = serde_yaml::from_str::<Value>(&text) else { return };
-        let file = document.get("readiness").and_then(|readiness| readiness.get("file"));
-        let Some(path) = file.and_then(Value::as_str).map(Path::new) else { return };
-        let free = Claim::take(path).is_ok();
-        if free && let Err(error) = files::remove(path) {
+        let named = environment.readiness_file().map(Path::to_path_buf).or_else(|| readiness_file(&text));
+        let Some(path) = named.filter(|path| path.is_file()) else { return };
+        let claim = Claim::take(&path);
+        if claim.is_ok()
+            && let Err(error) = files::remove(&path)
+        {
             warn!("{error}");
         }
     }
@@ -64,5 +66,42 @@ impl Files {
             .map(StateFile::task)
             .into_iter()
             .chain(self.readiness.as_ref().map(KeptFile::task))
+    }
+}
+
+/// What the text of a configuration names as its readiness file. Where the whole is no YAML, the lines of `readiness`
+/// may still be.
+fn readiness_file(text: &str) -> Option<PathBuf> {
+    let file = |text: &str| {
+        let document: Value = serde_yaml::from_str(text).ok()?;
+        document.get("readiness")?.get("file")?.as_str().map(PathBuf::from)
+    };
+    file(text).or_else(|| {
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("readiness:"));
+        let first = lines.next()?;
+        let rest = lines.take_while(|line| line.is_empty() || line.starts_with([' ', '#']));
+        file(&std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readiness_file_is_found_in_what_is_broken_elsewhere() {
+        for text in [
+            "readiness: {file: /r}",
+            "semaphores: [\nreadiness: {file: /r}",
+            "a: 'b\nreadiness:\n\n  # here\n  file: \"/r\" # there\nlog: [",
+            "\tx\nreadiness:\n  file: /r",
+        ] {
+            assert_eq!(readiness_file(text), Some(PathBuf::from("/r")), "{text}");
+        }
+        for text in
+            ["", "x: [", "[\nreadiness: {file: [}", "[\nx: {readiness: {file: /r}", "[\nreadiness:\nfile: /r"]
+        {
+            assert_eq!(readiness_file(text), None, "{text}");
+        }
     }
 }

@@ -59,10 +59,13 @@ impl Agent {
             self.add(semaphore, now);
         }
         self.parts.metrics.reloaded(true);
+        let added: Vec<_> = changes.added.iter().map(|one| one.name.as_str()).collect();
+        let said = |names: &[&str]| (!names.is_empty()).then(|| names.join(", "));
+        let all = |names: &[String]| said(&names.iter().map(String::as_str).collect::<Vec<_>>());
         info!(
-            added = changes.added.len(),
-            removed = changes.removed.len(),
-            changed = changes.changed.len(),
+            added = said(&added),
+            removed = all(&changes.removed),
+            changed = all(&changes.fields),
             "configuration reloaded"
         );
     }
@@ -77,6 +80,8 @@ pub(super) struct Changes {
     pub(super) removed: Vec<String>,
     /// Semaphores whose terms have changed.
     pub(super) changed: Vec<Semaphore>,
+    /// The keys of everything that has changed, for people.
+    pub(super) fields: Vec<String>,
     /// What differs and stays as it was until a restart, each with what to do.
     pub(super) refused: Vec<String>,
 }
@@ -97,6 +102,7 @@ pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) 
                     ));
                     wanted = had.clone();
                 } else if *had != wanted {
+                    changes.fields.extend(changed_fields(had, &wanted));
                     changes.changed.push(wanted.clone());
                 }
                 kept.push(wanted);
@@ -119,44 +125,74 @@ pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) 
     let is_kept = |had: &&Semaphore| !kept.iter().any(|wanted| wanted.name == had.name);
     changes.removed = old.semaphores.iter().filter(is_kept).map(|had| had.name.clone()).collect();
     new.semaphores = kept;
+    changes.fields.extend(changed_keys(old, new));
     changes
 }
 
 /// What only a restart can change. Token and TLS files are not among it: a new client takes them.
 fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
-    let mut keep = |field: &str, differs: bool| {
-        if differs {
-            refused.push(format!("{field} takes effect only at a restart"));
-        }
-        differs
+    let (was, wants) = (&old.consul, &new.consul);
+    let (had, asks) = (&old.session, &new.session);
+    let fields = [
+        ("consul.address", was.address != wants.address),
+        ("consul.datacenter", was.datacenter != wants.datacenter),
+        ("consul.namespace", was.namespace != wants.namespace),
+        ("consul.partition", was.partition != wants.partition),
+        ("session.name", had.name != asks.name),
+        ("session.ttl", had.ttl != asks.ttl),
+        ("session.behavior", had.behavior != asks.behavior),
+        ("session.lock_delay", had.lock_delay != asks.lock_delay),
+        ("session.watch_grace", had.watch_grace != asks.watch_grace),
+        ("session.node_checks", had.node_checks != asks.node_checks),
+        ("session.service_checks", had.service_checks != asks.service_checks),
+        ("session.node", had.node != asks.node),
+        ("session.state_file", had.state_file != asks.state_file),
+        ("acquire", old.acquire != new.acquire),
+        ("http.listen", old.http != new.http),
+        ("readiness.file", old.readiness != new.readiness),
+        ("log.format", old.log.format != new.log.format),
+    ];
+    let differing = fields.into_iter().filter(|(_, differs)| *differs);
+    refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
+    new.consul = crate::consul::Settings {
+        token: new.consul.token.clone(),
+        tls: new.consul.tls.clone(),
+        ..old.consul.clone()
     };
-    let (was, wants) = (&old.consul, &mut new.consul);
-    let place = |consul: &crate::consul::Settings| {
-        (
-            consul.address.clone(),
-            consul.datacenter.clone(),
-            consul.namespace.clone(),
-            consul.partition.clone(),
-        )
-    };
-    if keep("consul (address, datacenter, namespace, partition)", place(was) != place(wants)) {
-        (wants.address, wants.datacenter, wants.namespace, wants.partition) = place(was);
-    }
-    if keep("session", old.session != new.session) {
-        new.session = old.session.clone();
-    }
-    if keep("acquire", old.acquire != new.acquire) {
-        new.acquire = old.acquire;
-    }
-    if keep("http", old.http != new.http) {
-        new.http = old.http.clone();
-    }
-    if keep("readiness", old.readiness != new.readiness) {
-        new.readiness.clone_from(&old.readiness);
-    }
-    if keep("log.format", old.log.format != new.log.format) {
-        new.log.format = old.log.format;
-    }
+    new.session = old.session.clone();
+    new.acquire = old.acquire;
+    new.http = old.http.clone();
+    new.readiness.clone_from(&old.readiness);
+    new.log.format = old.log.format;
+}
+
+/// The keys of what has changed beside the semaphores.
+fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
+    let fields = [
+        ("consul.token", old.consul.token != new.consul.token),
+        ("consul.tls", old.consul.tls != new.consul.tls),
+        ("hooks", old.hooks != new.hooks),
+        ("drain", old.drain != new.drain),
+        ("log.level", old.log.level != new.log.level),
+    ];
+    fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field.to_owned())
+}
+
+/// The fields of a semaphore that have changed, under its name.
+fn changed_fields(had: &Semaphore, wanted: &Semaphore) -> impl Iterator<Item = String> {
+    let fields = [
+        ("limit", had.limit != wanted.limit),
+        ("priority", had.priority != wanted.priority),
+        ("required", had.required != wanted.required),
+        ("wait", had.wait != wanted.wait),
+        ("on_lost", had.on_lost != wanted.on_lost),
+        ("limit_policy", had.limit_policy != wanted.limit_policy),
+        ("prune_delay", had.prune_delay != wanted.prune_delay),
+        ("format", had.format != wanted.format),
+        ("body", had.body != wanted.body),
+    ];
+    let name = had.name.clone();
+    fields.into_iter().filter(|(_, differs)| *differs).map(move |(field, _)| format!("{name}.{field}"))
 }
 
 /// The first field that differs and that a machine cannot take over.
@@ -193,7 +229,7 @@ mod tests {
         let changes = compare(&old, &mut new, |_| false);
         assert_eq!(names(&changes.added), ["c"]);
         assert_eq!(changes.removed, ["a"]);
-        assert_eq!(names(&changes.changed), ["b"]);
+        assert_eq!((names(&changes.changed), changes.fields), (vec!["b"], vec!["b.limit".to_owned()]));
         assert_eq!(changes.refused, [""; 0]);
         assert_eq!(names(&new.semaphores), ["b", "c"]);
     }
@@ -208,7 +244,7 @@ mod tests {
         );
         let changes = compare(&old, &mut new, |_| false);
         let said = changes.refused.join("\n");
-        for field in ["consul", "session", "readiness", "log.format", "prefix"] {
+        for field in ["consul.address ", "session.ttl ", "readiness.file ", "log.format ", "prefix"] {
             assert!(said.contains(field), "{field} in {said}");
         }
         assert_eq!(new.session, old.session);
@@ -218,6 +254,7 @@ mod tests {
         let file = crate::consul::TokenSource::File(Path::new("/token").to_owned());
         assert_eq!(new.consul.token, Some(file));
         assert_ne!(new.log.level, old.log.level);
+        assert_eq!(changes.fields, ["consul.token", "log.level"]);
     }
 
     #[test]

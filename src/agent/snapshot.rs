@@ -1,7 +1,7 @@
 //! The agent as the world may see it, read off the core.
 
 use crate::config;
-use crate::semaphore::{Contender, Keeper, Machine, Moment, Phase, Record, SessionId, View};
+use crate::semaphore::{Contender, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
 use crate::status::{Holder, Semaphore, Session, Snapshot, Stage, State};
 
 /// Holders that the status lists; it stays readable and bounded whatever a record holds.
@@ -38,7 +38,9 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         Phase::Lost => (State::Lost, None, None),
         Phase::Released => (State::Released, None, None),
     };
-    let view = machine.view();
+    // What is not asked for any more is not looked at any more: what was seen last would stand there for ever.
+    let rests = matches!(state, State::GaveUp | State::Lost | State::Released);
+    let view = machine.view().filter(|_| !rests);
     let record = view.and_then(View::record);
     let asking = matches!(state, State::Starting | State::Waiting | State::Blocked);
     let waiting = state == State::Waiting;
@@ -49,7 +51,11 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         state,
         reason: reason
             .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
-            .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
+            .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned))
+            .or_else(|| others_of_the_party(&keeper.hindrances(machine.name())).filter(|_| waiting))
+            .or_else(|| {
+                view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
+            }),
         slots: wanted.slots,
         held_since: held.map(|(since, ..)| since),
         fencing_token: held.map(|(_, token, _)| token),
@@ -57,11 +63,35 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         limit: record.map_or(wanted.limit, |record| record.limit),
         configured_limit: wanted.limit,
         taken: record.map_or(0, Record::taken),
-        holders: view.zip(record).map(|(view, record)| holders(view, record, me)).unwrap_or_default(),
+        holders: view.zip(record).map(|(view, record)| holders(view, record, keeper)).unwrap_or_default(),
         waiters: view.map_or(0, |view| u32::try_from(view.waiters().len()).unwrap_or(u32::MAX)),
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         asked_at: asking.then(|| machine.asked_at()),
+        seen_at: machine.listed_at().filter(|_| !rests),
     }
+}
+
+/// Why one of a party waits although there is a slot for it.
+fn others_of_the_party(hindrances: &[&Name]) -> Option<String> {
+    let names: Vec<_> = hindrances.iter().map(|name| &***name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "there is a slot for it, and it waits for {}, since they are taken together",
+            names.join(", ")
+        )
+    })
+}
+
+/// Why slots stay free while somebody behind wants them.
+fn party_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
+    let free = view.record().is_some_and(|record| record.limit.saturating_sub(record.taken()) >= slots);
+    let waiters = view.waiters();
+    let mut ahead = waiters.iter().take_while(|one| one.session != *me);
+    let party = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
+    (free && party).then(|| {
+        "free slots are left to one ahead, which takes them together with slots of other semaphores"
+            .to_owned()
+    })
 }
 
 /// It stays in line all the same: whoever raises the limit finds it there.
@@ -73,20 +103,18 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
     })
 }
 
-fn holders(view: &View, record: &Record, me: Option<&SessionId>) -> Vec<Holder> {
+fn holders(view: &View, record: &Record, keeper: &Keeper) -> Vec<Holder> {
     let mut holders: Vec<Holder> = Vec::new();
     for session in record.holders.iter().take(LISTED) {
         if holders.iter().any(|holder| holder.session == session.as_str()) {
             continue;
         }
+        let mine = Some(session) == keeper.session();
         let entry = view.contender(session).and_then(|Contender { entry, .. }| entry.as_ref());
-        holders.push(Holder {
-            session: session.to_string(),
-            slots: record.slots_of(session),
-            mine: Some(session) == me,
-            alive: view.is_alive(session),
-            who: entry.map(|entry| entry.who.clone()),
-        });
+        // Whoever was let in by another signs its contender later, and knows who it is before.
+        let who = if mine { Some(keeper.who().clone()) } else { entry.map(|entry| entry.who.clone()) };
+        let (slots, alive) = (record.slots_of(session), view.lives(session));
+        holders.push(Holder { session: session.to_string(), slots, mine, alive, who });
     }
     holders
 }

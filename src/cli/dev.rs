@@ -10,7 +10,7 @@ use super::Exit;
 use crate::embedded::{BindError, Server};
 use crate::shutdown::{Ask, Asks};
 
-/// Runs a Consul-compatible server in memory, for development: several agents on one machine can share it.
+/// Run a Consul-compatible server in memory, for development: several agents on one machine can share it.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
     /// Where to listen; loopback addresses only

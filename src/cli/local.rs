@@ -24,7 +24,7 @@ const LARGEST: usize = 16 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 pub(super) struct LocalAgent {
     /// The agent's address (its http.listen).
-    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN")]
+    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", value_parser = place)]
     address: Option<String>,
     /// The agent's configuration file, to read the address from.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
@@ -81,6 +81,17 @@ impl LocalAgent {
     }
 }
 
+/// Refused where it is read, so that it counts as wrong usage. `off` may stand in the variable, for the agent.
+fn place(text: &str) -> Result<String, String> {
+    let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', '[', ' ']);
+    let named =
+        text.rsplit_once(':').is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());
+    if text == "off" || named || text.parse::<SocketAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(format!("write a host and a port, such as {DEFAULT}"))
+}
+
 /// Asks the agent, once, within the time given.
 pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<Answer, NoAnswer> {
     let asked = tokio::time::timeout(within, exchange(address, path)).await;
@@ -108,5 +119,20 @@ async fn exchange(address: &str, path: &str) -> anyhow::Result<Answer> {
     tokio::select! {
         answer = exchange => answer,
         Err(error) = connection => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for good in ["127.0.0.1:9377", "localhost:9377", "[::1]:9377", "0.0.0.0:9377", "off"] {
+            assert_eq!(place(good).as_deref(), Ok(good));
+        }
+        for bad in ["nonsense", ":9377", "9377", "a:b", "a:70000", "http://a:1", "::1:9377", ""] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
     }
 }

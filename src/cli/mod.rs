@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -97,6 +98,11 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     } else {
         Exit::Failed
     }
+}
+
+/// Says what is wrong, under the name of the program, as all of its commands do.
+fn complain(what: impl Display) -> io::Result<()> {
+    writeln!(io::stderr(), "slotkeeper: {what}")
 }
 
 /// Runs a short command's future to its end.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::local::{LocalAgent, get};
-use super::{Exit, block_on};
+use super::{Exit, block_on, complain};
 use crate::config::duration;
 
 /// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
@@ -47,7 +47,7 @@ impl Probe {
                 Ok(Exit::Failed)
             }
             Err(error) => {
-                writeln!(io::stderr(), "{error}")?;
+                complain(error)?;
                 Ok(Exit::Failed)
             }
         }

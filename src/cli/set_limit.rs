@@ -1,13 +1,14 @@
 //! `slotkeeper set-limit`: changes the limit of a live semaphore.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use clap::{Args, value_parser};
+use clap::Args;
 
 use super::{ConsulFlags, Exit, block_on};
 use crate::operator;
-use crate::semaphore::{Record, View, plan};
+use crate::semaphore::{Lock, Record, View, plan};
 use crate::{clock, config};
 
 /// Change the limit of a live semaphore, up or down.
@@ -21,7 +22,7 @@ pub(super) struct SetLimit {
     #[arg(value_parser = config::plain_key)]
     prefix: String,
     /// How many slots there shall be.
-    #[arg(value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(config::MOST_SLOTS)))]
+    #[arg(value_name = "N", value_parser = limit)]
     limit: u32,
     #[command(flatten)]
     consul: ConsulFlags,
@@ -30,17 +31,36 @@ pub(super) struct SetLimit {
 impl SetLimit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
+        let is_missing = Cell::new(false);
         let plan = |view: &View| {
+            is_missing.set(view.lock == Lock::Missing);
             let now = clock::now();
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
         };
-        let changed = block_on(operator::change(&client, &self.prefix, plan))??;
+        let changed =
+            block_on(operator::change(&client, &self.prefix, plan))?.map_err(|error| match error {
+                // Consul hides what may not be read as if it were not there.
+                operator::Error::Refused(why) if is_missing.get() && client.is_anonymous() => {
+                    operator::Error::Refused(format!(
+                        "{why}. No token was given (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
+                    ))
+                }
+                error @ (operator::Error::Failed(_)
+                | operator::Error::Refused(_)
+                | operator::Error::Contended { .. }) => error,
+            })?;
         // The plan has found a record in both.
         let record = |view| plan::present(view).map_err(anyhow::Error::msg);
         let said = describe(record(&changed.before)?, record(&changed.after)?);
         writeln!(io::stdout(), "{}: {said}", self.prefix)?;
         Ok(Exit::Done)
     }
+}
+
+fn limit(text: &str) -> Result<u32, String> {
+    let bounds = 1..=config::MOST_SLOTS;
+    let limit = text.parse().ok().filter(|limit| bounds.contains(limit));
+    limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
 /// What has become of it, in a line.
@@ -54,10 +74,11 @@ fn describe(before: &Record, after: &Record) -> String {
     let held: BTreeSet<_> = before.holders.iter().collect();
     let let_in: BTreeSet<_> = after.holders.iter().filter(|holder| !held.contains(holder)).collect();
     let follows = match let_in.len() {
-        _ if taken > limit => format!(
-            "nobody is thrown out: of the {taken} slots held, {} must come back before one is given on",
-            taken - limit + 1
-        ),
+        _ if taken > limit => {
+            format!(
+                "nobody is thrown out: no slot is given on until fewer than {limit} are held; {taken} are now"
+            )
+        }
         0 if before.limit == limit => "nothing to do".into(),
         0 => "nobody was let in".into(),
         1 => "1 waiter was let in".into(),
@@ -89,8 +110,8 @@ mod tests {
             (
                 record(3, &["a", "b", "c"]),
                 record(1, &["a", "b", "c"]),
-                "limit changed from 3 to 1; nobody is thrown out: of the 3 slots held, 3 must come back before one is \
-                 given on",
+                "limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 are held; 3 \
+                 are now",
             ),
         ] {
             assert_eq!(describe(&before, &after), said);

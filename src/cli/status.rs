@@ -9,13 +9,15 @@ use tabwriter::TabWriter;
 use tokio::time::sleep;
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on};
+use super::{Exit, block_on, complain};
 use crate::semaphore::Identity;
 
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks of --watch.
 const EVERY: Duration = Duration::from_secs(1);
+/// Seconds for which what was seen needs no date.
+const FRESH: f64 = 3.0;
 /// Holders of one semaphore that are named.
 const LISTED: usize = 10;
 /// Clears a terminal and goes to its corner.
@@ -64,10 +66,11 @@ struct Semaphore {
     slot_indexes: Vec<u32>,
     held_since: Option<String>,
     waiting_seconds: Option<f64>,
-    limit: u32,
-    slots_taken: u32,
-    queue_length: u32,
+    limit: Option<u32>,
+    slots_taken: Option<u32>,
+    queue_length: Option<u32>,
     queue_position: Option<u32>,
+    seen_seconds_ago: Option<f64>,
     holders: Vec<Holder>,
 }
 
@@ -75,8 +78,36 @@ struct Semaphore {
 struct Holder {
     session: String,
     mine: bool,
-    alive: bool,
+    alive: Option<bool>,
     who: Option<Identity>,
+}
+
+impl Semaphore {
+    /// A line of who holds it, where anybody does. After its lease has ended this agent may still stand in `.lock`, and
+    /// holds nothing all the same.
+    fn held_by(&self) -> String {
+        let counts = |holder: &&Holder| !holder.mine || self.state == "held";
+        let holders: Vec<_> = self.holders.iter().filter(counts).collect();
+        let mut text = String::new();
+        if !holders.is_empty() {
+            let named: Vec<_> = holders.iter().take(LISTED).map(|holder| holder.describe()).collect();
+            text.push_str(&format!("{} is held by {}", self.name, named.join(", ")));
+            if holders.len() > LISTED {
+                text.push_str(&format!(" and {} more", holders.len() - LISTED));
+            }
+            if let Some(age) = self.seen_seconds_ago.filter(|age| *age > FRESH) {
+                text.push_str(&format!("; as of {age:.0} s ago"));
+            }
+            text.push('\n');
+        }
+        if holders.len() < self.holders.len() {
+            text.push_str(&format!(
+                "{}: .lock still names this agent, which does not count on it\n",
+                self.name
+            ));
+        }
+        text
+    }
 }
 
 impl Holder {
@@ -88,10 +119,9 @@ impl Holder {
         if let Some(pid) = who.filter(|who| who.pod.is_none()).and_then(|who| who.pid) {
             text.push_str(&format!(" pid {pid}"));
         }
-        let foreign = who.is_none() && self.alive;
-        for (applies, remark) in
-            [(self.mine, "this agent"), (!self.alive, "dead"), (foreign, "another client")]
-        {
+        let foreign = who.is_none() && self.alive == Some(true);
+        let dead = self.alive == Some(false);
+        for (applies, remark) in [(self.mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
             if applies {
                 text.push_str(&format!(" ({remark})"));
             }
@@ -125,7 +155,7 @@ impl Status {
         let answer = match block_on(asked)? {
             Ok(answer) => answer,
             Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                writeln!(io::stderr(), "{error}")?;
+                complain(error)?;
                 return Ok(Exit::Failed);
             }
         };
@@ -139,7 +169,7 @@ impl Status {
                 Ok(Exit::Done)
             }
             Err(error) => {
-                writeln!(io::stderr(), "what answers there is no slotkeeper agent of this version: {error}")?;
+                complain(format!("what answers there is no slotkeeper agent of this version: {error}"))?;
                 Ok(Exit::Failed)
             }
         }
@@ -150,9 +180,14 @@ fn table(report: &Report) -> io::Result<String> {
     let mut table = TabWriter::new(Vec::new()).padding(2);
     writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tSLOT\tTOKEN\tSINCE")?;
     for semaphore in &report.semaphores {
-        let queue = match semaphore.queue_position {
-            Some(position) => format!("{position} of {}", semaphore.queue_length),
-            None => semaphore.queue_length.to_string(),
+        let queue = match (semaphore.queue_position, semaphore.queue_length) {
+            (Some(position), Some(length)) => format!("{position} of {length}"),
+            (None, Some(length)) => length.to_string(),
+            (_, None) => "-".into(),
+        };
+        let taken = match (semaphore.slots_taken, semaphore.limit) {
+            (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
+            (_, _) => "-".into(),
         };
         let since = match (&semaphore.held_since, semaphore.waiting_seconds) {
             (Some(since), _) => since.clone(),
@@ -163,23 +198,18 @@ fn table(report: &Report) -> io::Result<String> {
         let slots = if slots.is_empty() { "-".into() } else { slots.join(",") };
         writeln!(
             table,
-            "{}\t{}\t{}\t{}/{}\t{queue}\t{slots}\t{}\t{since}",
+            "{}\t{}\t{}\t{taken}\t{queue}\t{slots}\t{}\t{since}",
             semaphore.name,
             semaphore.state,
             if semaphore.required { "yes" } else { "no" },
-            semaphore.slots_taken,
-            semaphore.limit,
             semaphore.fencing_token.map_or("-".into(), |token| token.to_string()),
         )?;
     }
     let mut text =
         String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
             .into_owned();
-    for semaphore in report.semaphores.iter().filter(|semaphore| !semaphore.holders.is_empty()) {
-        let more = semaphore.holders.len().saturating_sub(LISTED);
-        let holders: Vec<_> = semaphore.holders.iter().take(LISTED).map(Holder::describe).collect();
-        text.push_str(&format!("{} is held by {}", semaphore.name, holders.join(", ")));
-        text.push_str(&if more > 0 { format!(" and {more} more\n") } else { "\n".into() });
+    for semaphore in &report.semaphores {
+        text.push_str(&semaphore.held_by());
     }
     for semaphore in &report.semaphores {
         if let Some(reason) = &semaphore.reason {
@@ -204,19 +234,27 @@ mod tests {
             "session":{"id":"5e55","lease_remaining_seconds":26.6},
             "semaphores":[
               {"name":"writers","state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
-               "queue_position":2,"waiting_seconds":12.3,"slot_indexes":[],"holders":[
+               "queue_position":2,"waiting_seconds":12.3,"slot_indexes":[],"seen_seconds_ago":8.2,"holders":[
                  {"session":"5e55","mine":false,"alive":true,"who":{"pod":"batch-7","pid":1}},
                  {"session":"dead","mine":false,"alive":false},
+                 {"session":"new","mine":false,"alive":null},
                  {"session":"go","mine":false,"alive":true}]},
+              {"name":"lapsed","state":"starting","required":false,"limit":1,"slots_taken":1,"queue_length":0,
+               "slot_indexes":[],"seen_seconds_ago":1.0,"holders":[{"session":"5e55","mine":true,"alive":true}]},
+              {"name":"optional","state":"gave_up","required":false,"limit":null,"slots_taken":null,
+               "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
               {"name":"licences","state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
                "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
                "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
         let expected = "\
-SEMAPHORE  STATE    REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
-writers    waiting  yes       5/5    2 of 4  -     -      waiting 12 s
-licences   held     no        2/5    0       0,3   77     2026-01-02T03:04:05Z
-writers is held by batch-7, session dead (dead), session go (another client)
+SEMAPHORE  STATE     REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
+writers    waiting   yes       5/5    2 of 4  -     -      waiting 12 s
+lapsed     starting  no        1/1    0       -     -      -
+optional   gave_up   no        -      -       -     -      -
+licences   held      no        2/5    0       0,3   77     2026-01-02T03:04:05Z
+writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
+lapsed: .lock still names this agent, which does not count on it
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble
 

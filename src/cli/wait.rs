@@ -1,13 +1,12 @@
 //! `slotkeeper wait`: blocks until the local agent is ready; for init containers and scripts.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on};
+use super::{Exit, block_on, complain};
 use crate::config::duration;
 
 /// Time between two questions, before jitter.
@@ -35,7 +34,7 @@ impl Wait {
         let address = match self.agent.address() {
             Ok(address) => address,
             Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                writeln!(io::stderr(), "{error}")?;
+                complain(error)?;
                 return Ok(Exit::Config);
             }
         };
@@ -52,7 +51,7 @@ impl Wait {
                 if !told && asked_at.elapsed() > SILENCE {
                     told = true;
                     // Whoever reads it may have gone; the waiting goes on.
-                    let _ = writeln!(io::stderr(), "waiting: {last}");
+                    let _ = complain(format!("waiting: {last}"));
                 }
                 // A fleet that starts together should not ask together.
                 sleep(EVERY.mul_f64(1.0 + fastrand::f64())).await;
@@ -70,7 +69,7 @@ impl Wait {
         if waited {
             return Ok(Exit::Done);
         }
-        writeln!(io::stderr(), "not ready in the time given: {last}")?;
+        complain(format!("not ready in the time given: {last}"))?;
         Ok(Exit::NotInTime)
     }
 }

@@ -70,7 +70,7 @@ pub enum Acquire {
     /// Each as soon as it is to be had.
     #[default]
     Independently,
-    /// All required ones in one transaction, or none. Not available in this version.
+    /// All required ones in one transaction, or none.
     Together,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use super::checked::Identity;
 use super::fault::{Fault, Place};
@@ -57,6 +58,11 @@ impl Environment {
             namespace: own("SLOTKEEPER_POD_NAMESPACE"),
             node: own("SLOTKEEPER_NODE_NAME"),
         }
+    }
+
+    /// The readiness file, where the environment names it: then whatever the configuration says of it does not count.
+    pub fn readiness_file(&self) -> Option<&Path> {
+        self.get("SLOTKEEPER_READINESS_FILE").map(Path::new)
     }
 
     pub(super) fn overrides(&self) -> Overrides {

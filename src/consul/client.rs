@@ -119,6 +119,11 @@ impl Client {
         Ok((!leader.is_empty()).then_some(leader))
     }
 
+    /// Whether it sends no token, and so may see and do what everybody may.
+    pub fn is_anonymous(&self) -> bool {
+        matches!(*self.token, Token::Anonymous)
+    }
+
     /// What was tried, for an error that this client gives before anything is sent.
     pub(super) fn tried(&self, operation: Operation, target: &str) -> Tried {
         Tried { operation, target: target.into(), address: Arc::clone(&self.shared.address) }

@@ -119,7 +119,7 @@ pub enum Error {
         cause: String,
     },
     /// No answer in time: Consul may have done it, may do it still, or never.
-    #[error("{tried}: no answer within {after:?}{}", doubt(tried))]
+    #[error("{tried}: no answer within {:?}{}", rounded(*after), doubt(tried))]
     Timeout {
         /// What was tried.
         tried: Tried,
@@ -152,6 +152,13 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+}
+
+/// For people: a third of a TTL has many digits.
+fn rounded(time: Duration) -> Duration {
+    let to = if time < Duration::from_secs(1) { 1 } else { 100 };
+    let steps = time.as_millis().saturating_add(to / 2) / to;
+    Duration::from_millis(u64::try_from(steps.saturating_mul(to)).unwrap_or(u64::MAX))
 }
 
 fn doubt(tried: &Tried) -> &'static str {
@@ -303,6 +310,19 @@ impl Error {
             | Self::BadRequest { .. }
             | Self::Token { .. }
             | Self::Unexpected { .. } => Code::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_people_read_them() {
+        for (micros, said) in [(1_666_667, "1.7s"), (200_000, "200ms"), (33_333, "33ms"), (10_000_000, "10s")]
+        {
+            assert_eq!(format!("{:?}", rounded(Duration::from_micros(micros))), said);
         }
     }
 }

@@ -149,10 +149,15 @@ impl Token {
             Self::Anonymous => {
                 "no token was sent: set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN".into()
             }
-            Self::Fixed(_) => "the token that was given lacks this right, or has been deleted".into(),
+            Self::Fixed(_) => {
+                "the token that was given lacks this right, is mistyped, or has been deleted".into()
+            }
             Self::File(file) => match file.reread(Instant::now()) {
                 Ok(_) => {
-                    format!("the token in {} lacks this right, or has been deleted", file.path.display())
+                    format!(
+                        "the token in {} lacks this right, is mistyped, or has been deleted",
+                        file.path.display()
+                    )
                 }
                 Err(error) => format!("the token that was sent is an old one, since {error}"),
             },

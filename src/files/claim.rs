@@ -19,7 +19,11 @@ pub enum ClaimError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Another process has it.
-    #[error("{} is in use by another agent that runs now; give each agent a file of its own", path.display())]
+    #[error(
+        "{} is in use by another agent that runs now; give each agent a file of its own, where they share a \
+         configuration by SLOTKEEPER_READINESS_FILE and SLOTKEEPER_STATE_FILE",
+        path.display()
+    )]
     InUse {
         /// The file.
         path: PathBuf,

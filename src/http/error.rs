@@ -15,8 +15,10 @@ pub(crate) struct Error {
 
 impl Error {
     pub(crate) fn no_such_path(path: &str) -> Self {
-        let text =
-            format!("there is nothing at {path}; see /v1/status, /readyz, /livez, /startupz and /metrics");
+        let text = format!(
+            "there is nothing at {path}; see /v1/status, /v1/semaphores/{{name}}, /readyz, /healthz, /livez, /startupz \
+             and /metrics"
+        );
         Self { status: StatusCode::NOT_FOUND, code: "not_found", text }
     }
 

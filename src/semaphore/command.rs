@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SessionId;
+use super::settings::LimitPolicy;
 use super::view::Pair;
 
 /// A semaphore's configured name: how the shell and the core call it.
@@ -403,10 +404,21 @@ pub enum Notice {
     LimitDiffers {
         /// Which semaphore.
         name: Name,
+        /// By which policy: under `set`, ours has been written and somebody has changed it since.
+        policy: LimitPolicy,
         /// The stored one.
         stored: u32,
         /// The configured one.
         configured: u32,
+    },
+    /// Somebody has changed the stored limit. Where that is told by another notice already, this one is not.
+    LimitChanged {
+        /// Which semaphore.
+        name: Name,
+        /// The limit before.
+        from: u32,
+        /// The limit now.
+        to: u32,
     },
     /// We have written another limit, for everybody.
     LimitSet {

@@ -221,6 +221,21 @@ impl Keeper {
         self.session.id()
     }
 
+    /// Who it says it is, for people.
+    pub fn who(&self) -> &Identity {
+        &self.who
+    }
+
+    /// Whether Consul has answered anything yet.
+    pub fn has_reached_consul(&self) -> bool {
+        self.reached
+    }
+
+    /// The other semaphores for which one of a party waits, although it could take its own slot.
+    pub fn hindrances(&self, name: &Name) -> Vec<&Name> {
+        self.party.hindrances(name, &self.machines)
+    }
+
     /// What fails with the session at present, if anything does: what was tried, on what, what came back.
     pub fn trouble(&self) -> Option<&str> {
         self.session.trouble().map(|failure| failure.text.as_str())
@@ -452,6 +467,74 @@ mod tests {
         listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 50), contender("a", "x", None, 4)]);
         listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
         assert_eq!(writes(&mut keeper), [["a/me", "a/me", "b/me", "b/me"]]);
+    }
+
+    /// What it tells of a semaphore's limit, and of where it begins to wait.
+    fn told(keeper: &mut Keeper) -> Vec<String> {
+        let commands = std::iter::from_fn(|| keeper.next_command());
+        let said = |command| {
+            let Command::Tell(notice) = command else { return None };
+            if let Notice::LimitDiffers { stored, policy, .. } = notice {
+                Some(format!("{stored} governs under {policy:?}"))
+            } else if let Notice::LimitChanged { from, to, .. } = notice {
+                Some(format!("{from} to {to}"))
+            } else if let Notice::Waiting { name, position, .. } = notice {
+                Some(format!("{name} at {position}"))
+            } else {
+                matches!(notice, Notice::Blocked { .. }).then(|| "blocked".to_owned())
+            }
+        };
+        commands.filter_map(said).collect()
+    }
+
+    #[test]
+    fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
+        let mut keeper = party(None);
+        listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(told(&mut keeper), ["a at 1", "b at 1"]);
+        let mut keeper = party(None);
+        let me = |name| contender(name, "me", Some(Standing::Waiting), 7);
+        listed(&mut keeper, "a", vec![lock("a", 1, "", 5), me("a")]);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4), me("b")]);
+        assert_eq!(keeper.hindrances(&"a".into()), [&Name::from("b")]);
+        assert!(keeper.hindrances(&"b".into()).is_empty());
+    }
+
+    #[test]
+    fn every_change_of_the_stored_limit_is_told_once() {
+        for (policy, said) in [
+            (LimitPolicy::Adopt, ["2 governs under Adopt", "2 to 1"]),
+            (LimitPolicy::Set, ["2 governs under Set", "2 to 1"]),
+            (LimitPolicy::Refuse, ["1 to 2", "2 to 1"]),
+        ] {
+            let mut keeper = keeper(&["a"], &[], None);
+            let settings = Settings { limit_policy: policy, ..settings("a", None) };
+            keeper.reconfigure(&"a".into(), settings, NOW);
+            listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", None, 5)]);
+            assert!(keeper.machine("a").unwrap().holds(), "{policy:?}");
+            assert_eq!(told(&mut keeper), [""; 0], "{policy:?}");
+            let mut watched = |limit, index| {
+                let reading = Reading { pair: Some(lock("a", limit, r#""me""#, index)), index };
+                keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(reading)), NOW);
+                told(&mut keeper)
+            };
+            assert_eq!([watched(2, 40), watched(1, 50)].concat(), said, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
+        let mut keeper = keeper(&["a"], &[], None);
+        let pairs = |limit, index| vec![lock("a", limit, r#""x""#, index), contender("a", "x", None, 4)];
+        listed(&mut keeper, "a", pairs(2, 5));
+        assert_eq!(told(&mut keeper), ["blocked"]);
+        let pair = pairs(3, 40).swap_remove(0);
+        keeper.handle(
+            Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair: Some(pair), index: 40 })),
+            NOW,
+        );
+        assert_eq!(told(&mut keeper), ["blocked"]);
     }
 
     #[test]

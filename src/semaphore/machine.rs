@@ -186,6 +186,10 @@ pub struct Machine {
     dead_since: BTreeMap<SessionId, Moment>,
     set_limit: bool,
     told_limit: Option<u32>,
+    /// The stored limit that was seen last.
+    seen_limit: Option<u32>,
+    /// When everything was listed last.
+    listed_at: Option<Moment>,
     asked_at: Moment,
     room_since: Option<Moment>,
     waited: bool,
@@ -227,6 +231,8 @@ impl Machine {
             recheck_at: None,
             dead_since: BTreeMap::new(),
             told_limit: None,
+            seen_limit: None,
+            listed_at: None,
             asked_at: now,
             room_since: None,
             waited: false,
@@ -258,6 +264,11 @@ impl Machine {
     /// What was last seen; `None` before the first look and after the session ended.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
+    }
+
+    /// When everything under the prefix was looked at last. Single keys may be known as they were later.
+    pub fn listed_at(&self) -> Option<Moment> {
+        self.listed_at.filter(|_| self.view.is_some())
     }
 
     /// What fails at present, if anything does: what was tried, on what, what came back.

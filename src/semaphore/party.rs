@@ -57,6 +57,16 @@ impl Party {
         Some(Together { prefixes: &self.prefixes, step })
     }
 
+    /// Those that keep a member from taking a slot which is there for it.
+    pub(super) fn hindrances<'a>(&self, name: &Name, machines: &'a BTreeMap<Name, Machine>) -> Vec<&'a Name> {
+        let ready = machines.get(name).is_some_and(Machine::offers);
+        if !ready || self.of_member(name).is_none() {
+            return Vec::new();
+        }
+        let others = self.members(machines).into_iter().filter(|one| !one.offers() && !one.holds());
+        others.map(Machine::name).collect()
+    }
+
     /// What follows from what the members would do.
     pub(super) fn next_move(&self, machines: &BTreeMap<Name, Machine>) -> Move {
         let members = self.members(machines);

@@ -156,7 +156,12 @@ impl View {
     /// Whether every holder in `.lock` is known to be alive or not, and every slot's number is known. Who joined at
     /// the end of the line since the listing need not be.
     pub fn is_complete(&self) -> bool {
-        self.known.is_some_and(|known| self.lock_index() <= known) && self.missing.is_empty()
+        self.knows_holders() && self.missing.is_empty()
+    }
+
+    /// Whether nobody has come into `.lock` whom the view has not looked at.
+    fn knows_holders(&self) -> bool {
+        self.known.is_some_and(|known| self.lock_index() <= known)
     }
 
     /// Whether the line is as listed: nobody ahead of us has moved since.
@@ -177,6 +182,16 @@ impl View {
     /// Whether the session has any key under the prefix, as far as is known.
     pub fn is_alive(&self, session: &SessionId) -> bool {
         self.alive.contains(session)
+    }
+
+    /// Whether a holder is alive, where that is known at all: of one that came in since the last listing nothing is,
+    /// and people must not take it for dead.
+    pub fn lives(&self, session: &SessionId) -> Option<bool> {
+        match (self.is_missing(session), self.is_alive(session)) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => self.knows_holders().then_some(false),
+        }
     }
 
     /// Whether its contender was seen to be missing since the listing.
@@ -465,6 +480,20 @@ mod tests {
         let view = View::new("p", pairs, 9);
         let order: Vec<_> = view.waiters().iter().map(|one| one.session.as_str()).collect();
         assert_eq!(order, ["urgent", "early", "late"]);
+    }
+
+    #[test]
+    fn a_holder_that_nobody_has_looked_at_is_neither_alive_nor_dead() {
+        let lock = |holders: &str, index| {
+            pair("p/.lock", format!(r#"{{"Limit":3,"Holders":[{holders}]}}"#).as_bytes(), None, index)
+        };
+        let mut view = View::new("p", vec![lock(r#""a","gone""#, 5), pair("p/a", b"", Some("a"), 4)], 5);
+        let lives = |view: &View| ["a", "gone", "new"].map(|id| view.lives(&id.into()));
+        assert_eq!(lives(&view), [Some(true), Some(false), Some(false)]);
+        view.see_lock(Some(lock(r#""a","gone","new""#, 9)), 9);
+        assert_eq!(lives(&view), [Some(true), None, None]);
+        view.see_contender(&"new".into(), None, 10);
+        assert_eq!(lives(&view), [Some(true), None, Some(false)]);
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub struct Call {
     pub environment: Vec<(&'static str, String)>,
 }
 
+impl Call {
+    /// What it is told under that name, for the log.
+    fn says(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+}
+
 /// Runs hooks in the order of their calls.
 #[derive(Debug)]
 pub struct Hooks {
@@ -57,7 +64,7 @@ impl Hooks {
     pub async fn finish(self, patience: Duration) {
         drop(self.calls);
         if tokio::time::timeout(patience, self.runner).await.is_err() {
-            warn!("hooks have not ended in time and are left behind");
+            warn!("hooks have not ended in time and are killed");
         }
     }
 }
@@ -65,19 +72,23 @@ impl Hooks {
 async fn run(call: Call) {
     let Some((program, arguments)) = call.command.split_first() else { return };
     let mut command = Command::new(program);
-    command.args(arguments).envs(call.environment).stdin(Stdio::null()).kill_on_drop(true);
+    let (semaphore, event) = (call.says("SLOTKEEPER_SEMAPHORE"), call.says("SLOTKEEPER_EVENT"));
+    command.args(arguments).envs(call.environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
     let ended = match command.spawn() {
         Ok(mut child) => tokio::time::timeout(PATIENCE, child.wait()).await,
         Err(error) => {
-            warn!(hook = program, "the hook cannot be started: {error}");
+            warn!(hook = program, semaphore, event, "the hook cannot be started: {error}");
             return;
         }
     };
     match ended {
-        Ok(Ok(status)) if status.success() => info!(hook = program, "hook done"),
-        Ok(Ok(status)) => warn!(hook = program, "the hook failed: {status}"),
-        Ok(Err(error)) => warn!(hook = program, "the hook's end was not seen: {error}"),
-        Err(_late) => warn!(hook = program, "the hook was killed after {} s", PATIENCE.as_secs()),
+        Ok(Ok(status)) if status.success() => info!(hook = program, semaphore, event, "hook done"),
+        Ok(Ok(status)) => warn!(hook = program, semaphore, event, "the hook failed: {status}"),
+        Ok(Err(error)) => warn!(hook = program, semaphore, event, "the hook's end was not seen: {error}"),
+        Err(_late) => {
+            let after = PATIENCE.as_secs();
+            warn!(hook = program, semaphore, event, "the hook was killed after {after} s");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Bounded waits, limit policies, and configurations that cannot work.
 
+use serde_json::json;
 use slotkeeper::consul::Put;
 
 use crate::consul::Consul;
@@ -45,6 +46,12 @@ fn one_that_is_not_required_gives_up_and_the_agent_goes_on() {
     let mut agent = Agent::start(&home);
     agent.await_state("gave_up");
     assert!(agent.is_ready(), "nothing that is required is missing");
+    // Nobody looks at it any more, so nothing is said of it.
+    let shown = agent.semaphore();
+    assert_eq!((&shown["holders"], &shown["configured_limit"]), (&json!([]), &json!(1)));
+    for unknown in ["limit", "slots_taken", "queue_length", "seen_seconds_ago"] {
+        assert_eq!(shown[unknown], json!(null), "{unknown}");
+    }
     operator.destroy(&session);
     assert_eq!(agent.terminate(), Some(0));
     operator_sees_nothing_of(&operator);
@@ -71,6 +78,7 @@ fn with_consul_out_of_reach_a_bounded_wait_ends_with_69() {
     consul.stop();
     let mut agent = Agent::spawn(&home, &[], &[]);
     assert_eq!(agent.ended().code(), Some(69), "{}", agent.log());
+    assert!(agent.log().contains("Consul has never answered"), "{}", agent.log());
 }
 
 #[test]

@@ -56,6 +56,8 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
         ran == format!("acquired s 0\nlost session_gone 0 {before}\nacquired s 0\n")
     });
+    let done = r#"hook done hook="/bin/sh" semaphore="s" event="lost""#;
+    wait_for("the hook's line in the log", || agent.log().contains(done));
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }

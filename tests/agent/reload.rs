@@ -37,7 +37,8 @@ fn semaphores_come_and_go_and_limits_are_set() {
     wait_for("the new limit", || operator.record("p/b")["Limit"] == 4);
     wait_for("a to be given back", || operator.holders("p/a").is_empty());
     assert_eq!(agent.session(), session);
-    assert!(agent.log().contains("session takes effect only at a restart"), "{}", agent.log());
+    assert!(agent.log().contains("session.ttl takes effect only at a restart"), "{}", agent.log());
+    assert!(agent.log().contains(r#"added="c" removed="a" changed="b.limit, log.level""#), "{}", agent.log());
     assert!(agent.is_ready());
     assert_eq!(agent.metric("slotkeeper_config_last_reload_successful"), 1.0);
     assert_eq!(agent.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"c\"}"), 0.0);

@@ -129,9 +129,10 @@ fn a_state_file_of_rubbish_means_a_new_session() {
 #[test]
 fn a_failed_start_leaves_no_stale_readiness_file() {
     let consul = Consul::start();
-    let starts: [(&str, &[&str], i32); 3] = [
+    let starts: [(&str, &[&str], i32); 4] = [
         (ONE, &["--ca-file", "/nonexistent.pem", "--http-addr", "https://127.0.0.1:1"], 1),
         ("semaphores: [{name: s, prefix: service/s, limit: 0}]", &[], 78),
+        ("semaphores: [{name: s", &[], 78),
         (ONE, &[], 1),
     ];
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -147,11 +148,28 @@ fn a_failed_start_leaves_no_stale_readiness_file() {
 }
 
 #[test]
+fn nor_does_a_start_without_its_configuration() {
+    let home = Home::new();
+    std::fs::write(home.path("ready"), "of a killed process").unwrap();
+    let ready = home.path("ready").display().to_string();
+    let mut agent = Agent::spawn(&home, &[], &[("SLOTKEEPER_READINESS_FILE", &ready)]);
+    assert_eq!(agent.ended().code(), Some(78), "{}", agent.log());
+    assert!(!home.path("ready").exists(), "{}", agent.log());
+}
+
+#[test]
 fn two_agents_never_share_a_readiness_file() {
     let consul = Consul::start();
     let home = crate::hold::home(&consul);
     let first = Agent::start(&home);
     first.await_ready();
+    // One that cannot start at all leaves it alone too.
+    let broken = Home::new();
+    std::fs::write(broken.path("config.yaml"), "semaphores: [").unwrap();
+    let ready = first.ready_file().display().to_string();
+    let mut other = Agent::spawn(&broken, &[], &[("SLOTKEEPER_READINESS_FILE", &ready)]);
+    assert_eq!(other.ended().code(), Some(78));
+    assert!(first.ready_file().exists());
     let mut second = Agent::spawn(&home, &[], &[]);
     assert_eq!(second.ended().code(), Some(1));
     assert!(second.log().contains("in use by another agent"), "{}", second.log());

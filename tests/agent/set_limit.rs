@@ -123,8 +123,8 @@ fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
     waiter.await_state("waiting");
     let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "1"]);
     assert_eq!(code, Some(0));
-    let expected = "service/s: limit changed from 3 to 1; nobody is thrown out: of the 3 slots held, 3 must come back \
-                    before one is given on\n";
+    let expected = "service/s: limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 \
+                    are held; 3 are now\n";
     assert_eq!(said, expected);
     for agent in holders.iter().map(|(_, holder)| holder).chain([&waiter]) {
         wait_for("the new limit", || agent.semaphore()["limit"] == 1);
@@ -172,6 +172,10 @@ fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
     let (code, _, said) = set_limit(&consul.address(), &[PREFIX, "3"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("no semaphore at service/s") && said.contains("check the prefix"), "{said}");
+    assert!(said.contains("No token was given"), "{said}");
+    let (_, _, said) =
+        set_limit(&consul.address(), &[PREFIX, "3", "--token", "11111111-2222-3333-4444-555555555555"]);
+    assert!(said.contains("check the prefix") && !said.contains("No token"), "{said}");
     assert_eq!(operator.keys(PREFIX), []);
 
     operator.put(&format!("{PREFIX}/.lock"), "a note", Put::Cas(0), 0);
@@ -183,10 +187,10 @@ fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
     assert_eq!(operator.lock(PREFIX).unwrap().value, b"a note");
 
     for (arguments, cause) in [
-        ([PREFIX, "0"], "0 is not in 1..=10000"),
+        ([PREFIX, "0"], "write a whole number from 1 to 10000"),
         ([PREFIX, "-3"], "-3"),
-        ([PREFIX, "10001"], "1..=10000"),
-        ([PREFIX, "many"], "invalid digit"),
+        ([PREFIX, "10001"], "from 1 to 10000"),
+        ([PREFIX, "many"], "from 1 to 10000"),
         (["/service/s", "3"], "begins with a slash; write it without"),
         (["service/s/.lock", "3"], "write the prefix alone"),
     ] {

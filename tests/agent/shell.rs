@@ -84,13 +84,19 @@ fn without_an_agent_they_say_where_they_looked() {
     let nobody = ["--address", "127.0.0.1:1"];
     let (code, _, said) = run(&["probe", "live", nobody[0], nobody[1]]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("no agent answers at http://127.0.0.1:1/livez"), "{said}");
+    assert!(said.starts_with("slotkeeper: no agent answers at http://127.0.0.1:1/livez"), "{said}");
     let off =
         Command::new(BINARY).args(["probe", "live"]).env("SLOTKEEPER_HTTP_LISTEN", "off").output().unwrap();
     assert!(String::from_utf8_lossy(&off.stderr).contains("http.listen is off"));
     assert_eq!(run(&["status", nobody[0], nobody[1]]).0, Some(1));
     assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(75));
     assert_eq!(run(&["probe", "nonsense"]).0, Some(64));
+    for command in ["status", "wait", "probe"] {
+        let (code, _, said) = run(&[command, "--address", "nonsense"]);
+        assert_eq!((code, said.contains("such as 127.0.0.1:9377")), (Some(64), true), "{said}");
+    }
+    let (_, _, said) = run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]);
+    assert!(said.starts_with("slotkeeper: not ready in the time given: no agent"), "{said}");
 }
 
 /// The README's first command, with nothing but this binary.

@@ -6,7 +6,7 @@ use slotkeeper::consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
-use crate::process::{Agent, Home};
+use crate::process::{Agent, Home, Lodger};
 use crate::wait_for;
 
 /// A home that wants a slot of each, in this order.
@@ -55,6 +55,15 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
     assert!(arrivals[0].is_some() && arrivals[0] == arrivals[1], "{arrivals:?}");
     let record = operator.lock("p/a").unwrap().value;
     assert_eq!(record, br#"{"Limit":1,"Holders":[]}"#, "free, and not taken without the other");
+
+    // Both the party and whoever stands behind it are told why a free slot is not taken.
+    let mut plain = Lodger::start(&consul.address(), "semaphores: [{name: a, prefix: p/a, limit: 1}]");
+    let says =
+        |agent: &Agent, what: &str| agent.semaphore()["reason"].as_str().is_some_and(|it| it.contains(what));
+    wait_for("the reasons", || says(&agent, "it waits for b,") && says(&plain, "left to one ahead"));
+    assert!(plain.get("/readyz?verbose").body.contains("2 of 2 in line: free slots are left to one ahead"));
+    assert!(!agent.log().contains("position=0"), "{}", agent.log());
+    assert_eq!(plain.terminate(), Some(0));
 
     operator.destroy(&other);
     agent.await_ready();

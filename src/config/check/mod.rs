@@ -57,7 +57,8 @@ fn http_listen(listen: Option<String>, findings: &mut Findings) -> Option<std::n
     if listen == "off" {
         return None;
     }
-    address::tcp(&listen).map_err(|message| findings.fault(&FieldPath::of("http.listen"), message)).ok()
+    let fault = |message| findings.fault(&FieldPath::of("http.listen"), format!("{message}, or off"));
+    address::tcp(&listen).map_err(fault).ok()
 }
 
 fn control_listen(listen: Option<String>, findings: &mut Findings) -> Option<Listen> {

@@ -39,6 +39,7 @@ impl Machine {
                 self.need = None;
                 self.list_at = None;
                 self.crowded = false;
+                self.listed_at = Some(cx.now);
                 self.view = Some(View::new(&self.settings.prefix, listing.pairs, listing.index));
                 self.seen(cx.remembered, cx.now);
             }
@@ -141,12 +142,14 @@ impl Machine {
                     let before = limit(view);
                     view.apply(&write.ops, index);
                     if let Some(Listing { pairs, index }) = listing {
+                        self.listed_at = Some(cx.now);
                         *view = View::new(&self.settings.prefix, pairs, index);
                     }
                     if let (Some(from), Some(to)) = (before, limit(view))
                         && from != to
                     {
                         cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });
+                        self.seen_limit = Some(to);
                     }
                 }
                 if write.joint && !self.is_in(cx.remembered) {

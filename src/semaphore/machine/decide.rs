@@ -54,7 +54,7 @@ impl Machine {
             self.stood = (plan.role, cx.now);
             self.list_at = None;
         }
-        self.tell_limit(view, cx);
+        self.tell_limit(view, matches!(plan.stand, Stand::Blocked(_)), cx);
         let held = matches!(self.phase, Phase::Held { .. });
         if held && plan.stand != Stand::Holding {
             if !self.proved {
@@ -171,7 +171,10 @@ impl Machine {
         self.waited = true;
         let (taken, limit) =
             view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
-        let position = view.position(session).unwrap_or(0);
+        // Of one that is about to come: where it will stand.
+        let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
+        let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
+        let position = view.position(session).unwrap_or(coming);
         cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 
@@ -241,15 +244,22 @@ impl Machine {
         }
     }
 
-    fn tell_limit(&mut self, view: &View, cx: &mut Context<'_>) {
+    /// `blocked`: that will be told next, with the limit where it is the reason.
+    fn tell_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
         let stored = view.record().map(|record| record.limit);
+        let before = stored.and_then(|stored| self.seen_limit.replace(stored));
         let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
         let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
         if let Some(stored) = differs
             && self.told_limit != differs
         {
-            let configured = self.settings.limit;
-            cx.tell(Notice::LimitDiffers { name: self.name.clone(), stored, configured });
+            let (configured, policy) = (self.settings.limit, self.settings.limit_policy);
+            cx.tell(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
+        } else if let (Some(from), Some(to)) = (before, stored)
+            && from != to
+            && !blocked
+        {
+            cx.tell(Notice::LimitChanged { name: self.name.clone(), from, to });
         }
         self.told_limit = differs;
         if stored == Some(self.settings.limit) {
