@@ -6,6 +6,7 @@
 //! exactly one TTL here, the earliest that Consul promises, and not after two as in practice.
 //!
 //! A failing run prints its seed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
+//! `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
 
 mod agent;
 mod consul;
