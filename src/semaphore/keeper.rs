@@ -249,6 +249,14 @@ impl Keeper {
                 let parts = names.into_iter().filter_map(part).collect();
                 self.out.push_back(Command::Commit { parts });
             }
+            Move::Begin(names) => {
+                for name in names {
+                    self.with(&name, now, |machine, cx| {
+                        machine.begin(cx);
+                        machine.drive(cx);
+                    });
+                }
+            }
             Move::GiveBack(names) => {
                 for name in names {
                     self.with(&name, now, |machine, cx| {
@@ -335,11 +343,11 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::semaphore::Form;
     use crate::semaphore::command::{Listing, Op, Reading};
     use crate::semaphore::contender::{Entry, Standing};
     use crate::semaphore::settings::{LimitPolicy, OnLost};
     use crate::semaphore::view::Pair;
+    use crate::semaphore::{Form, Phase};
 
     const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -354,19 +362,23 @@ mod tests {
         }
     }
 
-    /// One that wants a slot of `a` and one of `b` together, and has a session.
-    fn party(wait: Option<Duration>) -> Keeper {
+    /// One that wants a slot of `a` and one of `b` together, and is about to have a session.
+    fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
         let start = Start {
             ttl: Duration::from_secs(30),
             watch_grace: None,
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
             seed: 0,
-            resume: None,
+            resume,
             semaphores: ["a", "b"].map(|name| (name.into(), settings(name, wait))).into(),
             together: ["a", "b"].map(Name::from).into(),
         };
-        let mut keeper = Keeper::new(start, NOW);
+        Keeper::new(start, NOW)
+    }
+
+    fn party(wait: Option<Duration>) -> Keeper {
+        let mut keeper = begun(wait, None);
         keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
         keeper
     }
@@ -408,6 +420,51 @@ mod tests {
             format!("{}{}", if deletes { "-" } else { "" }, op.key())
         };
         commits.map(|parts| ops(parts).map(said).collect()).collect()
+    }
+
+    /// The semaphores whose slots it says that it has, and the keys of what it writes.
+    fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
+        let (mut names, mut keys) = (Vec::new(), Vec::new());
+        while let Some(command) = keeper.next_command() {
+            if let Command::Tell(Notice::Acquired { name, .. }) = &command {
+                names.push(name.to_string());
+            }
+            if let Command::Commit { parts } = command {
+                keys.extend(parts.iter().flat_map(|part| &part.ops).map(|op| op.key().to_owned()));
+            }
+        }
+        (names, keys)
+    }
+
+    /// A party whose session an earlier process had, which held a slot of `a`.
+    fn resumed() -> Keeper {
+        let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
+        let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes }));
+        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+        let own = contender("a", "me", Some(Standing::Held), 5);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+        assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+        keeper
+    }
+
+    #[test]
+    fn a_party_that_is_found_whole_is_taken_up_at_once() {
+        let mut keeper = resumed();
+        let own = contender("b", "me", Some(Standing::Held), 5);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
+        assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+        let token = |name| match keeper.machine(name).unwrap().phase() {
+            Phase::Held { token, .. } => *token,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((token("a"), token("b")), (3, 5));
+    }
+
+    #[test]
+    fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
+        let mut keeper = resumed();
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
     }
 
     #[test]
