@@ -468,6 +468,19 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
+        let mut keeper = party(None);
+        keeper.remove(&"b".into(), NOW);
+        let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
+        listed(&mut keeper, "a", held(1));
+        while keeper.next_command().is_some() {}
+        let listing = Some(Listing { pairs: held(2), index: 31 });
+        keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
+        let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
+    }
+
+    #[test]
     fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
         let mut keeper = party(None);
         for name in ["a", "b"] {
