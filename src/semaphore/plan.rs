@@ -270,7 +270,9 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     let ordinary = comes && me.settings.priority <= 0;
     let quiet = !in_line && last && ordinary && (behind_named || draft.free() == 0);
     if stays && (heads || !in_line) && !quiet || draft.changes() {
-        let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
+        // Others may have come as quietly between our read and our write, and stand ahead.
+        let named = stays && !quiet;
+        let line: Vec<_> = line.iter().filter(|one| named || one.session != me.session).copied().collect();
         draft.name_next(&line);
     }
     if stays && !granted && !in_line {

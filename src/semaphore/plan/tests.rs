@@ -421,6 +421,18 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
 }
 
 #[test]
+fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_came_meanwhile() {
+    let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
+    let view = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &[("b", 1, 0)]);
+    let settings = settings(2, 1);
+    let me = Me { set_limit: true, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view, me, NOW);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","b"]}"#);
+    assert_eq!(written(&plan).1, ["p/b Held [1]", "p/me Waiting"]);
+    assert!(plan.write.unwrap().ops.iter().any(|op| matches!(op, Op::List { .. })));
+}
+
+#[test]
 fn one_whose_priority_has_changed_says_where_it_stands_now_even_at_the_end() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
