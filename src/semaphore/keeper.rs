@@ -481,6 +481,17 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_again_after_having_given_up_looks_first() {
+        let mut keeper = party(Some(Duration::ZERO));
+        keeper.remove(&"b".into(), NOW);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
+        assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+        while keeper.next_command().is_some() {}
+        keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
+        assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
+    }
+
+    #[test]
     fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
         let mut keeper = party(None);
         for name in ["a", "b"] {

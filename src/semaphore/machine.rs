@@ -286,6 +286,8 @@ impl Machine {
         self.told_limit = None;
         if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
             self.ask_again(now);
+            // Nothing has been watched since.
+            self.need = Some(Need::List);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
