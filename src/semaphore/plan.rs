@@ -269,7 +269,9 @@ fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan {
     let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
     let ordinary = comes && me.settings.priority <= 0;
     let quiet = !in_line && last && ordinary && (behind_named || draft.free() == 0);
-    if stays && (heads || !in_line) && !quiet || draft.changes() {
+    // One that left the line and comes again may still be named in its old place.
+    let misnamed = comes && draft.record.next.contains(me.session);
+    if stays && (heads || !in_line) && !quiet || draft.changes() || misnamed {
         // Others may have come as quietly between our read and our write, and stand ahead.
         let named = stays && !quiet;
         let line: Vec<_> = line.iter().filter(|one| named || one.session != me.session).copied().collect();

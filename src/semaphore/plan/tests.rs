@@ -433,6 +433,15 @@ fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_cam
 }
 
 #[test]
+fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
+    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me","c"]}"#;
+    let view = queue(lock, &["a"], &[("b", 1, 0), ("c", 1, 0)]);
+    let plan = planned(&view, &settings(1, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["a"],"Next":["b","c"]}"#);
+    assert_eq!(written(&plan).1, ["p/me Waiting"]);
+}
+
+#[test]
 fn one_whose_priority_has_changed_says_where_it_stands_now_even_at_the_end() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
