@@ -330,6 +330,15 @@ fn take_together(
         plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
         return plan;
     }
+    let stands = view.contender(me.session).is_some_and(Contender::says_waiting);
+    if stands && !me.is_in_line(view) && !me.settings.try_once() {
+        // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.name_next(&line::line(view, Some(me.own())));
+        draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+        plan.write = draft.write(false);
+        return plan;
+    }
     let (mut takes, due) = draft(record.clone());
     plan.recheck(due);
     plan.recheck(takes.fill(line_to_me, &[], me.free_since, now));

@@ -495,6 +495,23 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
 }
 
 #[test]
+fn one_that_takes_its_slots_together_says_what_it_wants_now() {
+    let prefixes = ["p".to_owned(), "q".to_owned()];
+    let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
+    let settings = settings(1, 1);
+    let together = Some(Together { prefixes: &prefixes, step: Step::Take });
+    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
+    // Once it had a priority. By what it says there `b` waits for it, and by what it wants now it waits for `b`.
+    let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("b", 1, 0), ("me", 1, 2)]);
+    let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
+    own.entry.as_mut().unwrap().together = prefixes.to_vec();
+    let plan = hold(&seen, me, NOW);
+    let record = r#"{"Limit":1,"Holders":[],"Next":["b"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((record, 42)), vec!["p/me Waiting".into()]));
+    assert!(!plan.write.unwrap().joint);
+}
+
+#[test]
 fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
     let held = Some(Standing::Held);
     let seen = view(
