@@ -7,11 +7,15 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::agent::Agent;
+use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
-use super::referee::Referee;
+use super::referee::{Client, Referee};
 use crate::embedded::store::kv::Write;
-use crate::semaphore::{Command, Commit, Event, Form, Moment, Notice, Pair, Record, Resume, View, plan};
+use crate::semaphore::{
+    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Pair, Phase, Record, Resume, SessionId,
+    View, plan,
+};
 
 mod chaos;
 mod checks;
@@ -33,15 +37,14 @@ pub(super) struct Game {
     pub(super) priorities: bool,
     /// There are two semaphores, and most agents want both together; one takes them one by one.
     pub(super) parties: bool,
+    /// Agents have another limit in their configuration, or another policy where it differs from the one in force.
+    pub(super) policies: bool,
+    /// Some agents wait for so long only, or try once.
+    pub(super) waits: bool,
+    /// How long a dead holder's slot rests.
+    pub(super) prune_delay: Duration,
     pub(super) chaos: Chaos,
 }
-
-/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
-/// are left their turn.
-const IDLE_IN_CALM: Duration = Duration::from_millis(500);
-/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
-/// and what was not told is found by the next listing.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// Something to come. Those that concern an agent name the life they belong to.
 #[derive(Debug)]
@@ -58,6 +61,8 @@ enum Coming {
     WaitOver { number: u64 },
     /// Something may go wrong.
     Chaos,
+    /// An operator mends a `.lock`.
+    Mend { name: &'static str },
 }
 
 /// A blocking read that waits.
@@ -82,6 +87,10 @@ pub(super) struct World {
     agents: Vec<Agent>,
     foreigners: Vec<Foreign>,
     lives: u64,
+    /// Those who write, each by its life.
+    clients: HashMap<u64, Client>,
+    /// Whose transaction the present step is.
+    by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
     /// The store's index at the last check.
@@ -92,8 +101,6 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, game: Game) -> Self {
-        let calm = game.chaos == Chaos::CALM;
-        let idle = if calm { IDLE_IN_CALM } else { IDLE };
         let mut world = Self {
             seed,
             rng: fastrand::Rng::with_seed(seed),
@@ -108,7 +115,9 @@ impl World {
             agents: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
-            referees: SEMAPHORES.map(|name| Referee::new(seed, name, idle, game.chaos.meddle > 0.0)).into(),
+            clients: HashMap::new(),
+            by: None,
+            referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
             checked: 0,
             open: true,
@@ -143,10 +152,20 @@ impl World {
         self.now = end;
     }
 
+    /// A process that is started again with its state file mostly has the configuration that it had.
     fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
         self.lives += 1;
-        let resume = resume.map(|resume| (resume, &self.agents[place]));
-        Agent::new(self.lives, self.game, place == 0, resume, &mut self.rng, self.now)
+        let changes = self.chaos.reload > 0.0 && self.rng.bool();
+        let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
+        let configuration = match before {
+            Some(before) => before.configuration.clone(),
+            // Two that took one after the other could wait for each other for ever.
+            None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
+        };
+        let client = self.clients.entry(self.lives).or_default();
+        client.may(&configuration);
+        client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
+        Agent::new(self.lives, configuration, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -165,6 +184,7 @@ impl World {
         if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
             eprintln!("{:?} {coming:?}", self.now.since_boot());
         }
+        self.by = None;
         match coming {
             Coming::Request { agent, life, command, watch } => self.request(agent, life, command, watch),
             Coming::Answer { agent, life, event, watch } => {
@@ -197,12 +217,26 @@ impl World {
             }
             Coming::Foreign { place } => self.foreign(place),
             Coming::Chaos => self.go_wrong(),
+            Coming::Mend { name } => self.mend(name),
         }
         self.wake_changed();
     }
 
     fn request(&mut self, agent: usize, life: u64, command: Command, watch: u64) {
         let id = Uuid::from_u128(self.rng.u128(..));
+        match command {
+            Command::Commit { .. } => self.by = Some(life),
+            Command::CreateSession => {
+                self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
+            }
+            Command::RenewSession { .. }
+            | Command::DestroySession { .. }
+            | Command::List { .. }
+            | Command::Look { .. }
+            | Command::Watch { .. }
+            | Command::StopWatch { .. }
+            | Command::Tell(_) => {}
+        }
         match self.consul.serve(&command, id, self.now) {
             Some(event) => self.answer(agent, life, &command, event, watch),
             None => {
@@ -322,11 +356,20 @@ impl World {
     }
 
     fn told(&mut self, place: usize, notice: &Notice) {
-        if let Notice::Acquired { name, session, token, .. } = notice {
-            let referee = self.referees.iter_mut().find(|referee| *referee.name == **name);
-            referee.expect("a semaphore").acquired(session.clone(), *token);
-        }
+        self.check_notice(place, notice);
         let agent = &mut self.agents[place];
+        if let Notice::Lost { name, .. } | Notice::Released { name, .. } = notice {
+            agent.asks_again(name, self.now);
+        }
+        if let Notice::GaveUp { .. } = notice {
+            // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
+            let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };
+            agent.leaves_at = Some(agent.leaves_at.unwrap_or(self.now + rest));
+            agent.gave_up = true;
+        }
+        if agent.gave_up {
+            return;
+        }
         if !agent.is_ready() {
             // The work was stopped, and begins again with the next slot.
             agent.leaves_at = None;
