@@ -43,7 +43,11 @@ impl Consul {
                 self.store.destroy_session(&parse(session), now);
                 Event::SessionDestroyed(Ok(()))
             }
-            Command::List { name } => Event::Listed(name.clone(), Ok(self.list(name))),
+            Command::List { name } => {
+                // What an earlier process has left behind is called after its prefix too.
+                let prefix = name.rsplit(' ').next().unwrap_or(name);
+                Event::Listed(name.clone(), Ok(self.list(prefix)))
+            }
             Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
             Command::Watch { name, key, after, .. } => {
                 let reading = self.read(key);

@@ -1,19 +1,60 @@
 //! The invariants, checked after every step on what really stands in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Contender, Lock, Moment, SessionId, View};
+use crate::semaphore::{Contender, LimitPolicy, Lock, Moment, SessionId, Settings, View};
+
+use super::configuration::Configuration;
+use super::world::{Chaos, Game};
+
+/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
+/// are left their turn.
+const IDLE_IN_CALM: Duration = Duration::from_millis(500);
+/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
+/// and what was not told is found by the next listing.
+const IDLE: Duration = Duration::from_secs(60);
+/// One that tries once and has got no answer gives up after this.
+const NO_ANSWER: Duration = Duration::from_secs(10);
+
+/// One of those who write, and what it may do.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    /// The sessions that it has had.
+    pub(super) sessions: HashSet<SessionId>,
+    /// The limits that it was configured with, and what it was to do where another is in force.
+    terms: Vec<(LimitPolicy, u32)>,
+    /// How often it has set one.
+    pub(super) sets: usize,
+}
+
+impl Client {
+    /// From now on it may do what that says.
+    pub(super) fn may(&mut self, configuration: &Configuration) {
+        self.terms.push((configuration.terms.limit_policy, configuration.terms.limit));
+    }
+
+    /// How often it was told to set a limit.
+    pub(super) fn orders(&self) -> usize {
+        self.terms.iter().filter(|(policy, _)| *policy == LimitPolicy::Set).count()
+    }
+}
+
+/// What somebody who came found from then on.
+struct Room {
+    since: Moment,
+    /// All where there are some in line or something else lies there.
+    taken: u32,
+    limit: Option<u32>,
+}
 
 /// Looks at every state of the semaphore in turn.
 pub(super) struct Referee {
     seed: u64,
     pub(super) name: &'static str,
-    /// A free slot and a waiter that it fits may meet for so long.
-    idle_bound: Duration,
-    /// Operators meddle: what agents believe, and who had to be let in, says nothing.
-    meddled: bool,
+    game: Game,
     before: View,
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
@@ -24,21 +65,25 @@ pub(super) struct Referee {
     told: HashMap<SessionId, u64>,
     /// Holdings that have ended: the index at which they did, and their token.
     ended: Vec<(u64, u64)>,
+    /// Since when each holder has been dead.
+    dead_since: HashMap<SessionId, Moment>,
+    rooms: Vec<Room>,
 }
 
 impl Referee {
-    pub(super) fn new(seed: u64, name: &'static str, idle_bound: Duration, meddled: bool) -> Self {
+    pub(super) fn new(seed: u64, name: &'static str, game: Game) -> Self {
         Self {
             seed,
             name,
-            idle_bound,
-            meddled,
+            game,
             before: View::new(name, Vec::new(), 0),
             ceiling: 0,
             idle_since: None,
             tokens: HashMap::new(),
             told: HashMap::new(),
             ended: Vec::new(),
+            dead_since: HashMap::new(),
+            rooms: Vec::new(),
         }
     }
 
@@ -53,12 +98,52 @@ impl Referee {
         self.tokens.insert(session, token);
     }
 
-    /// The state after a step, if it is another one, and how many slots are believed to be held.
-    pub(super) fn check(&mut self, after: Option<View>, believed: u32, now: Moment) {
+    /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
+    /// time there was room for it and nobody in line.
+    pub(super) fn gave_up(&self, settings: &Settings, asked_at: Moment, now: Moment) {
+        let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
+        let found = self.rooms.iter().rev().scan(false, |over, room| {
+            let shown = !*over;
+            *over = room.since <= asked_at;
+            shown.then_some(room)
+        });
+        let keeps_out = |room: &Room| {
+            let stored = room.limit.unwrap_or(settings.limit);
+            let (limit, refused) = match settings.limit_policy {
+                LimitPolicy::Adopt => (stored, false),
+                LimitPolicy::Set => (settings.limit, false),
+                LimitPolicy::Refuse => (stored, stored != settings.limit),
+            };
+            refused || room.taken.saturating_add(settings.slots) > limit
+        };
+        let kept_out = settings.try_once() && (self.rooms.is_empty() || found.into_iter().any(keeps_out));
+        let waited = now.since(asked_at);
+        assert!(
+            waited >= bound || kept_out,
+            "seed {}: {} was given up after {waited:?}, of {:?}",
+            self.seed,
+            self.name,
+            settings.wait
+        );
+    }
+
+    /// The state after a step, if it is another one, whose transaction led to it, and how many slots are believed to be
+    /// held.
+    pub(super) fn check(&mut self, after: Option<View>, by: Option<&Client>, believed: u32, now: Moment) {
         if let Some(after) = after {
-            self.check_record(&after);
+            // Who writes nonsense keeps to nothing.
+            if by.is_some() || self.game.chaos.spoil == 0.0 {
+                self.check_record(&after);
+            }
+            if let Some(by) = by {
+                self.check_terms(&after, by);
+            }
+            self.check_prunes(&after, by, now);
+            self.note_room(&after, now);
             self.check_order(&after);
-            self.check_numbers(&after);
+            if self.game.chaos.spoil == 0.0 {
+                self.check_numbers(&after);
+            }
             self.note_idle(&after, now);
             self.note_ended(&after);
             self.before = after;
@@ -71,7 +156,7 @@ impl Referee {
         let Some(record) = self.before.record() else { return };
         self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed)));
         assert!(
-            self.meddled || believed <= self.ceiling,
+            self.game.chaos.deceives() || believed <= self.ceiling,
             "seed {}: {believed} slots are believed to be held, of {}",
             self.seed,
             self.ceiling
@@ -99,14 +184,20 @@ impl Referee {
             could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
         };
         let passed: Vec<_> = self.before.waiters().into_iter().filter(waited).collect();
+        // The transaction may have changed the priority of whoever wrote it.
+        let priority =
+            |one: &Contender| after.contender(&one.session).map_or(one.priority(), Contender::priority);
         for session in record.holders.iter().filter(|holder| slots_of(&self.before, holder) == 0) {
             let stood = self.before.contender(session).filter(|one| one.says_waiting());
-            let Some(place) = stood.map(place) else { continue };
-            let passed = passed.iter().find(|one| self::place(one) < place);
-            let passed = passed.map(|one| (&one.session, self::place(one)));
+            let Some(stood) = stood else { continue };
+            let place = (Reverse(stood.priority().max(priority(stood))), stood.create_index);
+            let before =
+                |one: &Contender| (Reverse(one.priority().min(priority(one))), one.create_index) < place;
+            let passed = passed.iter().find(|one| before(one));
+            let passed = passed.map(|one| (&one.session, one.priority(), one.create_index));
             let entered = (session, place);
             assert!(
-                self.meddled || passed.is_none(),
+                self.game.chaos.deceives() || passed.is_none(),
                 "seed {}: {entered:?} was let in before {passed:?}",
                 self.seed
             );
@@ -135,7 +226,58 @@ impl Referee {
     /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
     fn check_idle(&self, now: Moment) {
         let idle = self.idle_since.map(|since| now.since(since)).unwrap_or_default();
-        assert!(idle <= self.idle_bound, "seed {}: a slot was idle for {idle:?}", self.seed);
+        let bound = if self.game.chaos == Chaos::CALM { IDLE_IN_CALM } else { IDLE };
+        assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}", self.seed);
+    }
+
+    /// What is no semaphore is left alone; only who is told to changes the limit; nobody takes a slot under a limit
+    /// that it refuses.
+    fn check_terms(&self, after: &View, by: &Client) {
+        if let Lock::Conflict { .. } = self.before.lock {
+            assert_eq!(self.before.lock, after.lock, "seed {}: it was written over", self.seed);
+        }
+        let Some(record) = after.record() else { return };
+        let before = self.before.record().map(|record| record.limit);
+        let writes = |policy: LimitPolicy| before.is_none() || policy == LimitPolicy::Set;
+        let may = by.terms.iter().any(|(policy, limit)| *limit == record.limit && writes(*policy));
+        assert!(before == Some(record.limit) || may, "seed {}: {before:?} → {record:?} by {by:?}", self.seed);
+        let enters = |one: &SessionId| slots_of(&self.before, one) == 0 && slots_of(after, one) > 0;
+        let bears = |(policy, limit): &(_, _)| *policy != LimitPolicy::Refuse || *limit == record.limit;
+        assert!(
+            by.terms.iter().any(bears) || !by.sessions.iter().any(enters),
+            "seed {}: {by:?} entered {record:?}",
+            self.seed
+        );
+    }
+
+    /// The dead rest for as long as is configured, unless it is they who go.
+    fn check_prunes(&mut self, after: &View, by: Option<&Client>, now: Moment) {
+        for (session, since) in &self.dead_since {
+            let own = by.is_some_and(|by| by.sessions.contains(session));
+            let rested = now.since(*since);
+            assert!(
+                slots_of(after, session) > 0
+                    || own
+                    || rested >= self.game.prune_delay
+                    || self.game.chaos.deceives(),
+                "seed {}: {session} was pruned after {rested:?}",
+                self.seed
+            );
+        }
+        let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let dead = holders.iter().filter(|holder| !after.is_alive(holder));
+        let since = |holder: &SessionId| self.dead_since.get(holder).copied().unwrap_or(now);
+        self.dead_since = dead.map(|holder| (holder.clone(), since(holder))).collect();
+    }
+
+    fn note_room(&mut self, after: &View, now: Moment) {
+        let (taken, limit) = match &after.lock {
+            Lock::Record { record, .. } => (record.taken(), Some(record.limit)),
+            Lock::Missing => (0, None),
+            Lock::Conflict { .. } => (u32::MAX, None),
+        };
+        let taken = if after.waiters().is_empty() { taken } else { u32::MAX };
+        self.rooms.push(Room { since: now, taken, limit });
     }
 
     fn note_idle(&mut self, after: &View, now: Moment) {
@@ -164,8 +306,4 @@ impl Referee {
 
 fn slots_of(view: &View, session: &SessionId) -> u32 {
     view.record().map_or(0, |record| record.slots_of(session))
-}
-
-fn place(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
-    (std::cmp::Reverse(one.priority()), one.create_index)
 }

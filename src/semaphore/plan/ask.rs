@@ -57,9 +57,12 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     // One with a priority may have passed somebody who came a moment ago, and one whose priority has changed may be named
     // in its old place.
     let to_the_end = comes && place + 1 == line.len() && me.settings.priority <= 0 && !me.settings.try_once();
+    // One that left the line and comes again may still be named in its old place.
+    let misnamed = comes && record.next.contains(me.session);
     if me.crowded {
-        if !to_the_end {
-            return Plan { need: Some(Need::List), ..plan };
+        if !to_the_end || misnamed {
+            // Others took what was seen; whether there is more is not known.
+            return Plan { stand: Stand::Apart { room: true }, need: Some(Need::List), ..plan };
         }
         let mut draft = Draft::new(view, record, me.wall, Some(me));
         draft.enter_quietly(me.entry(Standing::Waiting, Vec::new()));
@@ -91,8 +94,10 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         Coming::Quietly => false,
         Coming::Openly => true,
     };
-    if says_so || draft.changes() {
-        let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
+    if says_so || draft.changes() || misnamed {
+        // Others may have come as quietly between our read and our write, and stand ahead.
+        let named = stays && !matches!(coming, Coming::Quietly);
+        let line: Vec<_> = line.iter().filter(|one| named || one.session != me.session).copied().collect();
         draft.name_next(&line);
     }
     let entry = || me.entry(Standing::Waiting, Vec::new());
@@ -140,6 +145,15 @@ fn take_together(
     if me.sets_limit(&record) {
         // At once: those ahead may be waiting for it.
         plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
+        return plan;
+    }
+    let stands = view.contender(me.session).is_some_and(Contender::says_waiting);
+    if stands && !me.is_in_line(view) && !me.settings.try_once() {
+        // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.name_next(&line::line(view, Some(me.own())));
+        draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+        plan.write = draft.write(false);
         return plan;
     }
     let mut tidies = Draft::new(view, record, me.wall, Some(me));
