@@ -157,15 +157,25 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
 }
 
 #[test]
-fn one_whose_priority_has_changed_says_where_it_stands_now_even_at_the_end() {
+fn one_whose_priority_has_changed_says_where_it_stands_now() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
-    let lowered = Settings { priority: -1, ..settings(1, 1) };
-    let plan = planned(&seen, &lowered, hold, false);
-    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]}"#;
-    assert_eq!(written(&plan), (Some((lock.into(), 42)), vec!["p/me Waiting".into()]));
-    let raised = Settings { priority: 7, body: Some("urgent".into()), ..settings(1, 1) };
-    assert_eq!(written(&planned(&seen, &raised, hold, false)), (None, vec!["p/me Waiting".into()]));
+    let check = Op::CheckIndex { key: "p/.lock".into(), index: 42 };
+    let lists =
+        |plan: &Plan| plan.write.iter().flat_map(|write| &write.ops).any(|op| matches!(op, Op::List { .. }));
+    // Lowered, it does not know whom else it is behind before it has listed.
+    let lowered = planned(&seen, &Settings { priority: -1, ..settings(1, 1) }, hold, false);
+    let named = r#"{"Limit":1,"Holders":["a"],"Next":["b"]}"#.to_owned();
+    assert_eq!(written(&lowered), (Some((named, 42)), vec!["p/me Waiting".into()]));
+    assert!(lists(&lowered));
+    // Raised, it stands where it is named; but only as long as that is so.
+    let raised = planned(&seen, &Settings { priority: 7, ..settings(1, 1) }, hold, false);
+    assert_eq!(written(&raised), (None, vec!["p/me Waiting".into()]));
+    assert!(raised.write.unwrap().ops.contains(&check));
+    let retold = Settings { priority: 5, body: Some("urgent".into()), ..settings(1, 1) };
+    let retold = planned(&seen, &retold, hold, false);
+    assert_eq!(written(&retold), (None, vec!["p/me Waiting".into()]));
+    assert!(!lists(&retold));
 }
 
 #[test]
