@@ -11,6 +11,7 @@ mod agent;
 mod consul;
 mod foreign;
 mod referee;
+mod rules;
 mod world;
 
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! The invariants, checked after every step on what really stands in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use super::rules;
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Contender, Lock, Moment, SessionId, View};
+use crate::semaphore::{Lock, Moment, SessionId, View};
 
 /// Looks at every state of the semaphore in turn.
 pub(super) struct Referee {
@@ -56,15 +57,23 @@ impl Referee {
     /// The state after a step, if it is another one, and how many slots are believed to be held.
     pub(super) fn check(&mut self, after: Option<View>, believed: u32, now: Moment) {
         if let Some(after) = after {
-            self.check_record(&after);
-            self.check_order(&after);
-            self.check_numbers(&after);
+            self.keep(rules::record(&self.before, &after));
+            self.keep(rules::numbers(&after));
+            if !self.meddled {
+                self.keep(rules::order(&self.before, &after));
+            }
             self.note_idle(&after, now);
             self.note_ended(&after);
             self.before = after;
         }
         self.check_idle(now);
         self.check_believers(believed);
+    }
+
+    fn keep(&self, rule: Result<(), String>) {
+        if let Err(broken) = rule {
+            panic!("seed {}: {broken}", self.seed);
+        }
     }
 
     fn check_believers(&mut self, believed: u32) {
@@ -76,60 +85,6 @@ impl Referee {
             self.seed,
             self.ceiling
         );
-    }
-
-    /// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
-    fn check_record(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let entered = record.holders.iter().find(|holder| slots_of(&self.before, holder) == 0);
-        assert!(
-            record.taken() <= record.limit || entered.is_none(),
-            "seed {}: {entered:?} was let in above the limit: {record:?}",
-            self.seed
-        );
-    }
-
-    /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken
-    /// what it found free a moment before, with nobody in line; who has entered it since is passed by.
-    fn check_order(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let waited = |one: &&Contender| {
-            let entry = one.entry.as_ref();
-            let could = entry.is_some_and(|entry| entry.slots <= record.limit && entry.together.is_empty());
-            could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
-        };
-        let passed: Vec<_> = self.before.waiters().into_iter().filter(waited).collect();
-        for session in record.holders.iter().filter(|holder| slots_of(&self.before, holder) == 0) {
-            let stood = self.before.contender(session).filter(|one| one.says_waiting());
-            let Some(place) = stood.map(place) else { continue };
-            let passed = passed.iter().find(|one| self::place(one) < place);
-            let passed = passed.map(|one| (&one.session, self::place(one)));
-            let entered = (session, place);
-            assert!(
-                self.meddled || passed.is_none(),
-                "seed {}: {entered:?} was let in before {passed:?}",
-                self.seed
-            );
-        }
-    }
-
-    /// Every live holder of ours has numbers of its own.
-    fn check_numbers(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let mut owners: BTreeMap<u32, &SessionId> = BTreeMap::new();
-        for session in &record.holders {
-            let Some(entry) = after.contender(session).and_then(|one| one.entry.as_ref()) else { continue };
-            assert_eq!(
-                entry.indexes.len(),
-                record.slots_of(session) as usize,
-                "seed {}: {entry:?} in {record:?}",
-                self.seed
-            );
-            for number in &entry.indexes {
-                let other = owners.insert(*number, session).filter(|other| *other != session);
-                assert!(other.is_none(), "seed {}: {session} and {other:?} have {number}", self.seed);
-            }
-        }
     }
 
     /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
@@ -152,7 +107,7 @@ impl Referee {
         if matches!(after.lock, Lock::Record { .. }) {
             let (ended, index) = (&mut self.ended, after.lock_index());
             self.tokens.retain(|session, token| {
-                let holds = slots_of(after, session) > 0;
+                let holds = rules::slots_of(after, session) > 0;
                 if !holds {
                     ended.push((index, *token));
                 }
@@ -160,12 +115,4 @@ impl Referee {
             });
         }
     }
-}
-
-fn slots_of(view: &View, session: &SessionId) -> u32 {
-    view.record().map_or(0, |record| record.slots_of(session))
-}
-
-fn place(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
-    (std::cmp::Reverse(one.priority()), one.create_index)
 }

@@ -10,8 +10,9 @@ use super::agent::Agent;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
 use super::referee::Referee;
+use super::rules;
 use crate::embedded::store::kv::Write;
-use crate::semaphore::{Command, Commit, Event, Form, Moment, Notice, Pair, Record, Resume, View, plan};
+use crate::semaphore::{Command, Commit, Event, Form, Moment, Notice, Pair, Record, Resume, plan};
 
 /// Who plays, and for what.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +122,7 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(),
+            consul: Consul::new(TTL),
             waiting: HashMap::new(),
             agents: Vec::new(),
             foreigners: Vec::new(),
@@ -455,16 +456,13 @@ impl World {
         }
     }
 
-    /// Who takes slots together never has one while it stands in line for another.
     fn check_parties(&self) {
         let views = SEMAPHORES.map(|name| self.consul.view(name));
-        for session in
-            self.agents.iter().filter(|agent| agent.together).filter_map(|agent| agent.keeper.session())
-        {
-            let has = |view: &View| view.record().is_some_and(|record| record.slots_of(session) > 0);
-            let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
-            let both = views.iter().any(has) && views.iter().any(waits);
-            assert!(!both, "seed {}: {session} has one and waits for another", self.seed);
+        let parties = self.agents.iter().filter(|agent| agent.together);
+        for session in parties.filter_map(|agent| agent.keeper.session()) {
+            if let Err(broken) = rules::together(&views, session) {
+                panic!("seed {}: {broken}", self.seed);
+            }
         }
     }
 }
