@@ -16,6 +16,7 @@ use crate::semaphore::{
 pub(super) const SEMAPHORES: [&str; 2] = ["one", "two"];
 pub(super) const TTL: Duration = Duration::from_secs(10);
 
+#[derive(Clone)]
 pub(super) struct Consul {
     pub(super) store: Store,
     ttl: Duration,
@@ -63,6 +64,10 @@ impl Consul {
 
     pub(super) fn destroy(&mut self, session: &Id, now: Moment) {
         self.store.destroy_session(&parse(session), now);
+    }
+
+    pub(super) fn has_session(&self, session: &Id) -> bool {
+        self.store.session(&parse(session)).found.is_some()
     }
 
     /// A session that time does not end.

@@ -5,11 +5,14 @@
 //! The Consul is the embedded server's store, which the conformance suite holds to a real one. Its sessions end after
 //! exactly one TTL here, the earliest that Consul promises, and not after two as in practice.
 //!
+//! [`model`] plays all of the small games.
+//!
 //! A failing run prints its seed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
 
 mod agent;
 mod consul;
 mod foreign;
+mod model;
 mod referee;
 mod rules;
 mod world;

@@ -1,9 +1,13 @@
 //! What must be true of a semaphore, as two looks at what really stands in the store tell. Each rule gives `Err` with
 //! what breaks it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::semaphore::{Contender, SessionId, View};
+
+/// Where one stands in line.
+type Place = (Reverse<i32>, u64);
 
 /// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
 pub(super) fn record(before: &View, after: &View) -> Result<(), String> {
@@ -17,21 +21,33 @@ pub(super) fn record(before: &View, after: &View) -> Result<(), String> {
 /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken what
 /// it found free a moment before, with nobody in line; who has entered it since is passed by.
 pub(super) fn order(before: &View, after: &View) -> Result<(), String> {
-    let Some(record) = after.record() else { return Ok(()) };
-    let waited = |one: &&Contender| {
-        let entry = one.entry.as_ref();
-        let could = entry.is_some_and(|entry| entry.slots <= record.limit && entry.together.is_empty());
-        could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
-    };
-    let passed: Vec<_> = before.waiters().into_iter().filter(waited).collect();
-    for session in record.holders.iter().filter(|holder| slots_of(before, holder) == 0) {
+    let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+    for session in holders.iter().filter(|holder| slots_of(before, holder) == 0) {
         let stood = before.contender(session).filter(|one| one.says_waiting());
-        let Some(place) = stood.map(place) else { continue };
-        let passed = passed.iter().find(|one| self::place(one) < place);
-        let passed = passed.map(|one| (&one.session, self::place(one)));
-        require(passed.is_none(), || format!("{:?} was let in before {passed:?}", (session, place)))?;
+        if let Some(stood) = stood {
+            passes_nobody(before, after, session, place(stood))?;
+        }
     }
     Ok(())
+}
+
+/// Who has taken slots without having stood in line has passed nobody of whom it knew.
+pub(super) fn newcomer(known: &View, after: &View, session: &SessionId) -> Result<(), String> {
+    let priority = after.contender(session).map_or(0, Contender::priority);
+    passes_nobody(known, after, session, (Reverse(priority), u64::MAX))
+}
+
+/// One that is let in at this place passes nobody that stood ahead of it, could have been let in, and still waits.
+fn passes_nobody(before: &View, after: &View, session: &SessionId, place: Place) -> Result<(), String> {
+    let limit = after.record().map_or(0, |record| record.limit);
+    let waited = |one: &&Contender| {
+        let entry = one.entry.as_ref();
+        let could = entry.is_some_and(|entry| entry.slots <= limit && entry.together.is_empty());
+        could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
+    };
+    let passed = before.waiters().into_iter().filter(waited).find(|one| self::place(one) < place);
+    let passed = passed.map(|one| (&one.session, self::place(one)));
+    require(passed.is_none(), || format!("{:?} was let in before {passed:?}", (session, place)))
 }
 
 /// Every live holder of ours has numbers of its own.
@@ -63,8 +79,8 @@ pub(super) fn slots_of(view: &View, session: &SessionId) -> u32 {
     view.record().map_or(0, |record| record.slots_of(session))
 }
 
-fn place(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
-    (std::cmp::Reverse(one.priority()), one.create_index)
+fn place(one: &Contender) -> Place {
+    (Reverse(one.priority()), one.create_index)
 }
 
 fn require(kept: bool, broken: impl FnOnce() -> String) -> Result<(), String> {
