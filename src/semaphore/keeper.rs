@@ -41,7 +41,7 @@ pub struct Start {
 }
 
 /// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Keeper {
     session: Session,
     ttl: Duration,
@@ -234,6 +234,12 @@ impl Keeper {
     /// The session's lease, valid or run out.
     pub fn lease(&self) -> Option<Lease> {
         self.session.lease()
+    }
+
+    /// Begins chance anew, so that what comes next follows from the rest of the state alone.
+    #[cfg(test)]
+    pub(crate) fn reseed(&mut self) {
+        self.rng = fastrand::Rng::with_seed(0);
     }
 
     /// Tells each of a transaction's semaphores how its own part ended.

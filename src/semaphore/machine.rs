@@ -89,7 +89,7 @@ enum Farewell {
 }
 
 /// The one request under way besides the watch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Flight {
     None,
     Listing,
@@ -152,7 +152,7 @@ impl Context<'_> {
 }
 
 /// One semaphore of one agent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     name: Name,
     settings: Settings,

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::plan::{Step, Together};
 
 /// The members, and what they are to do next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Party {
     names: BTreeSet<Name>,
     /// How many of them ask.

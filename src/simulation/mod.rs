@@ -5,6 +5,8 @@
 //! The Consul is the embedded server's store, which the conformance suite holds to a real one. Its sessions end after
 //! exactly one TTL here, the earliest that Consul promises, and not after two as in practice.
 //!
+//! [`model`] plays all of the small games.
+//!
 //! A failing run prints its seed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
 //! `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
 
@@ -12,7 +14,9 @@ mod agent;
 mod configuration;
 mod consul;
 mod foreign;
+mod model;
 mod referee;
+mod rules;
 mod world;
 
 use std::time::Duration;

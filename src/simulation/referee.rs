@@ -1,11 +1,11 @@
 //! The invariants, checked after every step on what really stands in the store.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use super::rules;
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Contender, LimitPolicy, Lock, Moment, SessionId, Settings, View};
+use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings, View};
 
 use super::configuration::Configuration;
 use super::world::{Chaos, Game};
@@ -133,16 +133,18 @@ impl Referee {
         if let Some(after) = after {
             // Who writes nonsense keeps to nothing.
             if by.is_some() || self.game.chaos.spoil == 0.0 {
-                self.check_record(&after);
+                self.keep(rules::record(&self.before, &after));
             }
             if let Some(by) = by {
                 self.check_terms(&after, by);
             }
             self.check_prunes(&after, by, now);
             self.note_room(&after, now);
-            self.check_order(&after);
+            if !self.game.chaos.deceives() {
+                self.keep(rules::order(&self.before, &after));
+            }
             if self.game.chaos.spoil == 0.0 {
-                self.check_numbers(&after);
+                self.keep(rules::numbers(&after));
             }
             self.note_idle(&after, now);
             self.note_ended(&after);
@@ -150,6 +152,12 @@ impl Referee {
         }
         self.check_idle(now);
         self.check_believers(believed);
+    }
+
+    fn keep(&self, rule: Result<(), String>) {
+        if let Err(broken) = rule {
+            panic!("seed {}: {broken}", self.seed);
+        }
     }
 
     fn check_believers(&mut self, believed: u32) {
@@ -161,66 +169,6 @@ impl Referee {
             self.seed,
             self.ceiling
         );
-    }
-
-    /// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
-    fn check_record(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let entered = record.holders.iter().find(|holder| slots_of(&self.before, holder) == 0);
-        assert!(
-            record.taken() <= record.limit || entered.is_none(),
-            "seed {}: {entered:?} was let in above the limit: {record:?}",
-            self.seed
-        );
-    }
-
-    /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken
-    /// what it found free a moment before, with nobody in line; who has entered it since is passed by.
-    fn check_order(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let waited = |one: &&Contender| {
-            let entry = one.entry.as_ref();
-            let could = entry.is_some_and(|entry| entry.slots <= record.limit && entry.together.is_empty());
-            could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
-        };
-        let passed: Vec<_> = self.before.waiters().into_iter().filter(waited).collect();
-        // The transaction may have changed the priority of whoever wrote it.
-        let priority =
-            |one: &Contender| after.contender(&one.session).map_or(one.priority(), Contender::priority);
-        for session in record.holders.iter().filter(|holder| slots_of(&self.before, holder) == 0) {
-            let stood = self.before.contender(session).filter(|one| one.says_waiting());
-            let Some(stood) = stood else { continue };
-            let place = (Reverse(stood.priority().max(priority(stood))), stood.create_index);
-            let before =
-                |one: &Contender| (Reverse(one.priority().min(priority(one))), one.create_index) < place;
-            let passed = passed.iter().find(|one| before(one));
-            let passed = passed.map(|one| (&one.session, one.priority(), one.create_index));
-            let entered = (session, place);
-            assert!(
-                self.game.chaos.deceives() || passed.is_none(),
-                "seed {}: {entered:?} was let in before {passed:?}",
-                self.seed
-            );
-        }
-    }
-
-    /// Every live holder of ours has numbers of its own.
-    fn check_numbers(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let mut owners: BTreeMap<u32, &SessionId> = BTreeMap::new();
-        for session in &record.holders {
-            let Some(entry) = after.contender(session).and_then(|one| one.entry.as_ref()) else { continue };
-            assert_eq!(
-                entry.indexes.len(),
-                record.slots_of(session) as usize,
-                "seed {}: {entry:?} in {record:?}",
-                self.seed
-            );
-            for number in &entry.indexes {
-                let other = owners.insert(*number, session).filter(|other| *other != session);
-                assert!(other.is_none(), "seed {}: {session} and {other:?} have {number}", self.seed);
-            }
-        }
     }
 
     /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
@@ -241,7 +189,8 @@ impl Referee {
         let writes = |policy: LimitPolicy| before.is_none() || policy == LimitPolicy::Set;
         let may = by.terms.iter().any(|(policy, limit)| *limit == record.limit && writes(*policy));
         assert!(before == Some(record.limit) || may, "seed {}: {before:?} → {record:?} by {by:?}", self.seed);
-        let enters = |one: &SessionId| slots_of(&self.before, one) == 0 && slots_of(after, one) > 0;
+        let enters =
+            |one: &SessionId| rules::slots_of(&self.before, one) == 0 && rules::slots_of(after, one) > 0;
         let bears = |(policy, limit): &(_, _)| *policy != LimitPolicy::Refuse || *limit == record.limit;
         assert!(
             by.terms.iter().any(bears) || !by.sessions.iter().any(enters),
@@ -256,7 +205,7 @@ impl Referee {
             let own = by.is_some_and(|by| by.sessions.contains(session));
             let rested = now.since(*since);
             assert!(
-                slots_of(after, session) > 0
+                rules::slots_of(after, session) > 0
                     || own
                     || rested >= self.game.prune_delay
                     || self.game.chaos.deceives(),
@@ -294,7 +243,7 @@ impl Referee {
         if matches!(after.lock, Lock::Record { .. }) {
             let (ended, index) = (&mut self.ended, after.lock_index());
             self.tokens.retain(|session, token| {
-                let holds = slots_of(after, session) > 0;
+                let holds = rules::slots_of(after, session) > 0;
                 if !holds {
                     ended.push((index, *token));
                 }
@@ -302,8 +251,4 @@ impl Referee {
             });
         }
     }
-}
-
-fn slots_of(view: &View, session: &SessionId) -> u32 {
-    view.record().map_or(0, |record| record.slots_of(session))
 }

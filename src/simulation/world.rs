@@ -110,7 +110,7 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(),
+            consul: Consul::new(TTL),
             waiting: HashMap::new(),
             agents: Vec::new(),
             foreigners: Vec::new(),
