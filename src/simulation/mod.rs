@@ -25,7 +25,7 @@ use crate::semaphore::Form;
 use world::{Chaos, Game, World};
 
 /// Runs of each kind in an ordinary test run.
-const RUNS: u64 = 20;
+const RUNS: u64 = 12;
 
 const GAME: Game = Game {
     agents: 6,
