@@ -41,7 +41,7 @@ pub struct Start {
 }
 
 /// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Keeper {
     session: Session,
     ttl: Duration,
@@ -246,6 +246,12 @@ impl Keeper {
         self.session.lease()
     }
 
+    /// Begins chance anew, so that what comes next follows from the rest of the state alone.
+    #[cfg(test)]
+    pub(crate) fn reseed(&mut self) {
+        self.rng = fastrand::Rng::with_seed(0);
+    }
+
     /// Tells each of a transaction's semaphores how its own part ended.
     fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
         let mut before = 0;
@@ -273,6 +279,14 @@ impl Keeper {
                 };
                 let parts = names.into_iter().filter_map(part).collect();
                 self.out.push_back(Command::Commit { parts });
+            }
+            Move::Begin(names) => {
+                for name in names {
+                    self.with(&name, now, |machine, cx| {
+                        machine.begin(cx);
+                        machine.drive(cx);
+                    });
+                }
             }
             Move::GiveBack(names) => {
                 for name in names {
@@ -361,11 +375,11 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::semaphore::Form;
     use crate::semaphore::command::{Listing, Op, Reading};
     use crate::semaphore::contender::{Entry, Standing};
     use crate::semaphore::settings::{LimitPolicy, OnLost};
     use crate::semaphore::view::Pair;
+    use crate::semaphore::{Form, Phase};
 
     const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -380,24 +394,28 @@ mod tests {
         }
     }
 
-    /// One that wants a slot of `a` and one of `b` together, and has a session.
-    fn party(wait: Option<Duration>) -> Keeper {
-        keeper(&["a", "b"], &["a", "b"], wait)
+    /// One that wants a slot of `a` and one of `b` together, and is about to have a session.
+    fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
+        wanting(&["a", "b"], &["a", "b"], wait, resume)
     }
 
-    /// One that wants a slot of each, and has a session.
-    fn keeper(names: &[&str], together: &[&str], wait: Option<Duration>) -> Keeper {
+    /// One that wants a slot of each.
+    fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
         let start = Start {
             ttl: Duration::from_secs(30),
             watch_grace: None,
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
             seed: 0,
-            resume: None,
+            resume,
             semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
             together: together.iter().map(|name| Name::from(*name)).collect(),
         };
-        let mut keeper = Keeper::new(start, NOW);
+        Keeper::new(start, NOW)
+    }
+
+    fn party(wait: Option<Duration>) -> Keeper {
+        let mut keeper = begun(wait, None);
         keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
         keeper
     }
@@ -439,6 +457,75 @@ mod tests {
             format!("{}{}", if deletes { "-" } else { "" }, op.key())
         };
         commits.map(|parts| ops(parts).map(said).collect()).collect()
+    }
+
+    /// The semaphores whose slots it says that it has, and the keys of what it writes.
+    fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
+        let (mut names, mut keys) = (Vec::new(), Vec::new());
+        while let Some(command) = keeper.next_command() {
+            if let Command::Tell(Notice::Acquired { name, .. }) = &command {
+                names.push(name.to_string());
+            }
+            if let Command::Commit { parts } = command {
+                keys.extend(parts.iter().flat_map(|part| &part.ops).map(|op| op.key().to_owned()));
+            }
+        }
+        (names, keys)
+    }
+
+    /// A party whose session an earlier process had, which held a slot of `a`.
+    fn resumed() -> Keeper {
+        let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
+        let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes }));
+        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+        let own = contender("a", "me", Some(Standing::Held), 5);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+        assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+        keeper
+    }
+
+    #[test]
+    fn a_party_that_is_found_whole_is_taken_up_at_once() {
+        let mut keeper = resumed();
+        let own = contender("b", "me", Some(Standing::Held), 5);
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
+        assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+        let token = |name| match keeper.machine(name).map(Machine::phase) {
+            Some(Phase::Held { token, .. }) => Some(*token),
+            Some(_) | None => None,
+        };
+        assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
+    }
+
+    #[test]
+    fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
+        let mut keeper = resumed();
+        listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+        assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
+    }
+
+    #[test]
+    fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
+        let mut keeper = party(None);
+        keeper.remove(&"b".into(), NOW);
+        let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
+        listed(&mut keeper, "a", held(1));
+        while keeper.next_command().is_some() {}
+        let listing = Some(Listing { pairs: held(2), index: 31 });
+        keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
+        let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
+    }
+
+    #[test]
+    fn who_asks_again_after_having_given_up_looks_first() {
+        let mut keeper = party(Some(Duration::ZERO));
+        keeper.remove(&"b".into(), NOW);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
+        assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+        while keeper.next_command().is_some() {}
+        keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
+        assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
     }
 
     #[test]
@@ -508,7 +595,8 @@ mod tests {
             (LimitPolicy::Set, ["2 governs under Set", "2 to 1"]),
             (LimitPolicy::Refuse, ["1 to 2", "2 to 1"]),
         ] {
-            let mut keeper = keeper(&["a"], &[], None);
+            let mut keeper = wanting(&["a"], &[], None, None);
+            keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
             let settings = Settings { limit_policy: policy, ..settings("a", None) };
             keeper.reconfigure(&"a".into(), settings, NOW);
             listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", None, 5)]);
@@ -525,7 +613,8 @@ mod tests {
 
     #[test]
     fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
-        let mut keeper = keeper(&["a"], &[], None);
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
         let pairs = |limit, index| vec![lock("a", limit, r#""x""#, index), contender("a", "x", None, 4)];
         listed(&mut keeper, "a", pairs(2, 5));
         assert_eq!(told(&mut keeper), ["blocked"]);
@@ -548,7 +637,8 @@ mod tests {
 
     #[test]
     fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() {
-        let mut keeper = keeper(&["a"], &[], None);
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
         listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
         assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
         let stale =

@@ -89,7 +89,7 @@ enum Farewell {
 }
 
 /// The one request under way besides the watch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Flight {
     None,
     Listing,
@@ -154,7 +154,7 @@ impl Context<'_> {
 }
 
 /// One semaphore of one agent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     name: Name,
     settings: Settings,
@@ -168,6 +168,8 @@ pub struct Machine {
     flight: Flight,
     /// What is to be committed as soon as all others of the party can.
     offer: Option<Write>,
+    /// The slots are there, but not known yet to be so for all others of the party.
+    found: bool,
     watches: Watches,
     watch_failing_since: Option<Moment>,
     /// The role in which one waits, and since when.
@@ -219,6 +221,7 @@ impl Machine {
             proved: false,
             flight: Flight::None,
             offer: None,
+            found: false,
             watches: Watches::default(),
             watch_failing_since: None,
             stood: (Role::default(), now),
@@ -299,6 +302,8 @@ impl Machine {
         self.told_limit = None;
         if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
             self.ask_again(now);
+            // Nothing has been watched since.
+            self.need = Some(Need::List);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
@@ -329,9 +334,17 @@ impl Machine {
         matches!(self.phase, Phase::Held { .. })
     }
 
+    /// Whether the slots are there, be it that it is not told because others of the party lack theirs.
+    pub(super) fn has(&self) -> bool {
+        self.found || self.holds()
+    }
+
     /// Whether it is known for sure to hold nothing.
     pub(super) fn is_apart(&self) -> bool {
-        self.phase == Phase::Waiting && self.need.is_none() && matches!(self.flight, Flight::None)
+        self.phase == Phase::Waiting
+            && !self.found
+            && self.need.is_none()
+            && matches!(self.flight, Flight::None)
     }
 
     /// Whether it is kept out until somebody mends something.
@@ -341,7 +354,7 @@ impl Machine {
 
     /// Whether it holds or stands in line, and is not going already.
     pub(super) fn stands(&self) -> bool {
-        self.intent == Intent::Hold && (self.holds() || self.arrival.is_some())
+        self.intent == Intent::Hold && (self.has() || self.arrival.is_some())
     }
 
     /// Since which index it has stood in line.
@@ -365,6 +378,14 @@ impl Machine {
     /// How many steps of a transaction under way are its own.
     pub(super) fn steps_under_way(&self) -> usize {
         if let Flight::Committing { write, .. } = &self.flight { write.ops.len() } else { 0 }
+    }
+
+    /// Holds from now on what was found.
+    pub(super) fn begin(&mut self, cx: &mut Context<'_>) {
+        if let (true, Some(session), Some(view)) = (self.found, cx.session, self.view.take()) {
+            self.hold(&view, session, cx);
+            self.view = Some(view);
+        }
     }
 
     /// Gives the slots back, and asks anew.
@@ -417,6 +438,7 @@ impl Machine {
     /// Does whatever the present state asks for.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         self.offer = None;
+        self.found = false;
         if let Phase::Held { .. } = self.phase {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::plan::{Step, Together};
 
 /// The members, and what they are to do next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Party {
     names: BTreeSet<Name>,
     /// How many of them ask.
@@ -23,6 +23,8 @@ pub(super) enum Move {
     None,
     /// All can write: in one transaction.
     Commit(Vec<Name>),
+    /// All have their slots: from here on they are held.
+    Begin(Vec<Name>),
     /// One of them has no slot, so that these may not keep theirs while they wait for it; or it is kept out, and these
     /// may not keep others waiting behind them.
     GiveBack(Vec<Name>),
@@ -80,7 +82,10 @@ impl Party {
         if members.iter().all(|machine| machine.offers()) {
             return Move::Commit(names(&|_| true));
         }
-        let held = names(&Machine::holds);
+        if members.iter().all(|machine| machine.has()) {
+            return Move::Begin(names(&|machine| !machine.holds()));
+        }
+        let held = names(&Machine::has);
         if members.iter().any(|machine| machine.is_apart()) && !held.is_empty() {
             return Move::GiveBack(held);
         }

@@ -13,7 +13,7 @@ const JITTER: f64 = 0.1;
 /// The longest wait between attempts to create or to renew.
 const CEILING: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// There is none. One is created at the instant.
     None { create_at: Moment },
@@ -27,7 +27,7 @@ enum State {
     Ended,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Live {
     id: SessionId,
     terms: Terms,
@@ -51,7 +51,7 @@ pub(super) enum Change {
     Gone,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Session {
     ttl: Duration,
     state: State,

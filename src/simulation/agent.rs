@@ -1,25 +1,22 @@
 //! One simulated agent: a keeper, and the life of the workload beside it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
-use crate::semaphore::{
-    Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, Settings, Start, Wall,
-};
+use crate::semaphore::{Identity, Keeper, Moment, Name, Phase, Resume, Start, Wall};
 
-use super::consul::{SEMAPHORES, TTL};
-use super::world::Game;
+use super::configuration::Configuration;
+use super::consul::TTL;
 
 pub(super) struct Agent {
     pub(super) keeper: Keeper,
     /// Which process this is; what was sent to an earlier one reaches nobody.
     pub(super) life: u64,
-    pub(super) slots: u32,
-    priority: i32,
-    /// The semaphores that it wants a slot of each of.
-    pub(super) wants: Vec<&'static str>,
-    /// Whether it takes them together.
-    pub(super) together: bool,
+    /// An earlier process has left a session; its last requests may arrive at any time.
+    pub(super) is_heir: bool,
+    pub(super) configuration: Configuration,
+    /// When it was read last.
+    pub(super) configured_at: Moment,
     /// How long the workload wants the slot.
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
@@ -30,34 +27,25 @@ pub(super) struct Agent {
     pub(super) timer: u64,
     pub(super) leaves_at: Option<Moment>,
     pub(super) draining: bool,
+    /// Since when it has asked for a slot, at the earliest.
+    pub(super) asked_at: BTreeMap<&'static str, Moment>,
+    /// It has given a semaphore up, and goes.
+    pub(super) gave_up: bool,
+    /// Since when it has had one of the slots that it takes together and stood in line for another.
+    pub(super) has_and_waits_since: Option<Moment>,
+    /// Since when it has stood in the way although one of its semaphores keeps it out.
+    pub(super) lingers_since: Option<Moment>,
 }
 
 impl Agent {
     pub(super) fn new(
         life: u64,
-        game: Game,
-        one_by_one: bool,
-        resume: Option<(Resume, &Self)>,
+        configuration: Configuration,
+        resume: Option<Resume>,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
-        let (resume, before) = resume.unzip();
-        let slots = if game.weights && rng.u32(..4) == 0 { rng.u32(2..=game.limit.max(2)) } else { 1 };
-        let priority = if game.priorities && rng.u32(..4) == 0 { rng.i32(0..=2) } else { 0 };
-        // A process that is started again has the configuration that it had.
-        let (slots, priority) = before.map_or((slots, priority), |before| (before.slots, before.priority));
-        let wants = match before {
-            Some(before) => before.wants.clone(),
-            None if game.parties => {
-                let from = rng.usize(..SEMAPHORES.len());
-                // Most want all of them.
-                SEMAPHORES[if rng.u32(..4) > 0 { 0..SEMAPHORES.len() } else { from..from + 1 }].to_vec()
-            }
-            None => vec![SEMAPHORES[0]],
-        };
-        // Two that took one after the other could wait for each other for ever.
-        let together = game.parties && wants.len() > 1 && !one_by_one;
-        let semaphore = |name: &&str| (Name::from(*name), settings(game, name, slots, priority));
+        let (semaphores, is_heir) = (configuration.wants.iter(), resume.is_some());
         let start = Start {
             ttl: TTL,
             watch_grace: None,
@@ -65,20 +53,16 @@ impl Agent {
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
             resume,
-            semaphores: wants.iter().map(semaphore).collect(),
-            together: if together {
-                wants.iter().map(|name| Name::from(*name)).collect()
-            } else {
-                Vec::new()
-            },
+            semaphores: semaphores.map(|name| (Name::from(*name), configuration.of(name))).collect(),
+            together: if configuration.together { configuration.names() } else { Vec::new() },
         };
         Self {
             keeper: Keeper::new(start, now),
             life,
-            slots,
-            priority,
-            wants,
-            together,
+            is_heir,
+            asked_at: configuration.wants.iter().map(|name| (*name, now)).collect(),
+            configuration,
+            configured_at: now,
             work: work(rng),
             paused_until: now,
             cut_until: now,
@@ -86,6 +70,9 @@ impl Agent {
             timer: 0,
             leaves_at: None,
             draining: false,
+            gave_up: false,
+            has_and_waits_since: None,
+            lingers_since: None,
         }
     }
 
@@ -95,23 +82,36 @@ impl Agent {
             return None;
         }
         let session = self.keeper.session()?.clone();
-        let token = |name: &&str| {
-            let phase = self.keeper.machine(name)?.phase();
-            if let Phase::Held { token, .. } = phase { Some(*token) } else { None }
-        };
-        let prefixes = self.wants.iter().map(|name| ((*name).to_owned(), token(name))).collect();
-        Some(Resume { session, prefixes })
+        let prefixes = self.keeper.machines().filter(|machine| !machine.is_gone()).map(|machine| {
+            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            (machine.settings().prefix.clone(), token)
+        });
+        Some(Resume { session, prefixes: prefixes.collect() })
+    }
+
+    pub(super) fn asks_again(&mut self, name: &str, now: Moment) {
+        if let Some(asked_at) = self.asked_at.get_mut(name) {
+            *asked_at = now;
+        }
+    }
+
+    pub(super) fn phase(&self, name: &str) -> Option<&Phase> {
+        self.keeper.machine(name).map(|machine| machine.phase())
     }
 
     /// Whether the agent, as it last looked, takes the slot for its own. Not asked with the time: a workload goes on
     /// until its agent has noticed that the lease has ended.
     pub(super) fn believes(&self, name: &str) -> bool {
-        self.keeper.machine(name).is_some_and(|machine| matches!(machine.phase(), Phase::Held { .. }))
+        matches!(self.phase(name), Some(Phase::Held { .. }))
     }
 
     /// Whether its workload can run.
     pub(super) fn is_ready(&self) -> bool {
-        self.wants.iter().all(|name| self.believes(name))
+        self.configuration.wants.iter().all(|name| self.believes(name))
+    }
+
+    pub(super) fn is_kept_out(&self, name: &str) -> bool {
+        matches!(self.phase(name), Some(Phase::Blocked { .. }))
     }
 }
 
@@ -119,19 +119,4 @@ impl Agent {
 fn work(rng: &mut fastrand::Rng) -> Duration {
     let longest = if rng.u32(..4) == 0 { TTL * 3 } else { TTL / 5 };
     longest.mul_f64(rng.f64())
-}
-
-fn settings(game: Game, name: &str, slots: u32, priority: i32) -> Settings {
-    Settings {
-        prefix: name.into(),
-        limit: game.limit,
-        slots,
-        priority,
-        wait: None,
-        on_lost: OnLost::Reacquire,
-        limit_policy: LimitPolicy::Adopt,
-        prune_delay: Duration::ZERO,
-        form: game.form,
-        body: None,
-    }
 }

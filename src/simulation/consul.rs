@@ -16,15 +16,17 @@ use crate::semaphore::{
 pub(super) const SEMAPHORES: [&str; 2] = ["one", "two"];
 pub(super) const TTL: Duration = Duration::from_secs(10);
 
+#[derive(Clone)]
 pub(super) struct Consul {
     pub(super) store: Store,
+    ttl: Duration,
 }
 
 impl Consul {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ttl: Duration) -> Self {
         // The earliest that Consul may end a session is one TTL after its last renewal.
-        let rules = Rules { min_ttl: TTL, expiry_factor: 1 };
-        Self { store: Store::new("sim".into(), rules) }
+        let rules = Rules { min_ttl: ttl, expiry_factor: 1 };
+        Self { store: Store::new("sim".into(), rules), ttl }
     }
 
     /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
@@ -32,18 +34,22 @@ impl Consul {
         self.store.tick(now);
         Some(match command {
             Command::CreateSession => {
-                self.store.create_session(id, request(), now).expect("a session");
+                self.store.create_session(id, self.request(), now).expect("a session");
                 Event::SessionCreated(Ok(id.to_string().into()))
             }
             Command::RenewSession { session, .. } => {
                 let renewed = self.store.renew_session(&parse(session), now);
-                Event::SessionRenewed(renewed.map(|_| TTL).ok_or_else(not_found))
+                Event::SessionRenewed(renewed.map(|_| self.ttl).ok_or_else(not_found))
             }
             Command::DestroySession { session } => {
                 self.store.destroy_session(&parse(session), now);
                 Event::SessionDestroyed(Ok(()))
             }
-            Command::List { name } => Event::Listed(name.clone(), Ok(self.list(name))),
+            Command::List { name } => {
+                // What an earlier process has left behind is called after its prefix too.
+                let prefix = name.rsplit(' ').next().unwrap_or(name);
+                Event::Listed(name.clone(), Ok(self.list(prefix)))
+            }
             Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
             Command::Watch { name, key, after, .. } => {
                 let reading = self.read(key);
@@ -64,10 +70,27 @@ impl Consul {
         self.store.destroy_session(&parse(session), now);
     }
 
+    pub(super) fn has_session(&self, session: &Id) -> bool {
+        self.store.session(&parse(session)).found.is_some()
+    }
+
     /// A session that time does not end.
     pub(super) fn create_lasting_session(&mut self, id: Uuid, now: Moment) {
-        let request = Request { ttl: String::new(), ..request() };
+        let request = Request { ttl: String::new(), ..self.request() };
         self.store.create_session(id, request, now).expect("a session");
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            name: "sim".into(),
+            node: None,
+            lock_delay: 0,
+            behavior: "delete".into(),
+            ttl: format!("{}s", self.ttl.as_secs()),
+            node_checks: Some(Vec::new()),
+            service_checks: None,
+            checks: Vec::new(),
+        }
     }
 
     /// A semaphore as it stands.
@@ -169,17 +192,4 @@ fn not_found() -> Failure {
 
 fn parse(session: &Id) -> SessionId {
     SessionId::parse(session.as_str()).expect("an id that Consul gave")
-}
-
-fn request() -> Request {
-    Request {
-        name: "sim".into(),
-        node: None,
-        lock_delay: 0,
-        behavior: "delete".into(),
-        ttl: format!("{}s", TTL.as_secs()),
-        node_checks: Some(Vec::new()),
-        service_checks: None,
-        checks: Vec::new(),
-    }
 }

@@ -1,16 +1,22 @@
 //! Many keepers against one Consul, in simulated time: requests and answers are delayed and lost, agents crash, pause
-//! and are cut off, sessions run out. After every step the invariants are checked; at the end, that everybody was
-//! served and nothing is left.
+//! and are cut off, sessions run out; operators change limits and configurations, and write nonsense. After every step
+//! the invariants are checked; at the end, that everybody was served and nothing is left.
 //!
 //! The Consul is the embedded server's store, which the conformance suite holds to a real one. Its sessions end after
 //! exactly one TTL here, the earliest that Consul promises, and not after two as in practice.
 //!
+//! [`model`] plays all of the small games.
+//!
 //! A failing run prints its seed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
+//! `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
 
 mod agent;
+mod configuration;
 mod consul;
 mod foreign;
+mod model;
 mod referee;
+mod rules;
 mod world;
 
 use std::time::Duration;
@@ -19,7 +25,7 @@ use crate::semaphore::Form;
 use world::{Chaos, Game, World};
 
 /// Runs of each kind in an ordinary test run.
-const RUNS: u64 = 25;
+const RUNS: u64 = 12;
 
 const GAME: Game = Game {
     agents: 6,
@@ -29,6 +35,9 @@ const GAME: Game = Game {
     weights: true,
     priorities: false,
     parties: false,
+    policies: false,
+    waits: false,
+    prune_delay: Duration::ZERO,
     chaos: Chaos::CALM,
 };
 
@@ -96,6 +105,48 @@ fn who_takes_slots_together_never_has_one_and_waits_and_all_are_served() {
 
 #[test]
 fn whatever_operators_do_everybody_is_served_and_no_token_falls() {
-    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1, resize: 0.01 };
+    let chaos =
+        Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, meddle: 0.1, resize: 0.01, ..Chaos::CALM };
     play(Game { agents: 5, priorities: true, chaos, ..GAME });
+}
+
+#[test]
+fn limits_that_are_set_adopted_or_refused_are_so_by_those_who_are_told_to() {
+    play(Game { policies: true, chaos: Chaos { resize: 0.01, ..Chaos::CALM }, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.02, ..Chaos::CALM };
+    play(Game { policies: true, priorities: true, chaos, ..GAME });
+}
+
+#[test]
+fn who_gives_up_does_so_in_time_and_leaves_nothing_behind() {
+    play(Game { waits: true, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.02, ..Chaos::CALM };
+    play(Game { waits: true, priorities: true, chaos, ..GAME });
+    play(Game { waits: true, parties: true, limit: 1, weights: false, chaos, ..GAME });
+}
+
+#[test]
+fn the_dead_rest_for_as_long_as_is_configured() {
+    let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.02, cut: 0.02, ..Chaos::CALM };
+    play(Game { prune_delay: Duration::from_secs(3), chaos, ..GAME });
+}
+
+#[test]
+fn a_configuration_may_change_at_any_time_and_over_a_restart() {
+    let chaos = Chaos { reload: 0.02, resize: 0.01, ..Chaos::CALM };
+    let game = Game { policies: true, waits: true, priorities: true, ..GAME };
+    play(Game { chaos, ..game });
+    let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.01, cut: 0.01, ..chaos };
+    play(Game { chaos, ..game });
+    play(Game { parties: true, waits: false, chaos, ..game });
+    play(Game { parties: true, policies: false, chaos: Chaos { crash: 0.05, ..chaos }, ..game });
+}
+
+#[test]
+fn whatever_is_written_under_lock_everybody_is_served_once_it_is_mended() {
+    let chaos = Chaos { spoil: 0.02, ..Chaos::CALM };
+    play(Game { chaos, ..GAME });
+    play(Game { parties: true, policies: true, chaos: Chaos { resize: 0.01, ..chaos }, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, ..chaos };
+    play(Game { parties: true, priorities: true, chaos, ..GAME });
 }

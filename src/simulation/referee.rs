@@ -1,19 +1,60 @@
 //! The invariants, checked after every step on what really stands in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use super::rules;
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Contender, Lock, Moment, SessionId, View};
+use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings, View};
+
+use super::configuration::Configuration;
+use super::world::{Chaos, Game};
+
+/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
+/// are left their turn.
+const IDLE_IN_CALM: Duration = Duration::from_millis(500);
+/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
+/// and what was not told is found by the next listing.
+const IDLE: Duration = Duration::from_secs(60);
+/// One that tries once and has got no answer gives up after this.
+const NO_ANSWER: Duration = Duration::from_secs(10);
+
+/// One of those who write, and what it may do.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    /// The sessions that it has had.
+    pub(super) sessions: HashSet<SessionId>,
+    /// The limits that it was configured with, and what it was to do where another is in force.
+    terms: Vec<(LimitPolicy, u32)>,
+    /// How often it has set one.
+    pub(super) sets: usize,
+}
+
+impl Client {
+    /// From now on it may do what that says.
+    pub(super) fn may(&mut self, configuration: &Configuration) {
+        self.terms.push((configuration.terms.limit_policy, configuration.terms.limit));
+    }
+
+    /// How often it was told to set a limit.
+    pub(super) fn orders(&self) -> usize {
+        self.terms.iter().filter(|(policy, _)| *policy == LimitPolicy::Set).count()
+    }
+}
+
+/// What somebody who came found from then on.
+struct Room {
+    since: Moment,
+    /// All where there are some in line or something else lies there.
+    taken: u32,
+    limit: Option<u32>,
+}
 
 /// Looks at every state of the semaphore in turn.
 pub(super) struct Referee {
     seed: u64,
     pub(super) name: &'static str,
-    /// A free slot and a waiter that it fits may meet for so long.
-    idle_bound: Duration,
-    /// Operators meddle: what agents believe, and who had to be let in, says nothing.
-    meddled: bool,
+    game: Game,
     before: View,
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
@@ -24,21 +65,25 @@ pub(super) struct Referee {
     told: HashMap<SessionId, u64>,
     /// Holdings that have ended: the index at which they did, and their token.
     ended: Vec<(u64, u64)>,
+    /// Since when each holder has been dead.
+    dead_since: HashMap<SessionId, Moment>,
+    rooms: Vec<Room>,
 }
 
 impl Referee {
-    pub(super) fn new(seed: u64, name: &'static str, idle_bound: Duration, meddled: bool) -> Self {
+    pub(super) fn new(seed: u64, name: &'static str, game: Game) -> Self {
         Self {
             seed,
             name,
-            idle_bound,
-            meddled,
+            game,
             before: View::new(name, Vec::new(), 0),
             ceiling: 0,
             idle_since: None,
             tokens: HashMap::new(),
             told: HashMap::new(),
             ended: Vec::new(),
+            dead_since: HashMap::new(),
+            rooms: Vec::new(),
         }
     }
 
@@ -53,12 +98,54 @@ impl Referee {
         self.tokens.insert(session, token);
     }
 
-    /// The state after a step, if it is another one, and how many slots are believed to be held.
-    pub(super) fn check(&mut self, after: Option<View>, believed: u32, now: Moment) {
+    /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
+    /// time there was room for it and nobody in line.
+    pub(super) fn gave_up(&self, settings: &Settings, asked_at: Moment, now: Moment) {
+        let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
+        let found = self.rooms.iter().rev().scan(false, |over, room| {
+            let shown = !*over;
+            *over = room.since <= asked_at;
+            shown.then_some(room)
+        });
+        let keeps_out = |room: &Room| {
+            let stored = room.limit.unwrap_or(settings.limit);
+            let (limit, refused) = match settings.limit_policy {
+                LimitPolicy::Adopt => (stored, false),
+                LimitPolicy::Set => (settings.limit, false),
+                LimitPolicy::Refuse => (stored, stored != settings.limit),
+            };
+            refused || room.taken.saturating_add(settings.slots) > limit
+        };
+        let kept_out = settings.try_once() && (self.rooms.is_empty() || found.into_iter().any(keeps_out));
+        let waited = now.since(asked_at);
+        assert!(
+            waited >= bound || kept_out,
+            "seed {}: {} was given up after {waited:?}, of {:?}",
+            self.seed,
+            self.name,
+            settings.wait
+        );
+    }
+
+    /// The state after a step, if it is another one, whose transaction led to it, and how many slots are believed to be
+    /// held.
+    pub(super) fn check(&mut self, after: Option<View>, by: Option<&Client>, believed: u32, now: Moment) {
         if let Some(after) = after {
-            self.check_record(&after);
-            self.check_order(&after);
-            self.check_numbers(&after);
+            // Who writes nonsense keeps to nothing.
+            if by.is_some() || self.game.chaos.spoil == 0.0 {
+                self.keep(rules::record(&self.before, &after));
+            }
+            if let Some(by) = by {
+                self.check_terms(&after, by);
+            }
+            self.check_prunes(&after, by, now);
+            self.note_room(&after, now);
+            if !self.game.chaos.deceives() {
+                self.keep(rules::order(&self.before, &after));
+            }
+            if self.game.chaos.spoil == 0.0 {
+                self.keep(rules::numbers(&after));
+            }
             self.note_idle(&after, now);
             self.note_ended(&after);
             self.before = after;
@@ -67,75 +154,79 @@ impl Referee {
         self.check_believers(believed);
     }
 
+    fn keep(&self, rule: Result<(), String>) {
+        if let Err(broken) = rule {
+            panic!("seed {}: {broken}", self.seed);
+        }
+    }
+
     fn check_believers(&mut self, believed: u32) {
         let Some(record) = self.before.record() else { return };
         self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed)));
         assert!(
-            self.meddled || believed <= self.ceiling,
+            self.game.chaos.deceives() || believed <= self.ceiling,
             "seed {}: {believed} slots are believed to be held, of {}",
             self.seed,
             self.ceiling
         );
     }
 
-    /// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
-    fn check_record(&self, after: &View) {
+    /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
+    fn check_idle(&self, now: Moment) {
+        let idle = self.idle_since.map(|since| now.since(since)).unwrap_or_default();
+        let bound = if self.game.chaos == Chaos::CALM { IDLE_IN_CALM } else { IDLE };
+        assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}", self.seed);
+    }
+
+    /// What is no semaphore is left alone; only who is told to changes the limit; nobody takes a slot under a limit
+    /// that it refuses.
+    fn check_terms(&self, after: &View, by: &Client) {
+        if let Lock::Conflict { .. } = self.before.lock {
+            assert_eq!(self.before.lock, after.lock, "seed {}: it was written over", self.seed);
+        }
         let Some(record) = after.record() else { return };
-        let entered = record.holders.iter().find(|holder| slots_of(&self.before, holder) == 0);
+        let before = self.before.record().map(|record| record.limit);
+        let writes = |policy: LimitPolicy| before.is_none() || policy == LimitPolicy::Set;
+        let may = by.terms.iter().any(|(policy, limit)| *limit == record.limit && writes(*policy));
+        assert!(before == Some(record.limit) || may, "seed {}: {before:?} → {record:?} by {by:?}", self.seed);
+        let enters =
+            |one: &SessionId| rules::slots_of(&self.before, one) == 0 && rules::slots_of(after, one) > 0;
+        let bears = |(policy, limit): &(_, _)| *policy != LimitPolicy::Refuse || *limit == record.limit;
         assert!(
-            record.taken() <= record.limit || entered.is_none(),
-            "seed {}: {entered:?} was let in above the limit: {record:?}",
+            by.terms.iter().any(bears) || !by.sessions.iter().any(enters),
+            "seed {}: {by:?} entered {record:?}",
             self.seed
         );
     }
 
-    /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken
-    /// what it found free a moment before, with nobody in line; who has entered it since is passed by.
-    fn check_order(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let waited = |one: &&Contender| {
-            let entry = one.entry.as_ref();
-            let could = entry.is_some_and(|entry| entry.slots <= record.limit && entry.together.is_empty());
-            could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
-        };
-        let passed: Vec<_> = self.before.waiters().into_iter().filter(waited).collect();
-        for session in record.holders.iter().filter(|holder| slots_of(&self.before, holder) == 0) {
-            let stood = self.before.contender(session).filter(|one| one.says_waiting());
-            let Some(place) = stood.map(place) else { continue };
-            let passed = passed.iter().find(|one| self::place(one) < place);
-            let passed = passed.map(|one| (&one.session, self::place(one)));
-            let entered = (session, place);
+    /// The dead rest for as long as is configured, unless it is they who go.
+    fn check_prunes(&mut self, after: &View, by: Option<&Client>, now: Moment) {
+        for (session, since) in &self.dead_since {
+            let own = by.is_some_and(|by| by.sessions.contains(session));
+            let rested = now.since(*since);
             assert!(
-                self.meddled || passed.is_none(),
-                "seed {}: {entered:?} was let in before {passed:?}",
+                rules::slots_of(after, session) > 0
+                    || own
+                    || rested >= self.game.prune_delay
+                    || self.game.chaos.deceives(),
+                "seed {}: {session} was pruned after {rested:?}",
                 self.seed
             );
         }
+        let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let dead = holders.iter().filter(|holder| !after.is_alive(holder));
+        let since = |holder: &SessionId| self.dead_since.get(holder).copied().unwrap_or(now);
+        self.dead_since = dead.map(|holder| (holder.clone(), since(holder))).collect();
     }
 
-    /// Every live holder of ours has numbers of its own.
-    fn check_numbers(&self, after: &View) {
-        let Some(record) = after.record() else { return };
-        let mut owners: BTreeMap<u32, &SessionId> = BTreeMap::new();
-        for session in &record.holders {
-            let Some(entry) = after.contender(session).and_then(|one| one.entry.as_ref()) else { continue };
-            assert_eq!(
-                entry.indexes.len(),
-                record.slots_of(session) as usize,
-                "seed {}: {entry:?} in {record:?}",
-                self.seed
-            );
-            for number in &entry.indexes {
-                let other = owners.insert(*number, session).filter(|other| *other != session);
-                assert!(other.is_none(), "seed {}: {session} and {other:?} have {number}", self.seed);
-            }
-        }
-    }
-
-    /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
-    fn check_idle(&self, now: Moment) {
-        let idle = self.idle_since.map(|since| now.since(since)).unwrap_or_default();
-        assert!(idle <= self.idle_bound, "seed {}: a slot was idle for {idle:?}", self.seed);
+    fn note_room(&mut self, after: &View, now: Moment) {
+        let (taken, limit) = match &after.lock {
+            Lock::Record { record, .. } => (record.taken(), Some(record.limit)),
+            Lock::Missing => (0, None),
+            Lock::Conflict { .. } => (u32::MAX, None),
+        };
+        let taken = if after.waiters().is_empty() { taken } else { u32::MAX };
+        self.rooms.push(Room { since: now, taken, limit });
     }
 
     fn note_idle(&mut self, after: &View, now: Moment) {
@@ -152,7 +243,7 @@ impl Referee {
         if matches!(after.lock, Lock::Record { .. }) {
             let (ended, index) = (&mut self.ended, after.lock_index());
             self.tokens.retain(|session, token| {
-                let holds = slots_of(after, session) > 0;
+                let holds = rules::slots_of(after, session) > 0;
                 if !holds {
                     ended.push((index, *token));
                 }
@@ -160,12 +251,4 @@ impl Referee {
             });
         }
     }
-}
-
-fn slots_of(view: &View, session: &SessionId) -> u32 {
-    view.record().map_or(0, |record| record.slots_of(session))
-}
-
-fn place(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
-    (std::cmp::Reverse(one.priority()), one.create_index)
 }

@@ -7,11 +7,20 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::agent::Agent;
+use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
-use super::referee::Referee;
+use super::referee::{Client, Referee};
 use crate::embedded::store::kv::Write;
-use crate::semaphore::{Command, Commit, Event, Form, Moment, Notice, Pair, Record, Resume, View, plan};
+use crate::semaphore::{
+    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Pair, Phase, Record, Resume, SessionId,
+    View, plan,
+};
+
+mod chaos;
+mod checks;
+
+pub(super) use chaos::Chaos;
 
 /// Who plays, and for what.
 #[derive(Clone, Copy, Debug)]
@@ -28,38 +37,14 @@ pub(super) struct Game {
     pub(super) priorities: bool,
     /// There are two semaphores, and most agents want both together; one takes them one by one.
     pub(super) parties: bool,
+    /// Agents have another limit in their configuration, or another policy where it differs from the one in force.
+    pub(super) policies: bool,
+    /// Some agents wait for so long only, or try once.
+    pub(super) waits: bool,
+    /// How long a dead holder's slot rests.
+    pub(super) prune_delay: Duration,
     pub(super) chaos: Chaos,
 }
-
-/// What goes wrong, each as the chance of it in one of the moments when it may.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Chaos {
-    /// A request, or its answer, is lost.
-    pub(super) lost: f64,
-    /// In a tenth of a second an agent is killed.
-    pub(super) crash: f64,
-    /// An agent stands still for less than the lease's margin.
-    pub(super) pause: f64,
-    /// An agent is cut off from Consul for up to three TTLs.
-    pub(super) cut: f64,
-    /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
-    /// it so learns of it only afterwards, so that what agents believe says nothing then.
-    pub(super) meddle: f64,
-    /// In a tenth of a second an operator sets another limit.
-    pub(super) resize: f64,
-}
-
-impl Chaos {
-    pub(super) const CALM: Self =
-        Self { lost: 0.0, crash: 0.0, pause: 0.0, cut: 0.0, meddle: 0.0, resize: 0.0 };
-}
-
-/// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
-/// are left their turn.
-const IDLE_IN_CALM: Duration = Duration::from_millis(500);
-/// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
-/// and what was not told is found by the next listing.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// Something to come. Those that concern an agent name the life they belong to.
 #[derive(Debug)]
@@ -76,6 +61,8 @@ enum Coming {
     WaitOver { number: u64 },
     /// Something may go wrong.
     Chaos,
+    /// An operator mends a `.lock`.
+    Mend { name: &'static str },
 }
 
 /// A blocking read that waits.
@@ -100,6 +87,10 @@ pub(super) struct World {
     agents: Vec<Agent>,
     foreigners: Vec<Foreign>,
     lives: u64,
+    /// Those who write, each by its life.
+    clients: HashMap<u64, Client>,
+    /// Whose transaction the present step is.
+    by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
     /// The store's index at the last check.
@@ -110,8 +101,6 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, game: Game) -> Self {
-        let calm = game.chaos == Chaos::CALM;
-        let idle = if calm { IDLE_IN_CALM } else { IDLE };
         let mut world = Self {
             seed,
             rng: fastrand::Rng::with_seed(seed),
@@ -121,12 +110,14 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(),
+            consul: Consul::new(TTL),
             waiting: HashMap::new(),
             agents: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
-            referees: SEMAPHORES.map(|name| Referee::new(seed, name, idle, game.chaos.meddle > 0.0)).into(),
+            clients: HashMap::new(),
+            by: None,
+            referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
             checked: 0,
             open: true,
@@ -161,50 +152,20 @@ impl World {
         self.now = end;
     }
 
-    /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
-    pub(super) fn come_to_rest(&mut self) {
-        self.chaos = Chaos::CALM;
-        self.open = false;
-        // Nobody waits for more than there is.
-        self.resize(self.game.limit);
-        for agent in &mut self.agents {
-            agent.cut_until = self.now;
-        }
-        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
-        self.run(TTL * 30);
-        for (place, agent) in self.agents.iter().enumerate() {
-            let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
-            assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
-        }
-        let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
-        assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
-        self.consul.store.tick(self.now);
-        let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
-        let left: Vec<_> = keys.filter(|pair| !pair.key.ends_with("/.lock")).collect();
-        assert!(left.is_empty(), "seed {}: contenders are left: {left:?}", self.seed);
-        assert!(self.consul.store.sessions().found.is_empty(), "seed {}: sessions are left", self.seed);
-        assert!(self.served > 0, "seed {}: nobody was served", self.seed);
-        self.assert_next_one_finds_all_free();
-    }
-
-    /// What a crashed holder has left in the record is pruned by the next one that comes.
-    fn assert_next_one_finds_all_free(&mut self) {
-        let visitor = self.new_agent(0, None);
-        self.agents = vec![visitor];
-        self.act(0);
-        self.run(TTL * 5);
-        assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
-        for name in &self.agents[0].wants {
-            let view = self.consul.view(name);
-            let record = view.record().expect("a record");
-            assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
-        }
-    }
-
+    /// A process that is started again with its state file mostly has the configuration that it had.
     fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
         self.lives += 1;
-        let resume = resume.map(|resume| (resume, &self.agents[place]));
-        Agent::new(self.lives, self.game, place == 0, resume, &mut self.rng, self.now)
+        let changes = self.chaos.reload > 0.0 && self.rng.bool();
+        let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
+        let configuration = match before {
+            Some(before) => before.configuration.clone(),
+            // Two that took one after the other could wait for each other for ever.
+            None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
+        };
+        let client = self.clients.entry(self.lives).or_default();
+        client.may(&configuration);
+        client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
+        Agent::new(self.lives, configuration, resume, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -223,6 +184,7 @@ impl World {
         if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
             eprintln!("{:?} {coming:?}", self.now.since_boot());
         }
+        self.by = None;
         match coming {
             Coming::Request { agent, life, command, watch } => self.request(agent, life, command, watch),
             Coming::Answer { agent, life, event, watch } => {
@@ -255,12 +217,26 @@ impl World {
             }
             Coming::Foreign { place } => self.foreign(place),
             Coming::Chaos => self.go_wrong(),
+            Coming::Mend { name } => self.mend(name),
         }
         self.wake_changed();
     }
 
     fn request(&mut self, agent: usize, life: u64, command: Command, watch: u64) {
         let id = Uuid::from_u128(self.rng.u128(..));
+        match command {
+            Command::Commit { .. } => self.by = Some(life),
+            Command::CreateSession => {
+                self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
+            }
+            Command::RenewSession { .. }
+            | Command::DestroySession { .. }
+            | Command::List { .. }
+            | Command::Look { .. }
+            | Command::Watch { .. }
+            | Command::StopWatch { .. }
+            | Command::Tell(_) => {}
+        }
         match self.consul.serve(&command, id, self.now) {
             Some(event) => self.answer(agent, life, &command, event, watch),
             None => {
@@ -380,11 +356,20 @@ impl World {
     }
 
     fn told(&mut self, place: usize, notice: &Notice) {
-        if let Notice::Acquired { name, session, token, .. } = notice {
-            let referee = self.referees.iter_mut().find(|referee| *referee.name == **name);
-            referee.expect("a semaphore").acquired(session.clone(), *token);
-        }
+        self.check_notice(place, notice);
         let agent = &mut self.agents[place];
+        if let Notice::Lost { name, .. } | Notice::Released { name, .. } = notice {
+            agent.asks_again(name, self.now);
+        }
+        if let Notice::GaveUp { .. } = notice {
+            // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
+            let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };
+            agent.leaves_at = Some(agent.leaves_at.unwrap_or(self.now + rest));
+            agent.gave_up = true;
+        }
+        if agent.gave_up {
+            return;
+        }
         if !agent.is_ready() {
             // The work was stopped, and begins again with the next slot.
             agent.leaves_at = None;
@@ -393,87 +378,6 @@ impl World {
             self.served += 1;
         }
     }
-
-    fn go_wrong(&mut self) {
-        self.later(Duration::from_millis(100), Coming::Chaos);
-        if self.rng.f64() < self.chaos.meddle {
-            self.meddle();
-        }
-        if self.rng.f64() < self.chaos.resize {
-            let limit = self.rng.u32(1..=self.game.limit * 2);
-            self.resize(limit);
-        }
-        for place in 0..self.agents.len() {
-            if self.rng.f64() < self.chaos.crash {
-                // Half of them come back with their state file.
-                let resume = self.agents[place].state().filter(|_| self.rng.bool());
-                self.agents[place] = self.new_agent(place, resume);
-                self.act(place);
-            }
-            if self.rng.f64() < self.chaos.pause {
-                let pause = Duration::from_millis(self.rng.u64(1..999));
-                self.agents[place].paused_until = self.now + pause;
-            }
-            if self.rng.f64() < self.chaos.cut / 10.0 {
-                self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
-            }
-        }
-    }
-
-    fn meddle(&mut self) {
-        let name = self.rng.choice(SEMAPHORES).expect("some");
-        let pairs = self.consul.list(name).pairs;
-        let Some(victim) = self.rng.choice(&pairs).cloned() else { return };
-        match victim.session {
-            Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
-            Some(_) => self.consul.store.delete(&victim.key, self.now),
-            None => self.consul.store.set(emptied(&victim), self.now),
-        }
-    }
-
-    /// An operator changes the limit, now and then below what is held.
-    fn resize(&mut self, limit: u32) {
-        for name in SEMAPHORES {
-            if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
-                let commit = self.consul.commit(&write.ops, self.now);
-                assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
-            }
-        }
-    }
-
-    fn check(&mut self) {
-        let index = self.consul.store.index();
-        let changed = std::mem::replace(&mut self.checked, index) != index;
-        for referee in &mut self.referees {
-            let agents = self.agents.iter().filter(|agent| agent.believes(referee.name));
-            let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
-            let believed = agents.map(|agent| agent.slots).chain(foreigners.map(|_| 1)).sum();
-            referee.check(changed.then(|| self.consul.view(referee.name)), believed, self.now);
-        }
-        if changed {
-            self.check_parties();
-        }
-    }
-
-    /// Who takes slots together never has one while it stands in line for another.
-    fn check_parties(&self) {
-        let views = SEMAPHORES.map(|name| self.consul.view(name));
-        for session in
-            self.agents.iter().filter(|agent| agent.together).filter_map(|agent| agent.keeper.session())
-        {
-            let has = |view: &View| view.record().is_some_and(|record| record.slots_of(session) > 0);
-            let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
-            let both = views.iter().any(has) && views.iter().any(waits);
-            assert!(!both, "seed {}: {session} has one and waits for another", self.seed);
-        }
-    }
-}
-
-/// A record from which an operator has taken everybody out.
-fn emptied(pair: &Pair) -> Write {
-    let mut record = Record::decode(&pair.value, pair.flags).expect("a record");
-    record.holders.clear();
-    Write { key: pair.key.clone(), value: record.encode().into(), flags: pair.flags }
 }
 
 fn watched(event: &Event) -> Option<&String> {

@@ -55,7 +55,7 @@ struct Tombstone {
 }
 
 /// How to take one mutation back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Undo {
     Entry(String, Option<Arc<Entry>>),
     Tombstone(String, Option<Tombstone>),
@@ -70,7 +70,7 @@ pub(crate) struct At {
 }
 
 /// The table.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
     entries: BTreeMap<String, Arc<Entry>>,
     tombstones: BTreeMap<String, Tombstone>,

@@ -32,7 +32,7 @@ pub(crate) struct Read<T> {
 }
 
 /// The state of one server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Store {
     index: u64,
     keys: Keys,

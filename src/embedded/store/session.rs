@@ -148,7 +148,7 @@ pub(crate) struct Rules {
     pub(crate) expiry_factor: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Living {
     session: Arc<Session>,
     ttl: Option<Duration>,
@@ -156,7 +156,7 @@ struct Living {
 }
 
 /// The table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     node: String,
     rules: Rules,

@@ -141,11 +141,13 @@ impl Machine {
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
                     view.apply(&write.ops, index);
+                    // What is listed besides may be another's doing.
+                    let after = limit(view);
                     if let Some(Listing { pairs, index }) = listing {
                         self.listed_at = Some(cx.now);
                         *view = View::new(&self.settings.prefix, pairs, index);
                     }
-                    if let (Some(from), Some(to)) = (before, limit(view))
+                    if let (Some(from), Some(to)) = (before, after)
                         && from != to
                     {
                         cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });

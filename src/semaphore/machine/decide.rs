@@ -71,6 +71,10 @@ impl Machine {
             }
         }
         match plan.stand {
+            Stand::Holding if cx.together.is_some() && !self.holds() => {
+                self.found = true;
+                return self.watch(plan.watch, view.contenders.len(), cx);
+            }
             Stand::Holding => self.hold(view, session, cx),
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
             Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
@@ -133,7 +137,7 @@ impl Machine {
         }
     }
 
-    fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+    pub(super) fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::Held { .. }) {
             return;
         }

@@ -19,7 +19,7 @@ enum Watching {
     Not(Moment),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Watches {
     keys: BTreeMap<String, Watching>,
     spurious: Backoff,

@@ -1,5 +1,7 @@
 //! Of one that does not hold.
 
+use std::cmp::Ordering;
+
 use super::*;
 
 /// How one comes to stand in line.
@@ -10,6 +12,8 @@ enum Coming {
     Quietly,
     /// And says so in `.lock`, and so competes with all who write there.
     Openly,
+    /// It stands there, and wants something else now: with a priority that compares so to the one it had.
+    Otherwise(Ordering),
 }
 
 /// Plans of one that does not hold: to take the slots or to stand in line for them.
@@ -30,7 +34,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     if me.together.is_some_and(|together| together.step == Step::Enter) {
         return enter_anew(view, record, me);
     }
-    let line = line::line(view, Some(me.own()));
+    let mut line = line::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     let heads = line.iter().take(place).all(InLine::is_foreign);
     let in_line = me.is_in_line(view);
@@ -54,15 +58,17 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         return take_together(view, record, me, &line[..=place], now, plan);
     }
     let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
-    // One with a priority may have passed somebody who came a moment ago, and one whose priority has changed may be named
-    // in its old place.
+    // One with a priority may have passed somebody who came a moment ago.
     let to_the_end = comes && place + 1 == line.len() && me.settings.priority <= 0 && !me.settings.try_once();
+    // One that left the line and comes again may still be named in its old place.
+    let misnamed = comes && record.next.contains(me.session);
     if me.crowded {
-        if !to_the_end {
-            return Plan { need: Some(Need::List), ..plan };
+        if !to_the_end || misnamed {
+            // Others took what was seen; whether there is more is not known.
+            return Plan { stand: Stand::Apart { room: true }, need: Some(Need::List), ..plan };
         }
         let mut draft = Draft::new(view, record, me.wall, Some(me));
-        draft.enter_quietly(me.entry(Standing::Waiting, Vec::new()));
+        draft.write_own_and_list(me.entry(Standing::Waiting, Vec::new()));
         plan.write = draft.write(false);
         return plan;
     }
@@ -81,6 +87,9 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     let behind_named = line[..place].iter().any(InLine::is_grantable);
     let coming = if in_line || granted || !stays {
         Coming::Not
+    } else if !comes {
+        let had = view.contender(me.session).map_or(0, Contender::priority);
+        Coming::Otherwise(me.settings.priority.cmp(&had))
     } else if to_the_end && (behind_named || draft.free() == 0) {
         Coming::Quietly
     } else {
@@ -88,18 +97,33 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     };
     let says_so = match coming {
         Coming::Not => heads && stays,
-        Coming::Quietly => false,
-        Coming::Openly => true,
+        Coming::Quietly | Coming::Otherwise(Ordering::Equal) => false,
+        Coming::Openly | Coming::Otherwise(Ordering::Greater | Ordering::Less) => true,
     };
-    if says_so || draft.changes() {
-        let line: Vec<_> = line.iter().filter(|one| stays || one.session != me.session).copied().collect();
+    if says_so || draft.changes() || misnamed {
+        let named = match coming {
+            Coming::Not | Coming::Openly | Coming::Otherwise(Ordering::Equal | Ordering::Greater) => stays,
+            // Others may have come as quietly between our read and our write, and stand ahead.
+            Coming::Quietly => false,
+            // Nor does it know who else it is behind now: its name goes, and comes again when it has listed.
+            Coming::Otherwise(Ordering::Less) => {
+                line.truncate(place);
+                false
+            }
+        };
+        line.retain(|one| named || one.session != me.session);
         draft.name_next(&line);
     }
     let entry = || me.entry(Standing::Waiting, Vec::new());
     match coming {
         Coming::Not => {}
-        Coming::Quietly => draft.enter_quietly(entry()),
-        Coming::Openly => draft.write_own(entry()),
+        Coming::Quietly => draft.write_own_and_list(entry()),
+        Coming::Openly | Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
+        // What `.lock` names is in the order that was.
+        Coming::Otherwise(Ordering::Greater | Ordering::Less) => {
+            draft.only_if_lock_stands();
+            draft.write_own_and_list(entry());
+        }
     }
     draft.sweep();
     plan.write = draft.write(in_line && !heads && !sets_limit);
@@ -140,6 +164,15 @@ fn take_together(
     if me.sets_limit(&record) {
         // At once: those ahead may be waiting for it.
         plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
+        return plan;
+    }
+    let stands = view.contender(me.session).is_some_and(Contender::says_waiting);
+    if stands && !me.is_in_line(view) && !me.settings.try_once() {
+        // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
+        let mut draft = Draft::new(view, record, me.wall, Some(me));
+        draft.name_next(&line::line(view, Some(me.own())));
+        draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+        plan.write = draft.write(false);
         return plan;
     }
     let mut tidies = Draft::new(view, record, me.wall, Some(me));

@@ -21,6 +21,8 @@ pub(super) struct Draft<'a> {
     pruned: u32,
     /// `.lock` is written also where it only comes to exist.
     creates: bool,
+    /// Where `.lock` is not written, it must be as it is known.
+    checks: bool,
     /// Slots were left for another kind of client, whose turn it is.
     pub(super) left_to_foreign: bool,
 }
@@ -29,7 +31,18 @@ impl<'a> Draft<'a> {
     /// Begins with what `.lock` holds, or would hold if it were there. `me` is who plans, if it takes part.
     pub(super) fn new(view: &'a View, record: Record, wall: &'a str, me: Option<Me<'a>>) -> Self {
         let (ops, granted) = (Vec::new(), BTreeSet::new());
-        Self { view, wall, me, record, ops, granted, pruned: 0, creates: false, left_to_foreign: false }
+        Self {
+            view,
+            wall,
+            me,
+            record,
+            ops,
+            granted,
+            pruned: 0,
+            creates: false,
+            checks: false,
+            left_to_foreign: false,
+        }
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -192,9 +205,14 @@ impl<'a> Draft<'a> {
         self.creates = true;
     }
 
-    /// Comes to the end of the line, and has everything listed as it is then: many may come at once, and each learns who
-    /// is right ahead of it.
-    pub(super) fn enter_quietly(&mut self, entry: Entry) {
+    /// Nothing is written unless `.lock` is as it is known, also where it is not written itself.
+    pub(super) fn only_if_lock_stands(&mut self) {
+        self.checks = true;
+    }
+
+    /// Writes our own contender, and has everything listed as it is then: many may come at once, and each learns who is
+    /// right ahead of it.
+    pub(super) fn write_own_and_list(&mut self, entry: Entry) {
         self.write_own(entry);
         self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
     }
@@ -228,6 +246,8 @@ impl<'a> Draft<'a> {
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });
+        } else if self.checks && self.view.lock_index() > 0 {
+            self.ops.insert(0, Op::CheckIndex { key: self.view.lock_key(), index: self.view.lock_index() });
         }
         (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy, joint: false })
     }

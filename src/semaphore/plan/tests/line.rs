@@ -157,15 +157,25 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
 }
 
 #[test]
-fn one_whose_priority_has_changed_says_where_it_stands_now_even_at_the_end() {
+fn one_whose_priority_has_changed_says_where_it_stands_now() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
-    let lowered = Settings { priority: -1, ..settings(1, 1) };
-    let plan = planned(&seen, &lowered, hold, false);
-    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]}"#;
-    assert_eq!(written(&plan), (Some((lock.into(), 42)), vec!["p/me Waiting".into()]));
-    let raised = Settings { priority: 7, body: Some("urgent".into()), ..settings(1, 1) };
-    assert_eq!(written(&planned(&seen, &raised, hold, false)), (None, vec!["p/me Waiting".into()]));
+    let check = Op::CheckIndex { key: "p/.lock".into(), index: 42 };
+    let lists =
+        |plan: &Plan| plan.write.iter().flat_map(|write| &write.ops).any(|op| matches!(op, Op::List { .. }));
+    // Lowered, it does not know whom else it is behind before it has listed.
+    let lowered = planned(&seen, &Settings { priority: -1, ..settings(1, 1) }, hold, false);
+    let named = r#"{"Limit":1,"Holders":["a"],"Next":["b"]}"#.to_owned();
+    assert_eq!(written(&lowered), (Some((named, 42)), vec!["p/me Waiting".into()]));
+    assert!(lists(&lowered));
+    // Raised, it stands where it is named; but only as long as that is so.
+    let raised = planned(&seen, &Settings { priority: 7, ..settings(1, 1) }, hold, false);
+    assert_eq!(written(&raised), (None, vec!["p/me Waiting".into()]));
+    assert!(raised.write.unwrap().ops.contains(&check));
+    let retold = Settings { priority: 5, body: Some("urgent".into()), ..settings(1, 1) };
+    let retold = planned(&seen, &retold, hold, false);
+    assert_eq!(written(&retold), (None, vec!["p/me Waiting".into()]));
+    assert!(!lists(&retold));
 }
 
 #[test]
@@ -320,4 +330,51 @@ proptest! {
             prop_assert!(record.taken() <= limit);
         }
     }
+}
+
+#[test]
+fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_came_meanwhile() {
+    let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
+    let view = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &[("b", 1, 0)]);
+    let settings = settings(2, 1);
+    let me = Me { set_limit: true, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view, me, NOW);
+    assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","b"]}"#);
+    assert_eq!(written(&plan).1, ["p/b Held [1]", "p/me Waiting"]);
+    assert!(plan.write.unwrap().ops.iter().any(|op| matches!(op, Op::List { .. })));
+}
+
+#[test]
+fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
+    let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me","c"]}"#;
+    let view = queue(lock, &["a"], &[("b", 1, 0), ("c", 1, 0)]);
+    let plan = planned(&view, &settings(1, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["a"],"Next":["b","c"]}"#);
+    assert_eq!(written(&plan).1, ["p/me Waiting"]);
+}
+
+#[test]
+fn one_that_takes_its_slots_together_says_what_it_wants_now() {
+    let prefixes = ["p".to_owned(), "q".to_owned()];
+    let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
+    let settings = settings(1, 1);
+    let together = Some(Together { prefixes: &prefixes, step: Step::Take });
+    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
+    // Once it had a priority. By what it says there `b` waits for it, and by what it wants now it waits for `b`.
+    let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("b", 1, 0), ("me", 1, 2)]);
+    let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
+    own.entry.as_mut().unwrap().together = prefixes.to_vec();
+    let plan = hold(&seen, me, NOW);
+    let record = r#"{"Limit":1,"Holders":[],"Next":["b"]}"#.to_owned();
+    assert_eq!(written(&plan), (Some((record, 42)), vec!["p/me Waiting".into()]));
+    assert!(!plan.write.unwrap().joint);
+}
+
+#[test]
+fn one_that_tries_once_and_is_outrun_looks_again_before_it_gives_up() {
+    let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
+    let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
+    let me = Me { crowded: true, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[]), me, NOW);
+    assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::List)));
 }

@@ -1,0 +1,203 @@
+//! What goes wrong: crashes, pauses, partitions, and what operators do.
+
+use super::*;
+use crate::semaphore::Listing;
+use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
+
+/// What goes wrong, each as the chance of it in one of the moments when it may.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::simulation) struct Chaos {
+    /// A request, or its answer, is lost.
+    pub(in crate::simulation) lost: f64,
+    /// In a tenth of a second an agent is killed.
+    pub(in crate::simulation) crash: f64,
+    /// An agent stands still for less than the lease's margin.
+    pub(in crate::simulation) pause: f64,
+    /// An agent is cut off from Consul for up to three TTLs.
+    pub(in crate::simulation) cut: f64,
+    /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
+    /// it so learns of it only afterwards, so that what agents believe says nothing then.
+    pub(in crate::simulation) meddle: f64,
+    /// In a tenth of a second an operator sets another limit.
+    pub(in crate::simulation) resize: f64,
+    /// In a tenth of a second somebody writes nonsense under `.lock` or deletes it; after a while it is mended.
+    pub(in crate::simulation) spoil: f64,
+    /// In a tenth of a second an agent reads its configuration again, and that has changed. Also whoever was killed
+    /// may come back with another one.
+    pub(in crate::simulation) reload: f64,
+}
+
+impl Chaos {
+    pub(in crate::simulation) const CALM: Self = Self {
+        lost: 0.0,
+        crash: 0.0,
+        pause: 0.0,
+        cut: 0.0,
+        meddle: 0.0,
+        resize: 0.0,
+        spoil: 0.0,
+        reload: 0.0,
+    };
+
+    /// Whether every process runs, and every answer comes at once.
+    pub(in crate::simulation) fn is_prompt(self) -> bool {
+        let people = Self { meddle: self.meddle, resize: self.resize, spoil: self.spoil, ..Self::CALM };
+        self == Self { reload: self.reload, ..people }
+    }
+
+    /// Whether people change what agents hold behind their backs: what those believe says nothing then.
+    pub(in crate::simulation) fn deceives(self) -> bool {
+        self.meddle > 0.0 || self.spoil > 0.0
+    }
+}
+
+impl World {
+    pub(super) fn go_wrong(&mut self) {
+        self.later(Duration::from_millis(100), Coming::Chaos);
+        if self.rng.f64() < self.chaos.meddle {
+            self.meddle();
+        }
+        if self.rng.f64() < self.chaos.resize {
+            let limit = self.rng.u32(1..=self.game.limit * 2);
+            self.resize(limit);
+        }
+        if self.rng.f64() < self.chaos.spoil {
+            self.spoil();
+        }
+        for place in 0..self.agents.len() {
+            if self.rng.f64() < self.chaos.reload && self.agents[place].paused_until <= self.now {
+                let configuration = self.agents[place].configuration.reloaded(self.game, &mut self.rng);
+                self.reload(place, configuration);
+            }
+            if self.rng.f64() < self.chaos.crash {
+                // Half of them come back with their state file.
+                let resume = self.agents[place].state().filter(|_| self.rng.bool());
+                self.agents[place] = self.new_agent(place, resume);
+                self.act(place);
+            }
+            if self.rng.f64() < self.chaos.pause {
+                let pause = Duration::from_millis(self.rng.u64(1..999));
+                self.agents[place].paused_until = self.now + pause;
+            }
+            if self.rng.f64() < self.chaos.cut / 10.0 {
+                self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
+            }
+        }
+    }
+
+    fn meddle(&mut self) {
+        let name = self.rng.choice(SEMAPHORES).expect("some");
+        let pairs = self.consul.list(name).pairs;
+        let Some(victim) = self.rng.choice(&pairs).cloned() else { return };
+        match victim.session {
+            Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
+            Some(_) => self.consul.store.delete(&victim.key, self.now),
+            None => self.consul.store.set(emptied(&victim), self.now),
+        }
+    }
+
+    /// As after a SIGHUP.
+    pub(super) fn reload(&mut self, place: usize, configuration: Configuration) {
+        let agent = &mut self.agents[place];
+        if agent.draining {
+            return;
+        }
+        self.clients.entry(agent.life).or_default().may(&configuration);
+        agent.configuration = configuration;
+        agent.configured_at = self.now;
+        for name in agent.configuration.wants.clone() {
+            if agent.phase(name) == Some(&Phase::GaveUp) {
+                agent.asks_again(name, self.now);
+            }
+            agent.keeper.reconfigure(&Name::from(name), agent.configuration.of(name), self.now);
+        }
+        self.act(place);
+    }
+
+    /// Somebody takes `.lock` for something else.
+    fn spoil(&mut self) {
+        let name = SEMAPHORES[self.rng.usize(..if self.game.parties { SEMAPHORES.len() } else { 1 })];
+        let key = format!("{name}/.lock");
+        let Listing { pairs, .. } = self.consul.list(name);
+        let sessions: Vec<_> = pairs.iter().filter_map(|pair| pair.session.clone()).collect();
+        let found = pairs.iter().find(|pair| pair.key == key);
+        match nonsense(found, &sessions, &mut self.rng) {
+            Some((value, flags)) => {
+                self.consul.store.set(Write { key, value: value.into(), flags }, self.now);
+            }
+            None => self.consul.store.delete(&key, self.now),
+        }
+        let after = Duration::from_millis(self.rng.u64(..5000));
+        self.later(after, Coming::Mend { name });
+    }
+
+    /// An operator writes a record in which nobody holds, or deletes what is there.
+    pub(super) fn mend(&mut self, name: &'static str) {
+        let key = format!("{name}/.lock");
+        if self.rng.bool() {
+            self.consul.store.delete(&key, self.now);
+        } else {
+            let record = Record::new(self.game.form, self.game.limit);
+            let (value, flags) = (record.encode().into(), record.flags());
+            self.consul.store.set(Write { key, value, flags }, self.now);
+        }
+    }
+
+    /// An operator changes the limit, now and then below what is held.
+    pub(super) fn resize(&mut self, limit: u32) {
+        for name in SEMAPHORES {
+            if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
+                let commit = self.consul.commit(&write.ops, self.now);
+                assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            }
+        }
+    }
+}
+
+/// A record from which an operator has taken everybody out.
+fn emptied(pair: &Pair) -> Write {
+    let mut record = Record::decode(&pair.value, pair.flags).expect("a record");
+    record.holders.clear();
+    Write { key: pair.key.clone(), value: record.encode().into(), flags: pair.flags }
+}
+
+/// What may come to stand under `.lock`; `None`: nothing.
+fn nonsense(found: Option<&Pair>, sessions: &[SessionId], rng: &mut fastrand::Rng) -> Option<(Vec<u8>, u64)> {
+    const TEXTS: [&str; 7] = [
+        "",
+        "null",
+        "[]",
+        r#"{"Limit":2}"#,
+        r#"{"Limit":-1,"Holders":[]}"#,
+        r#"{"Limit":1,"limit":2,"Holders":[]}"#,
+        r#"{"Limit":2,"Holders":[1,""]}"#,
+    ];
+    let any_of = |most: usize, rng: &mut fastrand::Rng| -> Vec<String> {
+        let one = |rng: &mut fastrand::Rng| match rng.choice(sessions).filter(|_| rng.u32(..3) > 0) {
+            Some(session) => session.to_string(),
+            None => Uuid::from_u128(rng.u128(..)).to_string(),
+        };
+        (0..rng.usize(..most)).map(|_| one(rng)).collect()
+    };
+    let found = found.map_or((Vec::new(), 0), |pair| (pair.value.clone(), pair.flags));
+    let limit = [0, 1, 3, u32::MAX][rng.usize(..4)];
+    let holders = any_of(8, rng);
+    let holders = if rng.u32(..4) > 0 {
+        format!("{holders:?}")
+    } else {
+        let map: Vec<_> = holders.iter().map(|holder| format!("{holder:?}:true")).collect();
+        format!("{{{}}}", map.join(","))
+    };
+    let record = |next: &str| format!(r#"{{"Limit":{limit},"Holders":{holders}{next}}}"#).into_bytes();
+    let odd = [LOCK_FLAGS, SEMAPHORE_FLAGS, rng.u64(..)][rng.usize(..3)];
+    Some(match rng.u32(..8) {
+        0 => (std::iter::repeat_with(|| rng.u8(..)).take(40).collect(), 0),
+        1 => (TEXTS[rng.usize(..TEXTS.len())].into(), 0),
+        2 => (found.0, odd),
+        3 => (found.0[..found.0.len() / 2].to_vec(), found.1),
+        4 => (record(""), 0),
+        5 => (record(r#","Next":[1,{}]"#), 0),
+        6 => (record(&format!(r#","Next":{:?}"#, any_of(60, rng))), 0),
+        _ => return None,
+    })
+}

@@ -1,0 +1,155 @@
+//! What is checked of the whole: after every step, and at the end.
+
+use super::*;
+
+impl World {
+    /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
+    pub(in crate::simulation) fn come_to_rest(&mut self) {
+        self.chaos = Chaos::CALM;
+        self.open = false;
+        for place in 0..self.agents.len() {
+            self.agents[place].cut_until = self.now;
+            let settled = self.agents[place].configuration.with_limit(self.game.limit);
+            self.reload(place, settled);
+        }
+        // What is on its way arrives, and what was spoilt is mended.
+        self.run(TTL);
+        // Nobody waits for more than there is, or for another limit.
+        self.by = None;
+        self.resize(self.game.limit);
+        self.check();
+        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
+        self.run(TTL * 30);
+        for (place, agent) in self.agents.iter().enumerate() {
+            let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
+            assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
+        }
+        let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
+        assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
+        self.consul.store.tick(self.now);
+        let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
+        let left: Vec<_> = keys.filter(|pair| !pair.key.ends_with("/.lock")).collect();
+        assert!(left.is_empty(), "seed {}: contenders are left: {left:?}", self.seed);
+        assert!(self.consul.store.sessions().found.is_empty(), "seed {}: sessions are left", self.seed);
+        assert!(self.served > 0, "seed {}: nobody was served", self.seed);
+        self.assert_next_one_finds_all_free();
+    }
+
+    /// What a crashed holder has left in the record is pruned by the next one that stays for long enough.
+    fn assert_next_one_finds_all_free(&mut self) {
+        let mut visitor = self.new_agent(0, None);
+        visitor.work = visitor.work.max(self.game.prune_delay + TTL / 2);
+        let mut wants = visitor.configuration.clone();
+        if wants.terms.limit_policy == LimitPolicy::Refuse {
+            wants = wants.with_limit(self.game.limit);
+        }
+        self.agents = vec![visitor];
+        self.reload(0, wants.clone());
+        self.run(TTL * 5);
+        assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
+        if wants.terms.wait.is_some() {
+            return;
+        }
+        for name in &wants.wants {
+            let view = self.consul.view(name);
+            let record = view.record().expect("a record");
+            assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
+            let set = wants.terms.limit_policy == LimitPolicy::Set;
+            assert!(!set || record.limit == wants.terms.limit, "seed {}: {record:?}", self.seed);
+        }
+    }
+
+    pub(super) fn check(&mut self) {
+        let index = self.consul.store.index();
+        let changed = std::mem::replace(&mut self.checked, index) != index;
+        let by = self.by.and_then(|life| self.clients.get(&life));
+        for referee in &mut self.referees {
+            let agents = self.agents.iter().filter(|agent| agent.believes(referee.name));
+            let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
+            let slots = agents.map(|agent| agent.configuration.terms.slots);
+            let believed = slots.chain(foreigners.map(|_| 1)).sum();
+            referee.check(changed.then(|| self.consul.view(referee.name)), by, believed, self.now);
+        }
+        self.check_waits();
+        if changed {
+            self.check_traces();
+        }
+    }
+
+    /// What an agent tells the world.
+    pub(super) fn check_notice(&mut self, place: usize, notice: &Notice) {
+        let (seed, agent) = (self.seed, &self.agents[place]);
+        let mut referees = self.referees.iter_mut();
+        let mut referee = |name: &Name| referees.find(|one| *one.name == **name).expect("a semaphore");
+        if let Notice::Acquired { name, session, token, .. } = notice {
+            referee(name).acquired(session.clone(), *token);
+            let all = !agent.configuration.together || agent.is_ready();
+            assert!(all, "seed {seed}: {session} has {name} and not all that it takes together");
+        } else if let Notice::GaveUp { name, .. } = notice {
+            let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
+            referee(name).gave_up(&agent.configuration.of(name), asked_at, self.now);
+        } else if let Notice::LimitSet { .. } = notice {
+            let client = self.clients.get_mut(&agent.life).expect("one that lives");
+            client.sets += 1;
+            // A write whose answer is lost may be done again, after somebody else's.
+            let once = client.sets <= client.orders() * agent.configuration.wants.len();
+            assert!(once || !self.game.chaos.is_prompt(), "seed {seed}: {client:?}");
+        }
+    }
+
+    /// Nobody waits for longer than it said.
+    fn check_waits(&self) {
+        const SLACK: Duration = Duration::from_secs(2);
+        for agent in self.agents.iter().filter(|_| self.game.chaos.is_prompt()) {
+            for machine in agent.keeper.machines() {
+                let asks =
+                    matches!(machine.phase(), Phase::Starting | Phase::Waiting | Phase::Blocked { .. });
+                let wait = machine.settings().wait.filter(|_| asks).unwrap_or(Duration::MAX);
+                let waited =
+                    self.now.since(machine.asked_at().max(agent.configured_at)).saturating_sub(SLACK);
+                let (seed, phase) = (self.seed, machine.phase());
+                assert!(waited <= wait, "seed {seed}: {phase:?} for {waited:?} and more, of {wait:?}");
+            }
+        }
+    }
+
+    /// What those have in Consul who do not hold all that they ask for.
+    fn check_traces(&mut self) {
+        let views = SEMAPHORES.map(|name| self.consul.view(name));
+        let (seed, chaos) = (self.seed, self.game.chaos);
+        let to_act = if chaos.is_prompt() { TTL / 5 } else { TTL * 6 };
+        // One whom somebody else has written into `.lock` first has to see that, be it by its next listing; and so has
+        // one that was configured otherwise before it was killed see what it has.
+        let to_see = to_act.max(TTL);
+        let to_go = if chaos.spoil > 0.0 { to_see } else { to_act };
+        let to_choose = if chaos.spoil + chaos.reload > 0.0 { to_see } else { Duration::ZERO };
+        for agent in &mut self.agents {
+            let Some(session) = agent.keeper.session() else { continue };
+            let named = || SEMAPHORES.into_iter().zip(&views);
+            let has = |view: &View| view.record().is_some_and(|record| record.slots_of(session) > 0);
+            let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
+            let together = agent.configuration.together;
+
+            let gave_up = |name: &str| agent.phase(name) == Some(&Phase::GaveUp) && !agent.is_heir;
+            let mut left = named().filter(|(_, view)| has(view) || view.contender(session).is_some());
+            let left = left.find(|(name, _)| gave_up(name));
+            assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");
+
+            // Who takes slots together never has one while it stands in line for another.
+            let both = together && views.iter().any(has) && views.iter().any(waits);
+            agent.has_and_waits_since = both.then(|| agent.has_and_waits_since.unwrap_or(self.now));
+            let long = agent.has_and_waits_since.is_some_and(|since| self.now.since(since) >= to_choose);
+            assert!(!long, "seed {seed}: {session} has one and waits for another");
+
+            // Where one semaphore keeps it out, it stands in nobody's way. Of what is no semaphore it may keep its
+            // place.
+            let kept_out = |name: &str| agent.is_kept_out(name);
+            let goes = |name: &str| if kept_out(name) { chaos.spoil == 0.0 } else { together };
+            let lingers = SEMAPHORES.into_iter().any(kept_out)
+                && named().any(|(name, view)| goes(name) && (has(view) || waits(view)));
+            agent.lingers_since = lingers.then(|| agent.lingers_since.unwrap_or(self.now));
+            let long = agent.lingers_since.is_some_and(|since| self.now.since(since) > to_go);
+            assert!(!long, "seed {seed}: {session} is kept out and stands in the way: {views:?}");
+        }
+    }
+}
