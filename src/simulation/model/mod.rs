@@ -191,7 +191,7 @@ fn three_agents_in_every_order() {
     play_larger(&[
         Game { settled: 3, ..THREE },
         THREE,
-        Game { limit: 2, ..THREE },
+        Game { limit: 2, settled: 2, ..THREE },
         Game { quits: 1, settled: 2, ..THREE },
         Game { lulls: 1, settled: 2, ..THREE },
         Game { players: &[ONE, ONE, URGENT], settled: 1, ..THREE },
