@@ -4,10 +4,10 @@ use rustix::process::{Signal, kill_process};
 use slotkeeper::consul::Put;
 
 use super::job::Job;
-use super::life::{MEEK, STUBBORN};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::freezer::Freezer;
+use crate::support::life::{MEEK, STUBBORN};
 use crate::wait_for;
 
 /// Consul ends a session after twice this.

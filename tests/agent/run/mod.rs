@@ -2,5 +2,4 @@
 
 mod command;
 mod fence;
-mod job;
-mod life;
+pub(crate) mod job;
