@@ -118,20 +118,20 @@ fn a_server_is_cut_off_with_its_client() {
 }
 
 /// Consul removes a server that has failed, by default, and ends what is tied to its node long before the TTL: some ten
-/// seconds after the cut the successor would begin, and the command live on until its lease is over. A session that is tied
-/// to a node which is no server's has its whole TTL.
-#[test]
-fn a_node_of_ones_own_keeps_the_session_where_consul_removes_failed_servers() {
+/// seconds after the cut the successor would begin, and the command live on until its lease is over. Here that is made good
+/// by `cure`, configuration of the session, and of the semaphore.
+fn a_removed_server_lets_nobody_in_too_early(cure: (&str, &str)) {
     let cluster = Cluster::start_with(true);
     let leader = cluster.leader();
     let cut = (leader + 1) % 3;
     let node = r#"{"Node": "slots", "Address": "127.0.0.1", "NodeMeta": {"external-node": "true"}}"#;
     let register = http::put(cluster.servers.addr(leader), "/v1/catalog/register", node);
     assert_eq!(cluster.runtime.block_on(register).status, 200);
+    let (of_session, of_semaphore) = cure;
     let start = |server: usize, script: &str| {
         let config = format!(
-            "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nsession: {{ttl: 20s, node: slots}}\n\
-             semaphores: [{{name: one, prefix: p/one, limit: 1, format: list}}]\n",
+            "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nsession: {{ttl: 20s{of_session}}}\n\
+             semaphores: [{{name: one, prefix: p/one, limit: 1, format: list{of_semaphore}}}]\n",
             cluster.address(server)
         );
         let folder = tempfile::tempdir().unwrap();
@@ -156,6 +156,18 @@ fn a_node_of_ones_own_keeps_the_session_where_consul_removes_failed_servers() {
     assert!(!nodes.contains(&format!("server-{cut}")), "the server was to be removed: {nodes}");
     second.signal(Signal::TERM);
     assert_eq!(second.code(), Some(143), "{}", second.log());
+}
+
+/// A session that is tied to a node which is no server's has its whole TTL.
+#[test]
+fn a_node_of_ones_own_keeps_the_session_of_who_is_on_a_removed_server() {
+    a_removed_server_lets_nobody_in_too_early((", node: slots", ""));
+}
+
+/// Whoever finds a dead holder leaves it the time in which its command may still live.
+#[test]
+fn a_prune_delay_keeps_the_slot_of_who_is_on_a_removed_server() {
+    a_removed_server_lets_nobody_in_too_early(("", ", prune_delay: 20s"));
 }
 
 /// Slots are kept where the lease allows.

@@ -23,7 +23,8 @@ fn all() -> impl Iterator<Item = Pid> {
     processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-fn command_line(pid: Pid) -> String {
+/// Its words.
+pub fn command_line(pid: Pid) -> String {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).replace('\0', " ")
 }
