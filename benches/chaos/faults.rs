@@ -46,26 +46,35 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
     };
     match fault {
         Fault::KillAgent => {
-            done(hurt);
-            stage.signal(victim, Signal::KILL);
+            if stage.take_in_hand(victim) {
+                done(hurt);
+                stage.signal(victim, Signal::KILL);
+            }
         }
         Fault::KillGuard => {
-            if let Some(guard) = processes::guard_of(stage.pid(victim)) {
+            if let Some(guard) = processes::guard_of(stage.pid(victim))
+                && stage.take_in_hand(victim)
+            {
                 done(hurt);
                 let _ = kill_process(guard, Signal::KILL);
             }
         }
         Fault::StopAgent(lasts) => {
-            done(hurt);
-            let trouble = stage.begin_trouble(Some(seat));
-            stage.signal(victim, Signal::STOP);
-            sleep(lasts).await;
-            stage.signal(victim, Signal::CONT);
-            sleep(RECOVERY).await;
-            stage.is_over(trouble);
+            if stage.take_in_hand(victim) {
+                done(hurt);
+                let trouble = stage.begin_trouble(Some(seat));
+                stage.signal(victim, Signal::STOP);
+                sleep(lasts).await;
+                stage.signal(victim, Signal::CONT);
+                sleep(RECOVERY).await;
+                stage.let_go(victim);
+                stage.is_over(trouble);
+            }
         }
         Fault::StopGuard(lasts) => {
-            if let Some(guard) = processes::guard_of(stage.pid(victim)) {
+            if let Some(guard) = processes::guard_of(stage.pid(victim))
+                && stage.take_in_hand(victim)
+            {
                 done(hurt);
                 let trouble = stage.begin_trouble(Some(seat));
                 let _ = kill_process(guard, Signal::STOP);
@@ -76,6 +85,8 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
                 {
                     let _ = kill_process(guard, Signal::CONT);
                 }
+                sleep(RECOVERY).await;
+                stage.let_go(victim);
                 stage.is_over(trouble);
             }
         }

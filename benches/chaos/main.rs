@@ -13,8 +13,8 @@
 //! The seed decides the plan: which faults, when, to the how-manieth, and which jobs. Processes cannot be made to repeat
 //! themselves, so a seed plays a similar game again, not the same.
 //!
-//! The servers do not remove those that fail (see `support::cluster`). What stops a command together with its guard and its
-//! agent is not played: nothing on a machine that stands still can end anything, and the fencing token is for that.
+//! The servers do not remove those that fail (see `support::cluster`). Of an agent and its guard one is hurt at a time:
+//! where both are, or the command stands still with them, nobody is left to end it, and the fencing token is for that.
 
 #![allow(
     clippy::unwrap_used,

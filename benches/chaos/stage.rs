@@ -36,6 +36,8 @@ pub(crate) struct Played {
     pub(crate) begun: f64,
     pub(crate) ended: Option<Ended>,
     pub(crate) hurt: Vec<Hurt>,
+    /// Its agent or its guard is being hurt. Never both at once: one of them must be there to end the command.
+    in_hand: bool,
     pid: Pid,
 }
 
@@ -118,7 +120,16 @@ impl Stage {
             let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).unwrap();
             let place = self.jobs.borrow().len();
             let (files, begun) = (Files(folder), life::now());
-            let played = Played { job, seat: number, files, begun, ended: None, hurt: Vec::new(), pid };
+            let played = Played {
+                job,
+                seat: number,
+                files,
+                begun,
+                ended: None,
+                hurt: Vec::new(),
+                in_hand: false,
+                pid,
+            };
             self.jobs.borrow_mut().push(played);
             let status = child.wait().await.unwrap();
             self.jobs.borrow_mut()[place].ended = Some(Ended { at: life::now(), code: status.code() });
@@ -147,6 +158,15 @@ impl Stage {
 
     pub(crate) fn pid(&self, place: usize) -> Pid {
         self.jobs.borrow()[place].pid
+    }
+
+    /// Whether neither its agent nor its guard was being hurt yet; now one is, until [`Self::let_go`].
+    pub(crate) fn take_in_hand(&self, place: usize) -> bool {
+        !std::mem::replace(&mut self.jobs.borrow_mut()[place].in_hand, true)
+    }
+
+    pub(crate) fn let_go(&self, place: usize) {
+        self.jobs.borrow_mut()[place].in_hand = false;
     }
 
     pub(crate) fn hurt(&self, place: usize, hurt: Hurt) {
