@@ -130,8 +130,8 @@ async fn one(program: Program) -> Trial {
     started.push(start("first", &hole.addr().to_string()));
     begins(&life("first")).await;
     started.push(start("next", &direct));
-    // Until it stands in line, and those before have been through their beginnings.
-    sleep(Duration::from_secs(3)).await;
+    // Until it stands in line; and the hole is to meet renewals at another time in each trial.
+    sleep(Duration::from_millis(fastrand::u64(3_000..8_000))).await;
     assert!(!life("next").has_begun(), "it was to wait");
     let (first, next) = (life("first"), life("next"));
     let began = life::now();
