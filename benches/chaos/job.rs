@@ -62,11 +62,12 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn draw(rng: &mut Rng, semaphore: &Semaphore, priority: i32) -> Self {
-        let beats = match rng.u32(0..10) {
-            0 => 1,
-            1..7 => rng.usize(4..50),
-            7..9 => rng.usize(50..120),
-            _ => rng.usize(120..240),
+        // Some live for longer than it takes a session to run out: only these can outlive their slot.
+        let beats = match rng.u32(0..20) {
+            0..2 => 1,
+            2..13 => rng.usize(4..50),
+            13..17 => rng.usize(50..120),
+            _ => rng.usize(450..700),
         };
         Self {
             slots: 1 + rng.u32(0..semaphore.most),

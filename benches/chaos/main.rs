@@ -55,7 +55,7 @@ use verdict::Verdict;
 
 /// After the last fault everybody comes to an end within this time: those in line all have their turn, and slots of those
 /// that were killed are free after two TTLs.
-const ENDING: Duration = Duration::from_secs(240);
+const ENDING: Duration = Duration::from_secs(400);
 /// Two TTLs, and what an election adds.
 const EXPIRY: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
