@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process_group, set_child_subreaper};
 use tokio::net::UnixListener;
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::exec::THIS_PROGRAM;
 use super::guard::fence::Why;
+use super::guard::tree;
 use super::guard::wire::{self, Order, Outcome, Reader, Report};
 use super::terminal;
 use crate::semaphore::Moment;
@@ -60,6 +61,8 @@ pub struct Running {
     outcome: Option<Outcome>,
     /// The guard has said that nothing is left.
     gone: bool,
+    /// It was told that the guard has gone without saying so.
+    said_gone: bool,
     lease_ends: Moment,
     told_to_stop: bool,
 }
@@ -75,6 +78,8 @@ impl Running {
         environment: Vec<(String, String)>,
         lease_ends: Moment,
     ) -> anyhow::Result<Self> {
+        // Should the guard be killed, what descends from it is ours to end, and gets away no more than from the guard.
+        set_child_subreaper(Some(getpid()))?;
         // In the abstract namespace: no file to be left behind, and it ends with us.
         let name = format!("slotkeeper-{}", Uuid::new_v4());
         let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)
@@ -123,6 +128,7 @@ impl Running {
             group,
             outcome: None,
             gone: false,
+            said_gone: false,
             lease_ends,
             told_to_stop: false,
         })
@@ -182,10 +188,11 @@ impl Running {
         }
         let ended = self.guard.wait().await;
         if !self.gone {
-            warn!("the guard of the command is gone ({}): ending the command", describe(ended));
-            // What was in the command's group cannot get out of it any more without being seen here.
-            while self.group.is_some_and(|group| test_kill_process_group(group).is_ok()) {
-                self.kill_group();
+            if !std::mem::replace(&mut self.said_gone, true) {
+                warn!("the guard of the command is gone ({}): ending the command", describe(ended));
+            }
+            // All that it leaves behind descends from us now.
+            while tree::end_orphans() {
                 tokio::time::sleep(LOOK).await;
             }
         }

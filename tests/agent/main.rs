@@ -13,6 +13,7 @@ mod support;
 
 mod acl;
 mod bounds;
+mod cluster;
 mod consul;
 mod crowd;
 mod disk;

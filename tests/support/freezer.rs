@@ -1,10 +1,10 @@
-//! A proxy whose connections can go dead without a word, as when a firewall forgets them.
+//! A proxy whose connections can be hurt: go dead without a word, as when a firewall forgets them; be reset; be slow.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -12,8 +12,16 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Freezer {
     address: SocketAddr,
-    freezes: watch::Sender<u32>,
-    blocks: Arc<AtomicBool>,
+    weather: watch::Sender<Weather>,
+}
+
+/// What is done to connections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weather {
+    freezes: u32,
+    resets: u32,
+    blocks: bool,
+    delay: Duration,
 }
 
 impl Freezer {
@@ -21,19 +29,17 @@ impl Freezer {
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (freezes, _) = watch::channel(0);
-        let blocks = Arc::new(AtomicBool::new(false));
-        let (begin, blocked) = (freezes.clone(), Arc::clone(&blocks));
+        let (weather, now) = watch::channel(Weather::default());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                if blocked.load(Ordering::Relaxed) {
+                if now.borrow().blocks {
                     tokio::spawn(hold(client));
                 } else {
-                    tokio::spawn(pass(client, server, begin.subscribe()));
+                    tokio::spawn(pass(client, server, now.clone()));
                 }
             }
         });
-        Self { address, freezes, blocks }
+        Self { address, weather }
     }
 
     /// Starts one on a thread of its own, for a test that does not wait asynchronously.
@@ -57,15 +63,25 @@ impl Freezer {
     /// Lets nothing through any more, on present and on new connections, as a firewall that drops everything does; or lets
     /// new ones through again.
     pub fn block(&self, blocks: bool) {
-        self.blocks.store(blocks, Ordering::Relaxed);
-        if blocks {
-            self.freeze();
-        }
+        self.weather.send_modify(|weather| {
+            weather.blocks = blocks;
+            weather.freezes += u32::from(blocks);
+        });
     }
 
     /// Lets all present connections stand open and carry nothing any more. New ones are as good as ever.
     pub fn freeze(&self) {
-        self.freezes.send_modify(|freezes| *freezes += 1);
+        self.weather.send_modify(|weather| weather.freezes += 1);
+    }
+
+    /// Resets all present connections. New ones are as good as ever.
+    pub fn reset(&self) {
+        self.weather.send_modify(|weather| weather.resets += 1);
+    }
+
+    /// Has each piece of what the server says wait for so long.
+    pub fn delay(&self, delay: Duration) {
+        self.weather.send_modify(|weather| weather.delay = delay);
     }
 }
 
@@ -74,10 +90,45 @@ async fn hold(_client: TcpStream) {
     std::future::pending::<()>().await;
 }
 
-async fn pass(mut client: TcpStream, server: SocketAddr, mut frozen: watch::Receiver<u32>) {
+async fn pass(mut client: TcpStream, server: SocketAddr, mut weather: watch::Receiver<Weather>) {
+    let begun = *weather.borrow();
+    let slow = weather.clone();
     let Ok(mut server) = TcpStream::connect(server).await else { return };
-    tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => {}
-        Ok(()) = frozen.changed() => std::future::pending::<()>().await,
+    let passed = {
+        let ((from_client, mut to_client), (from_server, mut to_server)) = (client.split(), server.split());
+        let there = async {
+            let mut from_client = from_client;
+            let _ = copy(&mut from_client, &mut to_server).await;
+            let _ = to_server.shutdown().await;
+        };
+        let back = answer(from_server, &mut to_client, slow);
+        tokio::select! {
+            _ = async { tokio::join!(there, back) } => None,
+            hurt = weather.wait_for(|now| now.freezes != begun.freezes || now.resets != begun.resets) => {
+                hurt.ok().map(|now| *now)
+            }
+        }
+    };
+    match passed {
+        Some(now) if now.freezes != begun.freezes => std::future::pending().await,
+        Some(_reset) => {
+            let _ = (client.set_zero_linger(), server.set_zero_linger());
+        }
+        None => {}
+    }
+}
+
+async fn answer(mut server: ReadHalf<'_>, client: &mut WriteHalf<'_>, weather: watch::Receiver<Weather>) {
+    let mut bytes = vec![0; 16 * 1024];
+    loop {
+        let read = server.read(&mut bytes).await.unwrap_or(0);
+        let delay = weather.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if read == 0 || client.write_all(&bytes[..read]).await.is_err() {
+            let _ = client.shutdown().await;
+            return;
+        }
     }
 }

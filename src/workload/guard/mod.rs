@@ -4,7 +4,7 @@
 //! is the command's parent, so that it alone reaps it, and the subreaper of all that descends from it, so that nothing
 //! gets away. It knows nothing of Consul: the agent tells it how long the lease is sure, and until then the command may
 //! live. Should the guard itself be killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the thread that
-//! started the command: the guard has only one).
+//! started the command: the guard has only one), and the agent, the next subreaper, whatever else descends from it.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use crate::clock::{self, Alarm};
 use crate::semaphore::Moment;
 
 pub mod fence;
-pub(super) mod tree;
+pub(in crate::workload) mod tree;
 pub(crate) mod wire;
 
 use fence::{Act, Fence, Why};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
-use rustix::process::{Pid, Signal, getpgid, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, waitpid};
 
 /// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
 /// nothing gets away by leaving its group or its session.
@@ -49,6 +49,24 @@ pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) {
     for pid in others {
         let _ = kill_process(pid, signal);
     }
+}
+
+/// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. Hooks, and what
+/// they start, stay in our own process group, where nothing under a guard is.
+pub(in crate::workload) fn end_orphans() -> bool {
+    let ours = getpgid(None).ok();
+    let orphans = descendants().into_iter().filter_map(Pid::from_raw).filter(|pid| {
+        // One that has ended meanwhile has no group.
+        getpgid(Some(*pid)).is_ok_and(|group| Some(group) != ours)
+    });
+    let mut any = false;
+    for pid in orphans {
+        any = true;
+        let _ = kill_process(pid, Signal::KILL);
+        // Those that are another's children come down to us with the next look.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+    any
 }
 
 #[cfg(test)]

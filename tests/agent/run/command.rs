@@ -6,9 +6,9 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use super::job::{Job, run};
-use super::life::{Life, MEEK, STUBBORN};
 use crate::consul::Consul;
 use crate::operator::Operator;
+use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::wait_for;
 
 const ONE: [&str; 3] = ["p/one", "-n", "1"];

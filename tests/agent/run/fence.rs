@@ -4,10 +4,10 @@ use rustix::process::{Signal, kill_process};
 use slotkeeper::consul::Put;
 
 use super::job::Job;
-use super::life::{MEEK, STUBBORN};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::freezer::Freezer;
+use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::wait_for;
 
 /// Consul ends a session after twice this.
@@ -70,6 +70,24 @@ fn a_guard_that_is_killed() {
     let consul = Consul::start();
     let (mut first, mut second) = two(&consul.address(), &consul.address());
     kill_process(first.guard(), Signal::KILL).unwrap();
+    assert_handed_on(&mut first, &mut second, 1);
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_guard_that_is_killed_lets_nothing_get_away() {
+    let consul = Consul::start();
+    // One in the command's group and one in a session of its own; the kernel ends only the command itself.
+    let script = format!("sh -c '{0}' $0 & setsid sh -c '{0}' $1 & wait", STUBBORN.replace('\'', "\""));
+    let mut first = Job::start(&consul.address(), &ONE, &["sh", "-c", &script, "$HOME/life", "$HOME/apart"]);
+    let (life, apart) = (first.await_life(), Life::at(first.path("apart")));
+    wait_for("the one apart", || apart.has_begun());
+    let mut second = Job::live(&consul.address(), &ONE, MEEK);
+    kill_process(first.guard(), Signal::KILL).unwrap();
+    let next = second.await_life();
+    wait_for("the successor to have lived for a while", || next.beats() > 10);
+    life.assert_before(&next);
+    apart.assert_before(&next);
     assert_handed_on(&mut first, &mut second, 1);
     Operator::at(&consul.address()).assert_nothing_left("p/one");
 }

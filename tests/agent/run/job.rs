@@ -1,24 +1,25 @@
 //! The real `slotkeeper run` as a process.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::life::Life;
 use crate::process::BINARY;
+use crate::support::life::Life;
+use crate::support::processes;
 use crate::wait_for;
 
 /// One, with its files in a folder of its own. Whatever is left of it is killed with the value.
-pub(super) struct Job {
+pub(crate) struct Job {
     child: Child,
     folder: TempDir,
 }
 
 /// The command line of one.
-pub(super) fn run(consul: &str, arguments: &[&str], command: &[&str]) -> Command {
+pub(crate) fn run(consul: &str, arguments: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(BINARY);
     run.arg("run").args(["--http-addr", consul, "--verbose"]).args(arguments).arg("--").args(command);
     run.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
@@ -27,7 +28,7 @@ pub(super) fn run(consul: &str, arguments: &[&str], command: &[&str]) -> Command
 
 impl Job {
     /// Starts one in a new folder; `$HOME` in its words is that folder.
-    pub(super) fn start(consul: &str, arguments: &[&str], command: &[&str]) -> Self {
+    pub(crate) fn start(consul: &str, arguments: &[&str], command: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().display().to_string();
         let words =
@@ -39,65 +40,64 @@ impl Job {
     }
 
     /// Starts one whose command writes down its life by that script.
-    pub(super) fn live(consul: &str, arguments: &[&str], script: &str) -> Self {
+    pub(crate) fn live(consul: &str, arguments: &[&str], script: &str) -> Self {
         Self::start(consul, arguments, &["sh", "-c", script, "$HOME/life"])
     }
 
-    pub(super) fn spawn(mut command: Command, folder: TempDir) -> Self {
+    pub(crate) fn spawn(mut command: Command, folder: TempDir) -> Self {
         let file = |name: &str| File::create(folder.path().join(name)).unwrap();
         let child = command.stdout(file("out")).stderr(file("log")).spawn().unwrap();
         Self { child, folder }
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(super) fn life(&self) -> Life {
+    pub(crate) fn life(&self) -> Life {
         Life::at(self.path("life"))
     }
 
-    pub(super) fn await_life(&self) -> Life {
+    pub(crate) fn await_life(&self) -> Life {
         let life = self.life();
         wait_for(&format!("the command to live; log:\n{}", self.log()), || life.has_begun());
         life
     }
 
     /// What its command has written on standard output.
-    pub(super) fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         std::fs::read_to_string(self.path("out")).unwrap_or_default()
     }
 
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    pub(super) fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
 
     /// Its guard's process.
-    pub(super) fn guard(&self) -> Pid {
+    pub(crate) fn guard(&self) -> Pid {
         let mut found = None;
         wait_for("the guard", || {
-            found =
-                children(self.pid()).into_iter().find(|pid| command_line(*pid).contains("guard --socket"));
+            found = processes::guard_of(self.pid());
             found.is_some()
         });
         found.unwrap()
     }
 
     /// Its command reads the end of standard input.
-    pub(super) fn close_stdin(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         drop(self.child.stdin.take());
     }
 
     /// Waits for its end.
-    pub(super) fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         wait_for(&format!("the end of run; log:\n{}", self.log()), || {
             status = self.child.try_wait().unwrap();
@@ -106,11 +106,11 @@ impl Job {
         status.unwrap()
     }
 
-    pub(super) fn code(&mut self) -> Option<i32> {
+    pub(crate) fn code(&mut self) -> Option<i32> {
         self.ended().code()
     }
 
-    pub(super) fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 }
@@ -123,21 +123,4 @@ impl Drop for Job {
             eprintln!("log of run:\n{}", self.log());
         }
     }
-}
-
-fn children(parent: Pid) -> Vec<Pid> {
-    let stat = |pid: Pid| {
-        std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default()
-    };
-    let parent_of = |pid: Pid| -> Option<i32> {
-        stat(pid).rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    let processes = Path::new("/proc").read_dir().unwrap().flatten();
-    let pids = processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.filter(|pid| parent_of(*pid) == Some(parent.as_raw_nonzero().get())).collect()
-}
-
-fn command_line(pid: Pid) -> String {
-    let words = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ")
 }

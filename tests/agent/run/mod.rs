@@ -3,6 +3,5 @@
 mod command;
 mod fence;
 mod fencing;
-mod job;
-mod life;
+pub(crate) mod job;
 mod terminal;

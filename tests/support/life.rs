@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Writes the time since boot and its fencing token into the file in its first argument, some twenty times a second, until
 /// it is killed. SIGTERM does not end it.
-pub(super) const STUBBORN: &str = r#"
+pub const STUBBORN: &str = r#"
     trap '' TERM
     while :; do
         read -r now _ < /proc/uptime
@@ -13,7 +13,7 @@ pub(super) const STUBBORN: &str = r#"
     done"#;
 
 /// The same, but SIGTERM ends it.
-pub(super) const MEEK: &str = r#"
+pub const MEEK: &str = r#"
     while :; do
         read -r now _ < /proc/uptime
         echo "$now ${SLOTKEEPER_FENCING_TOKEN:-0}" >> "$0"
@@ -22,17 +22,17 @@ pub(super) const MEEK: &str = r#"
 
 /// What a command has written down.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub struct Life {
     file: PathBuf,
 }
 
 impl Life {
-    pub(super) fn at(file: PathBuf) -> Self {
+    pub fn at(file: PathBuf) -> Self {
         Self { file }
     }
 
     /// Its entries: seconds since boot, and the token. The last line may be half written.
-    fn entries(&self) -> Vec<(f64, u64)> {
+    pub fn entries(&self) -> Vec<(f64, u64)> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let entry = |line: &str| {
@@ -42,29 +42,29 @@ impl Life {
         whole.lines().map(entry).collect()
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         !self.entries().is_empty()
     }
 
     /// How often it has written.
-    pub(super) fn beats(&self) -> usize {
+    pub fn beats(&self) -> usize {
         self.entries().len()
     }
 
-    pub(super) fn first(&self) -> f64 {
+    pub fn first(&self) -> f64 {
         self.entries().first().unwrap().0
     }
 
-    pub(super) fn last(&self) -> f64 {
+    pub fn last(&self) -> f64 {
         self.entries().last().unwrap().0
     }
 
-    pub(super) fn token(&self) -> u64 {
+    pub fn token(&self) -> u64 {
         self.entries().first().unwrap().1
     }
 
     /// Asserts that it had ended when the other one began, and that the other one's token is higher.
-    pub(super) fn assert_before(&self, other: &Self) {
+    pub fn assert_before(&self, other: &Self) {
         assert!(
             self.last() < other.first(),
             "alive until {}, the next from {} on",
@@ -73,4 +73,10 @@ impl Life {
         );
         assert!(self.token() < other.token(), "tokens {} and {}", self.token(), other.token());
     }
+}
+
+/// Seconds since boot, on the clock by which commands write down when they live.
+pub fn now() -> f64 {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    uptime.split_ascii_whitespace().next().unwrap().parse().unwrap()
 }

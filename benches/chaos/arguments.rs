@@ -1,0 +1,21 @@
+//! The command line.
+
+use clap::Parser;
+
+/// Random faults against three Consul servers and dozens of `slotkeeper run`; exits with 1 where an invariant is violated.
+#[derive(Debug, Parser)]
+pub(crate) struct Arguments {
+    /// How long to play, before everybody is let to an end.
+    #[arg(default_value_t = 2.0)]
+    pub(crate) minutes: f64,
+    /// What the plan of faults, and of jobs, is drawn from. It decides what is done when and to the how-manieth; what
+    /// the processes are doing in that instant cannot be repeated.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Instead: cut the holder of a slot off from Consul, that of ours and that of `consul lock`, so many times.
+    #[arg(long, value_name = "TRIALS", num_args = 0..=1, default_missing_value = "3")]
+    pub(crate) black_hole: Option<u32>,
+    /// What `cargo bench` passes to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}

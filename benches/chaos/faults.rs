@@ -1,0 +1,235 @@
+//! Faults as they are done.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use tokio::time::{sleep, timeout};
+
+use crate::plan::{Edit, Fault, Planned, ServerFault};
+use crate::stage::{Hurt, Stage};
+use crate::support::cluster::Cluster;
+use crate::support::http::{self, Body, Response};
+use crate::support::{life, processes};
+
+/// For one answer to an operator.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A connection that was reset, and what was lost with it, is made good in this time.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+/// Does what is planned for clients, when it is due.
+pub(crate) async fn hurt_clients(stage: Rc<Stage>, plan: Vec<Planned<Fault>>) {
+    let began = tokio::time::Instant::now();
+    for planned in plan {
+        tokio::time::sleep_until(began + planned.after).await;
+        let candidates = stage.candidates(planned.holder);
+        if !candidates.is_empty() {
+            let victim = candidates[planned.which % candidates.len()];
+            // An operator's question may take a while; the others do not wait for it.
+            tokio::task::spawn_local(hurt(Rc::clone(&stage), victim, planned.fault));
+        }
+    }
+}
+
+async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
+    let (seat, files) = {
+        let job = &stage.jobs.borrow()[victim];
+        (job.seat, job.files.clone())
+    };
+    let proxy = &stage.seats[seat].proxy;
+    let at = life::now();
+    let hurt = Hurt { fault: fault.name(), at, taken_away: false, index: 0 };
+    let done = |hurt| {
+        stage.hurt(victim, hurt);
+        let whom = files.0.strip_prefix(&stage.folder).unwrap().display().to_string();
+        stage.count(fault.name(), &format!("{whom} {fault:?}"));
+    };
+    match fault {
+        Fault::KillAgent => {
+            if stage.take_in_hand(victim) {
+                done(hurt);
+                stage.signal(victim, Signal::KILL);
+            }
+        }
+        Fault::KillGuard => {
+            if let Some(guard) = processes::guard_of(stage.pid(victim))
+                && stage.take_in_hand(victim)
+            {
+                done(hurt);
+                let _ = kill_process(guard, Signal::KILL);
+            }
+        }
+        Fault::StopAgent(lasts) => {
+            if stage.take_in_hand(victim) {
+                done(hurt);
+                let trouble = stage.begin_trouble(Some(seat));
+                stage.signal(victim, Signal::STOP);
+                sleep(lasts).await;
+                stage.signal(victim, Signal::CONT);
+                sleep(RECOVERY).await;
+                stage.let_go(victim);
+                stage.is_over(trouble);
+            }
+        }
+        Fault::StopGuard(lasts) => {
+            if let Some(guard) = processes::guard_of(stage.pid(victim))
+                && stage.take_in_hand(victim)
+            {
+                done(hurt);
+                let trouble = stage.begin_trouble(Some(seat));
+                let _ = kill_process(guard, Signal::STOP);
+                sleep(lasts).await;
+                // It is the same one as long as its agent has it.
+                if stage.jobs.borrow()[victim].ended.is_none()
+                    && processes::guard_of(stage.pid(victim)) == Some(guard)
+                {
+                    let _ = kill_process(guard, Signal::CONT);
+                }
+                sleep(RECOVERY).await;
+                stage.let_go(victim);
+                stage.is_over(trouble);
+            }
+        }
+        Fault::BlackHole(lasts) => {
+            done(hurt);
+            let trouble = stage.begin_trouble(Some(seat));
+            proxy.block(true);
+            sleep(lasts).await;
+            proxy.block(false);
+            sleep(RECOVERY).await;
+            stage.is_over(trouble);
+        }
+        Fault::Reset => {
+            done(hurt);
+            let trouble = stage.begin_trouble(Some(seat));
+            proxy.reset();
+            sleep(RECOVERY).await;
+            stage.is_over(trouble);
+        }
+        Fault::Delay { answers, lasts } => {
+            done(hurt);
+            let trouble = stage.begin_trouble(Some(seat));
+            proxy.delay(answers);
+            sleep(lasts).await;
+            proxy.delay(Duration::ZERO);
+            sleep(RECOVERY).await;
+            stage.is_over(trouble);
+        }
+        Fault::Edit(edit) => {
+            let Some(session) = files.session() else { return };
+            let prefix = stage.seats[seat].semaphore.prefix;
+            // What was granted until now may be meant.
+            let Some(before) = ask(&stage, "GET", &format!("/v1/kv/{prefix}/?recurse&consistent"), "").await
+            else {
+                return;
+            };
+            let hurt = Hurt { taken_away: true, index: before.index(), at: life::now(), ..hurt };
+            let did = match edit {
+                Edit::DestroySession => {
+                    ask(&stage, "PUT", &format!("/v1/session/destroy/{session}"), "").await.is_some()
+                }
+                Edit::DeleteContender => {
+                    ask(&stage, "DELETE", &format!("/v1/kv/{prefix}/{session}"), "").await.is_some()
+                }
+                Edit::TakeOutOfLock => take_out(&stage, prefix, &session).await,
+            };
+            if did {
+                done(hurt);
+            }
+        }
+    }
+}
+
+/// Takes a session out of `.lock`, where it stands in it; as an operator who takes care not to overwrite anything else.
+async fn take_out(stage: &Stage, prefix: &str, session: &str) -> bool {
+    for _ in 0..5 {
+        let Some(answer) = ask(stage, "GET", &format!("/v1/kv/{prefix}/.lock?consistent"), "").await else {
+            return false;
+        };
+        let pair = &answer.json()[0];
+        let (index, flags) = (pair["ModifyIndex"].as_u64().unwrap(), pair["Flags"].as_u64().unwrap());
+        let record = ask(stage, "GET", &format!("/v1/kv/{prefix}/.lock?raw&consistent"), "").await;
+        let Some(mut record) = record.map(|answer| answer.json()) else { return false };
+        let Some(holders) = record["Holders"].as_array_mut() else { return false };
+        let held = holders.len();
+        holders.retain(|holder| holder.as_str() != Some(session));
+        if holders.len() == held {
+            return false;
+        }
+        let path = format!("/v1/kv/{prefix}/.lock?cas={index}&flags={flags}");
+        // Where no answer comes it may have been done.
+        if ask(stage, "PUT", &path, &record.to_string())
+            .await
+            .is_none_or(|answer| answer.text().trim() == "true")
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// The first good answer of a server.
+pub(crate) async fn ask(stage: &Stage, method: &str, path: &str, body: &str) -> Option<Response> {
+    for server in &stage.servers {
+        let asked = http::try_request(*server, method, path, &[], Body::Sized(body.as_bytes()));
+        if let Ok(Ok(answer)) = timeout(ANSWER, asked).await
+            && answer.status == 200
+        {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// Does one fault after the other to the servers, each once they are in order again, until the time is over.
+pub(crate) async fn hurt_servers(
+    stage: &Stage,
+    cluster: &mut Cluster,
+    plan: Vec<Planned<ServerFault>>,
+    length: Duration,
+) {
+    let ends = tokio::time::Instant::now() + length;
+    for planned in plan {
+        sleep(planned.after).await;
+        if tokio::time::Instant::now() >= ends {
+            return;
+        }
+        let leader = cluster.await_leader().await;
+        let follower = (leader + 1 + planned.which % 2) % 3;
+        let trouble = stage.begin_trouble(None);
+        let count = |server: usize| {
+            stage.count(planned.fault.name(), &format!("server {server} {:?}", planned.fault));
+        };
+        match planned.fault {
+            ServerFault::KillLeader(away) => {
+                count(leader);
+                cluster.stop(leader, Signal::KILL).await;
+                sleep(away).await;
+                cluster.restart(leader).await;
+            }
+            ServerFault::Silence { leader: meant, lasts } => {
+                let server = if meant { leader } else { follower };
+                count(server);
+                cluster.signal(server, Signal::STOP);
+                sleep(lasts).await;
+                cluster.signal(server, Signal::CONT);
+            }
+            ServerFault::CutOff { leader: meant, lasts } => {
+                let server = if meant { leader } else { follower };
+                count(server);
+                cluster.cut_off(server, true);
+                sleep(lasts).await;
+                cluster.cut_off(server, false);
+            }
+            ServerFault::Roll => {
+                count(leader);
+                cluster.roll().await;
+            }
+        }
+        for server in 0..3 {
+            cluster.await_in_order(server).await;
+        }
+        sleep(RECOVERY).await;
+        stage.is_over(trouble);
+    }
+}
