@@ -32,6 +32,7 @@ use crate::status::{Snapshot, Stage};
 use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
+use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running};
 
 use ending::{Drain, Patience};
@@ -88,6 +89,8 @@ struct Agent {
     hooks: Hooks,
     /// The command that runs on the slots.
     running: Option<Running>,
+    /// Where there is one, or has been.
+    orphans: Option<Orphans>,
     started_at: Moment,
     started_up: bool,
     ready: bool,
@@ -133,6 +136,7 @@ impl Agent {
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::start(),
             running: None,
+            orphans: None,
             started_at: now,
             started_up: false,
             ready: false,
@@ -193,6 +197,7 @@ impl Agent {
                     self.keeper.tick(clock::now());
                 }
                 told = workload::next(&mut self.running) => self.command_told(told),
+                () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload().await,
                     Ask::Signal(signal) => if self.signalled(signal).await {

@@ -17,6 +17,7 @@ use crate::semaphore::{Lease, Moment, Name};
 use crate::shutdown::ECHO;
 use crate::status::{Semaphore, Snapshot};
 use crate::workload::guard::fence::{self, Why};
+use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, Running, Told, signals};
 
 /// What has become of the command; waits for ever where there is none.
@@ -27,7 +28,21 @@ pub(super) async fn next(running: &mut Option<Running>) -> Told {
     }
 }
 
+/// Waits until a child has ended that may be nobody's.
+pub(super) async fn orphan_ended(orphans: &mut Option<Orphans>) {
+    match orphans {
+        Some(orphans) => orphans.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Agent {
+    /// Reaps what a hook has left behind.
+    pub(super) fn reap_orphans(&self) {
+        let guard = self.running.as_ref().and_then(Running::guard);
+        orphans::reap(&[guard, self.hooks.process()]);
+    }
+
     /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
     pub(super) async fn mind_command(&mut self, now: Moment) {
         let lease = self.keeper.lease().map(Lease::ends);
@@ -50,6 +65,10 @@ impl Agent {
     }
 
     async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
+        match Orphans::new() {
+            Ok(orphans) => self.orphans = Some(orphans),
+            Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
+        }
         let required = self.parts.config.semaphores.iter().filter(|one| one.required);
         let occupied = required.map(|one| Name::from(one.name.as_str())).collect();
         // Before it is there: what is lost from here on is lost under a command.
@@ -59,6 +78,7 @@ impl Agent {
             Ok(running) => {
                 info!("the command runs");
                 self.running = Some(running);
+                self.reap_orphans();
             }
             Err(failure) => {
                 error!("the command does not run: {failure:#}");

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -34,18 +34,26 @@ impl Call {
 pub struct Hooks {
     calls: mpsc::Sender<Call>,
     runner: JoinHandle<()>,
+    running: watch::Receiver<Option<u32>>,
 }
 
 impl Hooks {
     /// Begins to wait for calls.
     pub fn start() -> Self {
         let (calls, mut waiting) = mpsc::channel::<Call>(QUEUE);
+        let (runs, running) = watch::channel(None);
         let runner = tokio::spawn(async move {
             while let Some(call) = waiting.recv().await {
-                run(call).await;
+                run(call, &runs).await;
+                runs.send_replace(None);
             }
         });
-        Self { calls, runner }
+        Self { calls, runner, running }
+    }
+
+    /// The process of the one that runs.
+    pub fn process(&self) -> Option<u32> {
+        *self.running.borrow()
     }
 
     /// The task that runs them, which ends only with this handle.
@@ -69,13 +77,16 @@ impl Hooks {
     }
 }
 
-async fn run(call: Call) {
+async fn run(call: Call, runs: &watch::Sender<Option<u32>>) {
     let Some((program, arguments)) = call.command.split_first() else { return };
     let mut command = Command::new(program);
     let (semaphore, event) = (call.says("SLOTKEEPER_SEMAPHORE"), call.says("SLOTKEEPER_EVENT"));
     command.args(arguments).envs(call.environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
     let ended = match command.spawn() {
-        Ok(mut child) => tokio::time::timeout(PATIENCE, child.wait()).await,
+        Ok(mut child) => {
+            runs.send_replace(child.id());
+            tokio::time::timeout(PATIENCE, child.wait()).await
+        }
         Err(error) => {
             warn!(hook = program, semaphore, event, "the hook cannot be started: {error}");
             return;

@@ -4,6 +4,7 @@ pub mod exec;
 pub mod guard;
 pub mod hooks;
 pub mod init;
+pub mod orphans;
 mod running;
 pub(crate) mod signals;
 mod terminal;

@@ -142,6 +142,11 @@ impl Running {
         }
     }
 
+    /// The guard's process, until it is reaped.
+    pub fn guard(&self) -> Option<u32> {
+        self.guard.id()
+    }
+
     /// When nothing may be left of it, whatever its guard does.
     pub fn deadline(&self) -> Moment {
         self.lease_ends

@@ -26,6 +26,19 @@ pub(super) fn descendants() -> BTreeSet<i32> {
     found
 }
 
+/// The children of a process that have ended and are not reaped.
+pub(in crate::workload) fn ended_children(of: Pid) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ended = processes.filter_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let is_ours = parent(&stat) == Some(of.as_raw_nonzero().get());
+        (is_ours && after_name.trim_start().starts_with('Z')).then_some(pid)
+    });
+    ended.collect()
+}
+
 /// The parent in a line of `/proc/<pid>/stat`. The name before it stands in parentheses and may hold any characters.
 pub(in crate::workload) fn parent(stat: &str) -> Option<i32> {
     let (_, after_name) = stat.rsplit_once(')')?;
