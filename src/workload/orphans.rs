@@ -31,7 +31,7 @@ impl Orphans {
     /// Waits until some child has ended. May be dropped and called again.
     pub async fn ended(&mut self) {
         if self.ends.next().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

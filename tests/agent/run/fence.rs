@@ -1,5 +1,7 @@
 //! Ways to be hurt. Whatever happens, the command has ended before its successor begins; both say so themselves.
 
+use std::time::Duration;
+
 use rustix::process::{Signal, kill_process};
 use slotkeeper::consul::Put;
 
@@ -197,4 +199,139 @@ fn what_is_left_of_a_lost_slot_keeps_others_out_until_the_command_has_ended() {
     assert_eq!(first.code(), Some(80), "{}", first.log());
     second.signal(Signal::TERM);
     assert_eq!(second.code(), Some(143), "{}", second.log());
+}
+
+/// So long that an answer counts as lost.
+const LOST: Duration = Duration::from_secs(3600);
+
+fn through_a_proxy(consul: &Consul) -> (Freezer, String) {
+    let proxy = Freezer::start_apart(consul.address().parse().unwrap());
+    let address = proxy.addr().to_string();
+    (proxy, address)
+}
+
+#[test]
+fn connections_that_are_reset_cost_nothing() {
+    let consul = Consul::start();
+    let (proxy, address) = through_a_proxy(&consul);
+    let mut job = Job::live(&address, &["p/one", "-n", "1"], MEEK);
+    let life = job.await_life();
+    for _ in 0..20 {
+        let beats = life.beats();
+        proxy.reset();
+        wait_for("the command to go on", || life.beats() > beats + 2);
+    }
+    wait_for("the agent to be in order again", || job.log().matches("in order again").count() > 0);
+    job.signal(Signal::TERM);
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn answers_that_take_seconds_cost_nothing() {
+    let consul = Consul::start();
+    let (proxy, address) = through_a_proxy(&consul);
+    let mut job = Job::live(&address, &["p/one", "-n", "1", "--ttl", "15s", "--kill-after", "1s"], MEEK);
+    let life = job.await_life();
+    proxy.delay(Duration::from_secs(2));
+    // Longer than the lease that it had before.
+    wait_for("the command to outlive a lease", || life.last() - life.first() > 16.0);
+    assert!(job.is_running(), "{}", job.log());
+    proxy.delay(Duration::ZERO);
+    job.signal(Signal::TERM);
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn one_that_is_cut_off_in_line_does_not_begin_on_a_slot_that_it_has_lost_again() {
+    let consul = Consul::start();
+    let (hole, address) = through_a_proxy(&consul);
+    let operator = Operator::at(&consul.address());
+    let mut first = Job::live(&consul.address(), &ONE, MEEK);
+    first.await_life();
+    let mut second = Job::live(&address, &ONE, MEEK);
+    wait_for("one in line", || operator.keys("p/one").len() == 3);
+    let mut third = Job::live(&consul.address(), &ONE, MEEK);
+    wait_for("two in line", || operator.keys("p/one").len() == 4);
+    hole.block(true);
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143));
+    // The second was let in without knowing it, and its session runs out.
+    let next = third.await_life();
+    assert!(!second.life().has_begun());
+    hole.block(false);
+    third.signal(Signal::TERM);
+    assert_eq!(third.code(), Some(143), "{}", third.log());
+    let last = second.await_life();
+    next.assert_before(&last);
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143), "{}", second.log());
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn where_the_answer_to_leaving_is_lost_the_slot_is_given_on_once() {
+    let consul = Consul::start();
+    let (proxy, address) = through_a_proxy(&consul);
+    let mut first = Job::live(&address, &["p/one", "-n", "1"], MEEK);
+    let life = first.await_life();
+    let mut second = Job::live(&consul.address(), &["p/one", "-n", "1"], MEEK);
+    let operator = Operator::at(&consul.address());
+    wait_for("one in line", || operator.keys("p/one").len() == 3);
+    proxy.delay(LOST);
+    first.signal(Signal::TERM);
+    let next = second.await_life();
+    life.assert_before(&next);
+    proxy.delay(Duration::ZERO);
+    proxy.reset();
+    assert_eq!(first.code(), Some(143), "{}", first.log());
+    assert!(second.is_running(), "{}", second.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143));
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn where_the_news_of_a_grant_is_lost_the_slot_is_found_to_be_held() {
+    let consul = Consul::start();
+    let (proxy, address) = through_a_proxy(&consul);
+    let operator = Operator::at(&consul.address());
+    let mut first = Job::live(&consul.address(), &["p/one", "-n", "1"], MEEK);
+    let life = first.await_life();
+    let before = operator.holders("p/one");
+    let mut second = Job::live(&address, &["p/one", "-n", "1"], MEEK);
+    wait_for("one in line", || operator.keys("p/one").len() == 3);
+    proxy.delay(LOST);
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), Some(143));
+    let granted = operator.holders("p/one");
+    assert!(granted.len() == 1 && granted != before, "let in by the one that left");
+    proxy.delay(Duration::ZERO);
+    proxy.reset();
+    let next = second.await_life();
+    life.assert_before(&next);
+    assert_eq!(operator.holders("p/one"), granted);
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143), "{}", second.log());
+    operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn where_the_answers_to_entering_are_lost_nothing_is_held_twice_and_nothing_leaks() {
+    let consul = Consul::start();
+    let (proxy, address) = through_a_proxy(&consul);
+    let operator = Operator::at(&consul.address());
+    proxy.delay(LOST);
+    let mut job = Job::live(&address, &ONE, MEEK);
+    wait_for("a session whose maker does not know it", || !operator.sessions().is_empty());
+    proxy.delay(Duration::ZERO);
+    proxy.reset();
+    job.await_life();
+    assert_eq!(operator.holders("p/one").len(), 1);
+    job.signal(Signal::TERM);
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    // The first one runs out by itself.
+    wait_for("no session", || operator.sessions().is_empty());
+    operator.assert_nothing_left("p/one");
 }
