@@ -20,6 +20,7 @@ pub mod shutdown;
 #[cfg(test)]
 mod simulation;
 pub mod status;
+pub mod stderr;
 pub mod telemetry;
 pub mod vitals;
 pub mod workload;

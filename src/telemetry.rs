@@ -1,7 +1,5 @@
 //! Logs on standard error: one event a state change.
 
-use std::io;
-
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -9,6 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
+use crate::stderr::Stderr;
 
 /// Changes the log level of a running process.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub struct Handle(reload::Handle<Targets, Registry>);
 /// Begins to log.
 pub fn start(log: Log) -> Handle {
     let (filter, handle) = reload::Layer::new(targets(log.level));
-    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = fmt::layer().with_writer(|| Stderr);
     let lines = match log.format {
         LogFormat::Text => lines.with_target(false).with_ansi(false).boxed(),
         LogFormat::Json => {

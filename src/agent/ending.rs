@@ -80,7 +80,10 @@ impl Agent {
     pub(super) fn workload_is_done(&mut self) {
         match &mut self.running {
             // Its end ends us, with its code.
-            Some(running) => running.stop(),
+            Some(running) => running.stop(clock::now()),
+            None if self.parts.command.is_some() => {
+                self.end(Exit::NotInTime, "told to drain before the command had its slot");
+            }
             None => self.end(Exit::Done, "the workload is done"),
         }
     }

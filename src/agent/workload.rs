@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 use tracing::{debug, error, info, warn};
 
@@ -47,11 +47,10 @@ impl Agent {
     pub(super) async fn mind_command(&mut self, now: Moment) {
         let lease = self.keeper.lease().map(Lease::ends);
         if let Some(running) = &mut self.running {
-            if let Some(ends) = lease {
-                running.lease(ends);
-            }
             if self.ending.is_some() {
-                running.stop();
+                running.stop(now);
+            } else if let Some(ends) = lease {
+                running.lease(ends);
             }
             if running.deadline() <= now {
                 running.kill();
@@ -91,8 +90,11 @@ impl Agent {
     /// What the command's guard has to say.
     pub(super) fn command_told(&mut self, told: Told) {
         match told {
-            Told::Suspended => suspend(),
+            // The whole of the shell's job, as the terminal would have had it.
+            Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
             Told::Stopping(Why::Lease) => {
+                // Whether it is lost is not known, and so it counts as lost.
+                self.keeper.forfeit(clock::now());
                 self.end(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",

@@ -27,10 +27,10 @@ const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// Key prefix of the semaphore, such as service/warehouse/writers.
-    #[arg(value_name = "PREFIX", required_unless_present = "config")]
+    #[arg(value_name = "PREFIX", requires = "limit")]
     prefix: Option<String>,
     /// Slots that the semaphore has.
-    #[arg(short = 'n', long, value_name = "N", required_unless_present = "config")]
+    #[arg(short = 'n', long, value_name = "N", requires = "prefix")]
     limit: Option<u32>,
     /// Slots that the command takes.
     #[arg(long, value_name = "K")]
@@ -51,11 +51,10 @@ pub(super) struct Run {
     /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Several semaphores, hooks and the rest, in place of PREFIX and its flags.
+    /// Several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
         long,
         value_name = "FILE",
-        env = "SLOTKEEPER_CONFIG",
         conflicts_with_all = ["prefix", "limit", "slots", "priority", "try_once", "timeout", "format", "ttl"]
     )]
     config: Option<PathBuf>,
@@ -76,7 +75,18 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
+        if self.prefix.is_none() {
+            let variable = std::env::var_os("SLOTKEEPER_CONFIG").filter(|path| !path.is_empty());
+            self.config = self.config.take().or(variable.map(PathBuf::from));
+            if self.config.is_none() {
+                writeln!(
+                    io::stderr(),
+                    "slotkeeper: which slot? Write PREFIX and --limit N, or --config FILE; --help says more"
+                )?;
+                return Ok(Exit::Usage);
+            }
+        }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
         if let Some(code) = init::run_below()? {
             return Ok(Exit::PassedOn(code));
@@ -147,6 +157,12 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
         return Some(config::fault(
             "semaphores",
             "none is required, so there is nothing to run the command on",
+        ));
+    }
+    if config.session.state_file.is_some() {
+        return Some(config::fault(
+            "session.state_file",
+            "under `run` a session is not taken up again, since the command of before may still be ending; remove it",
         ));
     }
     let ttl = config.session.ttl;

@@ -127,7 +127,7 @@ fn unknown(name: &str) -> Option<String> {
 }
 
 /// What `slotkeeper run` gives its child, where one slotkeeper runs below another.
-fn is_child_variable(name: &str) -> bool {
+pub fn is_child_variable(name: &str) -> bool {
     name == "SLOTKEEPER_SESSION"
         || name == "SLOTKEEPER_SLOT"
         || name.starts_with("SLOTKEEPER_SLOT_")

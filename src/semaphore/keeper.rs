@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::command::{Command, Commit, Event, Failure, Name, Notice, Part};
+use super::command::{Command, Commit, Event, Failure, LossReason, Name, Notice, Part};
 use super::machine::{Context, Machine};
 use super::party::{Move, Party};
 use super::session::{Change, Session};
@@ -132,6 +132,14 @@ impl Keeper {
     /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
     pub fn occupy(&mut self, names: BTreeSet<Name>, now: Moment) {
         self.occupied = names;
+        self.settle(now);
+    }
+
+    /// The slots on which a workload runs count as lost from here on, since it is being stopped for want of a renewal.
+    pub fn forfeit(&mut self, now: Moment) {
+        for name in self.occupied.clone() {
+            self.with(&name, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
+        }
         self.settle(now);
     }
 

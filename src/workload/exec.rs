@@ -1,13 +1,14 @@
 //! The last step before a command runs, in its own process: what the kernel is to know of it is said by itself.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::terminal;
+use crate::stderr::Stderr;
 
 /// As shells have it: the program is not there, or is none.
 const NOT_FOUND: u8 = 127;
@@ -32,19 +33,14 @@ pub fn run(parent: i32, terminal: bool, command: &[OsString]) -> u8 {
     // Should the guard be killed, the kernel ends the command.
     let dies_with_parent = set_parent_process_death_signal(Some(Signal::KILL));
     if dies_with_parent.is_err() || getppid() != Pid::from_raw(parent) {
-        say("the guard is gone");
+        Stderr::say("the guard is gone");
         return NOT_RUNNABLE;
     }
     if terminal && let Err(error) = terminal::take() {
-        say(&format!("cannot give the command the terminal: {error}"));
+        Stderr::say(&format!("cannot give the command the terminal: {error}"));
     }
     let Some((program, arguments)) = command.split_first() else { return NOT_FOUND };
     let error = Command::new(program).args(arguments).exec();
-    say(&format!("cannot run {}: {error}", program.display()));
+    Stderr::say(&format!("cannot run {}: {error}", program.display()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }
-}
-
-fn say(what: &str) {
-    // Nothing is left to do where even this cannot be written.
-    let _ = writeln!(io::stderr(), "slotkeeper: {what}");
 }

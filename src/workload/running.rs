@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
+use std::os::unix::process::CommandExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -19,14 +20,17 @@ use uuid::Uuid;
 use super::exec::THIS_PROGRAM;
 use super::guard::fence::Why;
 use super::guard::tree;
-use super::guard::wire::{self, Order, Outcome, Reader, Report};
+use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::terminal;
+use crate::config;
 use crate::semaphore::Moment;
 
 /// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
 const ORDERS: usize = 64;
-/// Time that the guard has for starting.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that the guard has for starting. Nobody renews the lease meanwhile.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Time that the guard has for ending a command besides what the command has.
+const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a command whose guard is gone is gone too.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -57,12 +61,15 @@ pub struct Running {
     reports: Option<Reader>,
     orders: mpsc::Sender<Order>,
     writer: JoinHandle<()>,
+    /// The command's group, while its first process is not reaped.
     group: Option<Pid>,
     outcome: Option<Outcome>,
     /// The guard has said that nothing is left.
     gone: bool,
     /// It was told that the guard has gone without saying so.
     said_gone: bool,
+    kill_after: Duration,
+    /// When nothing may be left of it, whatever its guard does.
     lease_ends: Moment,
     told_to_stop: bool,
 }
@@ -80,6 +87,15 @@ impl Running {
     ) -> anyhow::Result<Self> {
         // Should the guard be killed, what descends from it is ours to end, and gets away no more than from the guard.
         set_child_subreaper(Some(getpid()))?;
+        anyhow::ensure!(
+            tree::sees_all(),
+            "not all processes are shown in /proc (it is not mounted, or with hidepid), so that what the command starts \
+             could not be ended surely"
+        );
+        if terminal::is_there() {
+            // A log line of ours must not stop us while the command has the terminal (`stty tostop`).
+            terminal::may_be_set()?;
+        }
         // In the abstract namespace: no file to be left behind, and it ends with us.
         let name = format!("slotkeeper-{}", Uuid::new_v4());
         let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)
@@ -93,42 +109,41 @@ impl Running {
         if terminal::is_there() {
             guard.arg("--terminal");
         }
-        guard.arg("--").args(&command.words).envs(environment);
+        guard.arg("--").args(&command.words);
         // A group of its own: whatever is sent to ours, the guard stays.
-        std::os::unix::process::CommandExt::process_group(&mut guard, 0);
+        guard.process_group(0);
+        // What an outer one of us has said of its slots says nothing of ours.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(config::is_child_variable) {
+                guard.env_remove(name);
+            }
+        }
+        guard.arg0("slotkeeper").envs(environment);
         let mut guard = tokio::process::Command::from(guard).spawn().context("cannot start the guard")?;
-        let accepted = tokio::select! {
-            accepted = tokio::time::timeout(PATIENCE, accept(&listener, guard.id())) => accepted,
-            ended = guard.wait() => {
-                anyhow::bail!("the guard of the command ended at once: {}", ended?);
+        let begun = tokio::time::timeout(PATIENCE, begin(&listener, &mut guard)).await;
+        let begun =
+            begun.unwrap_or_else(|_late| Err(anyhow::anyhow!("its guard did not come up in {PATIENCE:?}")));
+        let (reports, writer, group) = match begun {
+            Ok(begun) => begun,
+            Err(failure) => {
+                // Whatever of it there is by now goes before the slot does.
+                let _ = guard.start_kill();
+                let _ = guard.wait().await;
+                end_all().await;
+                return Err(failure);
             }
         };
-        let stream = accepted.context("the guard of the command did not come up")??;
-        let (mut reports, mut writer) = wire::split(stream);
-        let (orders, mut waiting) = mpsc::channel(ORDERS);
-        let writer = tokio::spawn(async move {
-            while let Some(order) = waiting.recv().await {
-                if writer.send(&order).await.is_err() {
-                    break;
-                }
-            }
-            // Nobody listens; the connection ends with this task.
-            std::future::pending::<()>().await;
-        });
-        let group = match reports.next().await {
-            Some(Report::Started(pid)) => Pid::from_raw(pid),
-            _ => None,
-        };
-        anyhow::ensure!(group.is_some(), "the command could not be started; see what its guard said above");
+        let (orders, waiting) = mpsc::channel(ORDERS);
         Ok(Self {
             guard,
             reports: Some(reports),
             orders,
-            writer,
-            group,
+            writer: tokio::spawn(pass_on(waiting, writer)),
+            group: Some(group),
             outcome: None,
             gone: false,
             said_gone: false,
+            kill_after: command.kill_after,
             lease_ends,
             told_to_stop: false,
         })
@@ -157,10 +172,12 @@ impl Running {
         self.order(Order::Signal(signal));
     }
 
-    /// Has it stopped: asked to end, and ended. Said once, however often it is wanted.
-    pub fn stop(&mut self) {
+    /// Has it stopped: asked to end, and ended. However often it is wanted, it is said once; and where the guard does not
+    /// hear it, both are killed when that should have been over.
+    pub fn stop(&mut self, now: Moment) {
         if !std::mem::replace(&mut self.told_to_stop, true) {
             self.order(Order::Stop);
+            self.lease_ends = self.lease_ends.min(now + self.kill_after + GRACE);
         }
     }
 
@@ -186,9 +203,19 @@ impl Running {
                 Some(Report::Started(_)) => {}
                 Some(Report::Suspended) => return Told::Suspended,
                 Some(Report::Stopping(why)) => return Told::Stopping(why),
-                Some(Report::Ended(outcome)) => self.outcome = Some(outcome),
+                Some(Report::Ended(outcome)) => {
+                    // It is reaped: its number may be somebody else's.
+                    self.group = None;
+                    self.outcome = Some(outcome);
+                }
                 Some(Report::Gone) => self.gone = true,
-                None => self.reports = None,
+                None => {
+                    self.reports = None;
+                    if !self.gone {
+                        // One that says nothing any more, or nonsense, cannot be relied on.
+                        let _ = self.guard.start_kill();
+                    }
+                }
             }
         }
         let ended = self.guard.wait().await;
@@ -197,16 +224,13 @@ impl Running {
                 warn!("the guard of the command is gone ({}): ending the command", describe(ended));
             }
             // All that it leaves behind descends from us now.
-            while tree::end_orphans() {
-                tokio::time::sleep(LOOK).await;
-            }
+            end_all().await;
         }
         Told::Gone(self.outcome)
     }
 
     fn kill_group(&self) {
-        // While the guard has not reaped it nobody else has its number.
-        if let Some(group) = self.group.filter(|_| !self.gone) {
+        if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -222,6 +246,39 @@ impl Drop for Running {
     /// The guard sees the connection end, and the command with it.
     fn drop(&mut self) {
         self.writer.abort();
+    }
+}
+
+/// Waits until the guard has begun the command.
+async fn begin(listener: &UnixListener, guard: &mut Child) -> anyhow::Result<(Reader, Writer, Pid)> {
+    let id = guard.id();
+    let first = async {
+        let (mut reports, writer) = wire::split(accept(listener, id).await?);
+        let Some(Report::Started(pid)) = reports.next().await else {
+            anyhow::bail!("its guard could not start it; see what it said above")
+        };
+        Ok((reports, writer, Pid::from_raw(pid).context("the guard told of no process")?))
+    };
+    tokio::select! {
+        first = first => first,
+        ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", ended?),
+    }
+}
+
+/// Passes orders on; the connection ends with this task.
+async fn pass_on(mut orders: mpsc::Receiver<Order>, mut writer: Writer) {
+    while let Some(order) = orders.recv().await {
+        if writer.send(&order).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Ends all that a guard which is gone has left behind: it descends from us now.
+async fn end_all() {
+    while tree::end_orphans() {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

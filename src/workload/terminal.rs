@@ -8,12 +8,17 @@ use std::io;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgid, getpgrp, getsid};
-use rustix::stdio::stdin;
+use rustix::stdio::{stdin, stdout};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 /// Whether standard input is the terminal of this process's session.
 pub(super) fn is_there() -> bool {
     isatty(stdin()) && tcgetpgrp(stdin()).is_ok()
+}
+
+/// Whether standard output is a terminal, and not the way to another program.
+pub(super) fn shows_output() -> bool {
+    isatty(stdout())
 }
 
 /// Lets this thread set the terminal's group while it is not in the foreground itself; by default the kernel stops who
@@ -33,7 +38,6 @@ pub(super) fn take() -> io::Result<()> {
 /// The terminal between the agent's group and the command's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terminal {
-    agent: Pid,
     /// The agent's group, which had it first.
     group: Pid,
 }
@@ -41,8 +45,7 @@ pub(super) struct Terminal {
 impl Terminal {
     /// `None` where the agent is gone already.
     pub(super) fn of(agent: Option<Pid>) -> Option<Self> {
-        let agent = agent?;
-        Some(Self { agent, group: getpgid(Some(agent)).ok()? })
+        Some(Self { group: getpgid(Some(agent?)).ok()? })
     }
 
     /// Whether the agent's group has it. In the background it has not.
@@ -67,14 +70,14 @@ impl Terminal {
         }
     }
 
-    /// Whether somebody, a shell, looks after the agent's job and could continue it: a parent in the same session, in
-    /// another group.
+    /// Whether somebody, a shell, looks after the agent's job and could continue it: the parent of the group's first process,
+    /// in the same session and another group.
     pub(super) fn is_watched(&self) -> bool {
         let stat =
-            fs::read_to_string(format!("/proc/{}/stat", self.agent.as_raw_nonzero())).unwrap_or_default();
+            fs::read_to_string(format!("/proc/{}/stat", self.group.as_raw_nonzero())).unwrap_or_default();
         let parent = super::guard::tree::parent(&stat).and_then(Pid::from_raw);
         parent.is_some_and(|parent| {
-            getsid(Some(parent)) == getsid(Some(self.agent)) && getpgid(Some(parent)) != Ok(self.group)
+            getsid(Some(parent)) == getsid(Some(self.group)) && getpgid(Some(parent)) != Ok(self.group)
         })
     }
 }

@@ -196,7 +196,7 @@ impl Machine {
         self.watch(keys, 0, cx);
     }
 
-    pub(super) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
+    pub(in crate::semaphore) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
         if self.intent != Intent::Hold {
             // It is being given back: that it is gone already ends the same way.
             return;

@@ -32,7 +32,7 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Ask it to end.
-    Terminate(Why),
+    Terminate,
     /// End it.
     Kill,
 }
@@ -87,7 +87,7 @@ impl Fence {
             stop.told = true;
             return Some(Act::Kill);
         }
-        (!std::mem::replace(&mut stop.told, true)).then_some(Act::Terminate(stop.why))
+        (!std::mem::replace(&mut stop.told, true)).then_some(Act::Terminate)
     }
 
     /// When [`Self::due`] has something to say next, if nothing else happens.
@@ -146,7 +146,7 @@ mod tests {
         let mut fence = Fence::new(at(27), KILL_AFTER);
         assert_eq!(fence.due(at(21)), None);
         assert_eq!(fence.deadline(), at(21) + SLACK);
-        assert_eq!(fence.due(fence.deadline()), Some(Act::Terminate(Why::Lease)));
+        assert_eq!(fence.due(fence.deadline()), Some(Act::Terminate));
         assert_eq!(fence.due(at(22)), None);
         assert_eq!(fence.deadline(), at(26) + SLACK);
         assert_eq!(fence.due(fence.deadline()), Some(Act::Kill));
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(fence.due(at(31)), None, "an older renewal says nothing");
         fence.stop(Why::Asked, at(31));
         fence.renewed(at(60));
-        assert_eq!(fence.due(at(31)), Some(Act::Terminate(Why::Asked)));
+        assert_eq!(fence.due(at(31)), Some(Act::Terminate));
         assert_eq!(fence.deadline(), at(36));
     }
 

@@ -7,7 +7,7 @@
 //! started the command: the guard has only one), and the agent, the next subreaper, whatever else descends from it.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
 use std::os::unix::process::CommandExt;
@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, wait};
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGTTIN, SIGTTOU};
 use signal_hook_tokio::Signals;
 use tokio::net::UnixStream;
 
 use crate::clock::{self, Alarm};
 use crate::semaphore::Moment;
+use crate::stderr::Stderr;
 
 pub mod fence;
 pub(in crate::workload) mod tree;
@@ -61,13 +62,24 @@ pub async fn run(start: Start) -> io::Result<()> {
     let stream = StdUnixStream::connect_addr(&address)?;
     stream.set_nonblocking(true)?;
     let (mut orders, reports) = wire::split(UnixStream::from_std(stream)?);
+    let mut fence = Fence::new(start.lease_ends, start.kill_after);
+    if fence.due(clock::now()).is_some() {
+        return Err(io::Error::other("the lease is over before the command could begin"));
+    }
     let terminal = start.terminal.then(|| Terminal::of(getppid())).flatten();
-    let takes_terminal = terminal.is_some_and(|terminal| terminal.is_at_hand());
+    // Where its output goes on to another program, that one may need it, as a pager does: then only when it is asked for.
+    let takes_terminal = terminal::shows_output() && terminal.is_some_and(|terminal| terminal.is_at_hand());
     let child = exec::command(&start.command, takes_terminal).process_group(0).spawn()?;
     let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let leader = leader.ok_or_else(|| io::Error::other("the command has no process id"))?;
-    let fence = Fence::new(start.lease_ends, start.kill_after);
-    let mut guard = Guard { leader: Some(leader), fence, reports: Some(reports), terminal };
+    let mut guard = Guard {
+        leader: Some(leader),
+        fence,
+        reports: Some(reports),
+        terminal,
+        told_why: false,
+        told_denied: false,
+    };
     guard.report(Report::Started(leader.as_raw_nonzero().get())).await;
     while guard.reap().await {
         guard.act(clock::now()).await;
@@ -90,6 +102,10 @@ struct Guard {
     reports: Option<Writer>,
     /// The terminal on standard input, where the command gets it.
     terminal: Option<Terminal>,
+    /// Why the command is being stopped has been told.
+    told_why: bool,
+    /// That a process cannot be signalled has been told.
+    told_denied: bool,
 }
 
 impl Guard {
@@ -111,9 +127,6 @@ impl Guard {
             }
             None => {
                 self.reports = None;
-                if self.fence.stopping().is_none() {
-                    say("the agent is gone, so nobody renews the lease: stopping the command");
-                }
                 self.fence.stop(Why::AgentGone, now);
             }
         }
@@ -122,17 +135,34 @@ impl Guard {
     /// Does what is due.
     async fn act(&mut self, now: Moment) {
         let Some(act) = self.fence.due(now) else { return };
-        match act {
-            Act::Terminate(why) => {
-                if why == Why::Lease {
-                    say("the lease was not renewed in time, so the slot may be lost: stopping the command");
-                }
-                tree::signal_all(self.leader, Signal::TERM);
+        // Signals first: whatever else is done may have to wait.
+        let denied = match act {
+            Act::Terminate => {
+                let denied = tree::signal_all(self.leader, Signal::TERM);
                 // One that is suspended hears nothing else.
-                tree::signal_all(self.leader, Signal::CONT);
-                self.report(Report::Stopping(why)).await;
+                let _ = tree::signal_all(self.leader, Signal::CONT);
+                denied
             }
             Act::Kill => tree::signal_all(self.leader, Signal::KILL),
+        };
+        if let Some(why) = self.fence.stopping().filter(|_| !std::mem::replace(&mut self.told_why, true)) {
+            match why {
+                Why::Lease => {
+                    Stderr::say(
+                        "the lease was not renewed in time, so the slot may be lost: stopping the command",
+                    );
+                }
+                Why::AgentGone => {
+                    Stderr::say("the agent is gone, so nobody renews the lease: stopping the command");
+                }
+                Why::Asked | Why::Ended => {}
+            }
+            self.report(Report::Stopping(why)).await;
+        }
+        if let Some(pid) = denied.filter(|_| !std::mem::replace(&mut self.told_denied, true)) {
+            Stderr::say(&format!(
+                "process {pid} runs as another user and cannot be stopped: it may outlive the slot"
+            ));
         }
     }
 
@@ -142,7 +172,7 @@ impl Guard {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if Some(pid) == self.leader => {
                     if status.stopped() {
-                        self.suspended().await;
+                        self.suspended(status.stopping_signal()).await;
                     } else {
                         let signal = status.terminating_signal().map(|it| Outcome::Signaled(low(it)));
                         let outcome =
@@ -164,8 +194,15 @@ impl Guard {
     }
 
     /// The command was suspended, from its terminal if it has one: then the agent's job is suspended too.
-    async fn suspended(&mut self) {
+    async fn suspended(&mut self, by: Option<i32>) {
+        let wants_terminal = matches!(by, Some(SIGTTIN | SIGTTOU));
         match &self.terminal {
+            Some(terminal) if wants_terminal && terminal.is_at_hand() => {
+                if let Some(leader) = self.leader {
+                    terminal.hand_on(leader);
+                }
+                self.resume();
+            }
             Some(terminal) if terminal.is_watched() => {
                 if let Some(leader) = self.leader {
                     terminal.take_back(leader);
@@ -195,10 +232,4 @@ impl Guard {
 
 fn low(number: i32) -> u8 {
     u8::try_from(number & 0xff).unwrap_or(u8::MAX)
-}
-
-/// For people, on standard error: the agent may not be there to say it.
-fn say(what: &str) {
-    // Nothing is left to do where even this cannot be written.
-    let _ = writeln!(io::stderr(), "slotkeeper: {what}");
 }

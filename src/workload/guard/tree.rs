@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, test_kill_process, waitpid,
+};
 
 /// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
 /// nothing gets away by leaving its group or its session.
@@ -51,17 +53,27 @@ pub(super) fn signal_group(leader: Pid, signal: Signal) {
     let _ = kill_process_group(leader, signal);
 }
 
-/// Signals everything that descends from us: the command's group at once where its leader is still there, and whatever
-/// has left it.
-pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) {
+/// Signals everything that descends from us: the command's group at once where its leader is still there, and then
+/// each. One that must not be signalled, if there is any: it runs as another user.
+pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
     if let Some(leader) = leader {
         signal_group(leader, signal);
     }
-    let in_group = |pid: &Pid| leader.is_some() && getpgid(Some(*pid)).ok() == leader;
-    let others = descendants().into_iter().filter_map(Pid::from_raw).filter(|pid| !in_group(pid));
-    for pid in others {
-        let _ = kill_process(pid, signal);
+    let in_group = |pid: Pid| leader.is_some() && getpgid(Some(pid)).ok() == leader;
+    let mut denied = None;
+    for pid in descendants().into_iter().filter_map(Pid::from_raw) {
+        // A group is signalled in silence where only some of it may be.
+        let signalled = if in_group(pid) { test_kill_process(pid) } else { kill_process(pid, signal) };
+        if signalled == Err(rustix::io::Errno::PERM) {
+            denied = Some(pid.as_raw_nonzero().get());
+        }
     }
+    denied
+}
+
+/// Whether all processes of this machine are shown in `/proc`, by which descendants are found.
+pub(in crate::workload) fn sees_all() -> bool {
+    fs::read_to_string("/proc/1/stat").is_ok()
 }
 
 /// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. Hooks, and what

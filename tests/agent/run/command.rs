@@ -192,6 +192,28 @@ fn who_does_not_wait_is_told_so() {
 }
 
 #[test]
+fn a_file_in_the_environment_counts_only_where_no_prefix_is_given() {
+    let consul = Consul::start();
+    let mut command = run(&consul.address(), &ONE, &["true"]);
+    command.env("SLOTKEEPER_CONFIG", "/nonexistent");
+    let mut job = Job::spawn(command, tempfile::tempdir().unwrap());
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+    let mut job = Job::start(&consul.address(), &[], &["true"]);
+    assert_eq!(job.code(), Some(64), "{}", job.log());
+    assert!(job.log().contains("PREFIX"), "{}", job.log());
+}
+
+#[test]
+fn what_another_one_has_said_of_its_slots_is_not_passed_on() {
+    let consul = Consul::start();
+    let mut command =
+        run(&consul.address(), &ONE, &["sh", "-c", "echo ${SLOTKEEPER_FENCING_TOKEN_OTHER:-none}"]);
+    command.env("SLOTKEEPER_FENCING_TOKEN_OTHER", "7");
+    let mut job = Job::spawn(command, tempfile::tempdir().unwrap());
+    assert_eq!((job.code(), job.out().as_str()), (Some(0), "none\n"));
+}
+
+#[test]
 fn timings_that_cannot_be_safe_are_refused() {
     let mut job = Job::live("127.0.0.1:1", &["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"], MEEK);
     assert_eq!(job.code(), Some(78));

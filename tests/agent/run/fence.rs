@@ -1,11 +1,12 @@
 //! Ways to be hurt. Whatever happens, the command has ended before its successor begins; both say so themselves.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use slotkeeper::consul::Put;
 
-use super::job::Job;
+use super::job::{Job, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::freezer::Freezer;
@@ -334,4 +335,69 @@ fn where_the_answers_to_entering_are_lost_nothing_is_held_twice_and_nothing_leak
     // The first one runs out by itself.
     wait_for("no session", || operator.sessions().is_empty());
     operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_log_that_nobody_reads() {
+    let consul = Consul::start();
+    let (hole, address) = through_a_proxy(&consul);
+    let folder = tempfile::tempdir().unwrap();
+    // The command fills the pipe of standard error, which it shares with agent and guard, and nobody reads that.
+    let script = format!("yes >&2 & sleep 0.2; kill $!; {STUBBORN}");
+    let life = folder.path().join("life").display().to_string();
+    let mut command = run(&address, &ONE, &["sh", "-c", &script, &life]);
+    let mut first = command.stderr(Stdio::piped()).spawn().unwrap();
+    let life = Life::at(life.into());
+    wait_for("the command to live", || life.has_begun());
+    let mut second = Job::live(&consul.address(), &ONE, MEEK);
+    hole.block(true);
+    let next = second.await_life();
+    life.assert_before(&next);
+    let mut status = None;
+    wait_for("the end of run", || {
+        status = first.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(80));
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143));
+}
+
+#[test]
+fn a_guard_that_stands_still_as_the_session_is_destroyed() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut job = Job::live(&consul.address(), &ONE, STUBBORN);
+    let life = job.await_life();
+    let session = operator.holders("p/one").remove(0);
+    kill_process(job.guard(), Signal::STOP).unwrap();
+    operator.destroy(&session);
+    // By the agent itself, though it has a new session by then, with a new lease.
+    assert_eq!(job.code(), Some(80), "{}", job.log());
+    let beats = life.beats();
+    let mut next = Job::start(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
+    assert_eq!(next.code(), Some(0), "{}", next.log());
+    assert_eq!(life.beats(), beats, "it lives on");
+}
+
+#[test]
+fn without_time_for_stopping_a_lost_slot_is_told_of_all_the_same() {
+    let consul = Consul::start();
+    let (hole, address) = through_a_proxy(&consul);
+    let folder = tempfile::tempdir().unwrap();
+    let hook = folder.path().join("lost").display().to_string();
+    let config = format!(
+        "consul: {{address: '{address}'}}\nhttp: {{listen: off}}\nsession: {{ttl: 10s}}\n\
+         semaphores: [{{name: a, prefix: p/a, limit: 1}}]\nhooks: {{on_lost: [touch, '{hook}']}}\n"
+    );
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, config).unwrap();
+    let mut command = std::process::Command::new(crate::process::BINARY);
+    command.args(["run", "--kill-after", "0s", "--config"]).arg(&file);
+    command.args(["--", "sh", "-c", MEEK]).arg(folder.path().join("life"));
+    let mut job = Job::spawn(command, folder);
+    job.await_life();
+    hole.block(true);
+    assert_eq!(job.code(), Some(80), "{}", job.log());
+    assert!(std::path::Path::new(&hook).exists(), "the hook has run");
 }

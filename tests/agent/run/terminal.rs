@@ -149,3 +149,17 @@ fn in_the_background_it_stands_still_only_where_it_reads_the_terminal() {
     shell.press("echo \"code\" $?\n");
     shell.expect("code 0");
 }
+
+#[test]
+fn a_program_behind_it_keeps_the_terminal_until_the_command_reads_it() {
+    let consul = Consul::start();
+    let mut shell = Shell::start();
+    // The one behind reads the terminal first, as a pager does, then the command.
+    let behind = r#"sh -c 'read key < /dev/tty; echo "key" $key; cat'"#;
+    let command = r#"sh -c 'sleep 0.3; read line; echo "line" $line'"#;
+    shell.press(&format!("{} | {behind}\n", run(&consul, command)));
+    shell.press("a\n");
+    shell.expect("key a");
+    shell.press("b\n");
+    shell.expect("line b");
+}
