@@ -17,17 +17,39 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// A connection that was reset, and what was lost with it, is made good in this time.
 const RECOVERY: Duration = Duration::from_secs(2);
 
+/// For a victim that is worth a fault.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOKS: u32 = 60;
+
 /// Does what is planned for clients, when it is due.
 pub(crate) async fn hurt_clients(stage: Rc<Stage>, plan: Vec<Planned<Fault>>) {
     let began = tokio::time::Instant::now();
     for planned in plan {
         tokio::time::sleep_until(began + planned.after).await;
-        let candidates = stage.candidates(planned.holder);
-        if !candidates.is_empty() {
-            let victim = candidates[planned.which % candidates.len()];
-            // An operator's question may take a while; the others do not wait for it.
-            tokio::task::spawn_local(hurt(Rc::clone(&stage), victim, planned.fault));
+        // One may have to wait for its victim, or for an answer; the others do not wait for it.
+        tokio::task::spawn_local(meet(Rc::clone(&stage), planned));
+    }
+}
+
+async fn meet(stage: Rc<Stage>, planned: Planned<Fault>) {
+    let pick = |candidates: Vec<usize>| {
+        let which = planned.which.checked_rem(candidates.len())?;
+        Some(candidates[which])
+    };
+    // Who would live on beside its successor, if it were let to; should there be none for a while, anybody.
+    let mut victim = None;
+    if planned.holder && planned.fault.is_long() {
+        for _ in 0..LOOKS {
+            let lives_long = |place: &usize| stage.jobs.borrow()[*place].has_long_to_live();
+            victim = pick(stage.candidates(true).into_iter().filter(lives_long).collect());
+            if victim.is_some() {
+                break;
+            }
+            sleep(LOOK).await;
         }
+    }
+    if let Some(victim) = victim.or_else(|| pick(stage.candidates(planned.holder))) {
+        hurt(stage, victim, planned.fault).await;
     }
 }
 

@@ -65,8 +65,8 @@ impl Job {
         // Some live for longer than it takes a session to run out: only these can outlive their slot.
         let beats = match rng.u32(0..20) {
             0..2 => 1,
-            2..13 => rng.usize(4..50),
-            13..17 => rng.usize(50..120),
+            2..13 => rng.usize(4..40),
+            13..16 => rng.usize(50..120),
             _ => rng.usize(450..700),
         };
         Self {

@@ -54,6 +54,11 @@ pub(crate) struct Planned<F> {
 }
 
 impl Fault {
+    /// Whether a session may run out meanwhile.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Self::BlackHole(lasts) | Self::StopAgent(lasts) if lasts > LEASE)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KillAgent => "agent killed",
@@ -95,9 +100,11 @@ pub(crate) fn of_clients(rng: &mut Rng, length: Duration) -> Vec<Planned<Fault>>
             0..3 => Fault::KillAgent,
             3..6 => Fault::KillGuard,
             6..9 => Fault::StopAgent(seconds(rng, 0.5, 7.0)),
-            9..11 => Fault::StopAgent(seconds(rng, 10.0, 26.0)),
+            9..11 => Fault::StopAgent(seconds(rng, 10.0, 32.0)),
             11..13 => Fault::StopGuard(seconds(rng, 0.5, 12.0)),
-            13..17 => Fault::BlackHole(seconds(rng, 1.0, 26.0)),
+            13..15 => Fault::BlackHole(seconds(rng, 1.0, 9.0)),
+            // Longer than it takes the session to run out, and a successor to begin.
+            15..17 => Fault::BlackHole(seconds(rng, 22.0, 30.0)),
             17..20 => Fault::Reset,
             20..24 => Fault::Delay { answers: seconds(rng, 0.2, 4.0), lasts: seconds(rng, 2.0, 15.0) },
             24..26 => Fault::Edit(Edit::DestroySession),

@@ -41,6 +41,16 @@ pub(crate) struct Played {
     pid: Pid,
 }
 
+impl Played {
+    /// Whether its command runs, unhurt, and would run for longer than it takes its session to run out.
+    pub(crate) fn has_long_to_live(&self) -> bool {
+        const BEATS: usize = 440;
+        self.hurt.is_empty()
+            && self.files.has_begun()
+            && self.job.beats.saturating_sub(self.files.beats()) > BEATS
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) at: f64,
