@@ -51,11 +51,17 @@ pub(super) struct Run {
     /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
+    /// Catalog node that the session is tied to; by default the addressed agent's own.
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// How long the slot of a dead holder rests before it is given on.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    prune_delay: Option<Duration>,
     /// Several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["prefix", "limit", "slots", "priority", "try_once", "timeout", "format", "ttl"]
+        conflicts_with_all = ["prefix", "limit", "slots", "priority", "try_once", "timeout", "format", "ttl", "node", "prune_delay"]
     )]
     config: Option<PathBuf>,
     /// Time that the command has after SIGTERM before SIGKILL.
@@ -138,6 +144,8 @@ impl Run {
         overrides.flag("--timeout", "semaphores[0].wait", wait);
         overrides.flag("--format", "semaphores[0].format", Some(self.format.as_deref().unwrap_or(format)));
         overrides.flag("--ttl", "session.ttl", self.ttl.map(show));
+        overrides.flag("--node", "session.node", self.node.as_deref());
+        overrides.flag("--prune-delay", "semaphores[0].prune_delay", self.prune_delay.map(show));
         config::parse("defaults", DEFAULTS, &overrides, &environment)
     }
 }
