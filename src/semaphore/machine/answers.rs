@@ -117,7 +117,8 @@ impl Machine {
             Some(session) => {
                 view.see_contender(&session, reading.pair, reading.index);
                 let own = cx.session == Some(&session);
-                if own && view.contender(&session).is_none() && !matches!(self.phase, Phase::Held { .. }) {
+                let asks = self.intent == Intent::Hold && !matches!(self.phase, Phase::Held { .. });
+                if own && asks && view.contender(&session).is_none() {
                     // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
                     self.need = Some(Need::List);
                 }
