@@ -149,6 +149,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
         ("session.state_file", had.state_file != asks.state_file),
         ("acquire", old.acquire != new.acquire),
         ("http.listen", old.http != new.http),
+        ("control.listen", old.control != new.control),
         ("readiness.file", old.readiness != new.readiness),
         ("log.format", old.log.format != new.log.format),
     ];
@@ -162,6 +163,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     new.session = old.session.clone();
     new.acquire = old.acquire;
     new.http = old.http.clone();
+    new.control.clone_from(&old.control);
     new.readiness.clone_from(&old.readiness);
     new.log.format = old.log.format;
 }
@@ -240,13 +242,22 @@ mod tests {
         let mut new = config(
             "semaphores: [{name: a, prefix: p/other, limit: 2}]\nsession: {ttl: 60s}\n\
              consul: {address: 'http://127.0.0.2:8500', token_file: /token}\nreadiness: {file: /tmp/r}\n\
-             log: {format: json, level: debug}",
+             control: {listen: 'unix:/tmp/c'}\nlog: {format: json, level: debug}",
         );
         let changes = compare(&old, &mut new, |_| false);
         let said = changes.refused.join("\n");
-        for field in ["consul.address ", "session.ttl ", "readiness.file ", "log.format ", "prefix"] {
+        let fields = [
+            "consul.address ",
+            "session.ttl ",
+            "readiness.file ",
+            "control.listen ",
+            "log.format ",
+            "prefix",
+        ];
+        for field in fields {
             assert!(said.contains(field), "{field} in {said}");
         }
+        assert_eq!(new.control, old.control);
         assert_eq!(new.session, old.session);
         assert_eq!(new.consul.address, old.consul.address);
         assert_eq!(new.semaphores, old.semaphores);
