@@ -1,0 +1,278 @@
+use std::time::SystemTime;
+
+use super::*;
+use crate::semaphore::command::{Listing, Op, Reading};
+use crate::semaphore::contender::{Entry, Standing};
+use crate::semaphore::settings::{LimitPolicy, OnLost};
+use crate::semaphore::view::Pair;
+use crate::semaphore::{Form, Phase};
+
+const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+fn settings(prefix: &str, wait: Option<Duration>) -> Settings {
+    Settings {
+        limit: 1,
+        wait,
+        on_lost: OnLost::Reacquire,
+        limit_policy: LimitPolicy::Refuse,
+        form: Form::List,
+        ..Settings::of_prefix(prefix.into())
+    }
+}
+
+/// One that wants a slot of `a` and one of `b` together, and is about to have a session.
+fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
+    wanting(&["a", "b"], &["a", "b"], wait, resume)
+}
+
+/// One that wants a slot of each.
+fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
+    let start = Start {
+        ttl: Duration::from_secs(30),
+        watch_grace: None,
+        who: Identity::default(),
+        wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
+        seed: 0,
+        resume,
+        semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
+        together: together.iter().map(|name| Name::from(*name)).collect(),
+    };
+    Keeper::new(start, NOW)
+}
+
+fn party(wait: Option<Duration>) -> Keeper {
+    let mut keeper = begun(wait, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    keeper
+}
+
+fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
+    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}]}}"#).into_bytes();
+    let key = format!("{name}/.lock");
+    Pair { key, value, flags: 0, session: None, create_index: 1, modify_index: index }
+}
+
+fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
+    let mut entry = standing.map(|it| Entry::new(it, 1, 0, String::new(), Identity::default()));
+    if let Some(entry) = entry.as_mut().filter(|_| session == "me") {
+        entry.together = vec!["a".into(), "b".into()];
+    }
+    Pair {
+        key: format!("{name}/{session}"),
+        value: entry.map(|entry| entry.encode()).unwrap_or_default(),
+        flags: 0,
+        session: Some(session.into()),
+        create_index: index,
+        modify_index: index,
+    }
+}
+
+fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
+    keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30 })), NOW);
+}
+
+/// What it writes, each transaction by the keys of its steps.
+fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let commits = commands
+        .into_iter()
+        .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
+    let ops = |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.ops);
+    let said = |op: Op| {
+        let deletes = matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
+        format!("{}{}", if deletes { "-" } else { "" }, op.key())
+    };
+    commits.map(|parts| ops(parts).map(said).collect()).collect()
+}
+
+/// The semaphores whose slots it says that it has, and the keys of what it writes.
+fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
+    let (mut names, mut keys) = (Vec::new(), Vec::new());
+    while let Some(command) = keeper.next_command() {
+        if let Command::Tell(Notice::Acquired { name, .. }) = &command {
+            names.push(name.to_string());
+        }
+        if let Command::Commit { parts } = command {
+            keys.extend(parts.iter().flat_map(|part| &part.ops).map(|op| op.key().to_owned()));
+        }
+    }
+    (names, keys)
+}
+
+/// A party whose session an earlier process had, which held a slot of `a`.
+fn resumed() -> Keeper {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
+    let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes }));
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+    keeper
+}
+
+#[test]
+fn a_party_that_is_found_whole_is_taken_up_at_once() {
+    let mut keeper = resumed();
+    let own = contender("b", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+    let token = |name| match keeper.machine(name).map(Machine::phase) {
+        Some(Phase::Held { token, .. }) => Some(*token),
+        Some(_) | None => None,
+    };
+    assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
+}
+
+#[test]
+fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
+    let mut keeper = resumed();
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
+}
+
+#[test]
+fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
+    let mut keeper = party(None);
+    keeper.remove(&"b".into(), NOW);
+    let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
+    listed(&mut keeper, "a", held(1));
+    while keeper.next_command().is_some() {}
+    let listing = Some(Listing { pairs: held(2), index: 31 });
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
+    let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
+}
+
+#[test]
+fn who_asks_again_after_having_given_up_looks_first() {
+    let mut keeper = party(Some(Duration::ZERO));
+    keeper.remove(&"b".into(), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+    while keeper.next_command().is_some() {}
+    keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
+    assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
+}
+
+#[test]
+fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
+    let mut keeper = party(None);
+    for name in ["a", "b"] {
+        let pairs = vec![
+            lock(name, 1, r#""x""#, 5),
+            contender(name, "me", Some(Standing::Waiting), 7),
+            contender(name, "x", None, 4),
+        ];
+        listed(&mut keeper, name, pairs);
+    }
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    let pair = Some(lock("a", 2, r#""x""#, 40));
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 40 })), NOW);
+    assert_eq!(writes(&mut keeper), [["-a/me"], ["-b/me"]]);
+    let gone = || Ok(Commit::Done { index: 0, listing: None });
+    for name in ["a", "b"] {
+        keeper.handle(Event::Committed(vec![name.into()], gone()), NOW);
+    }
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    // Once it is mended they enter together.
+    let pair = Some(lock("a", 1, r#""x""#, 50));
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 50 })), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 50), contender("a", "x", None, 4)]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(writes(&mut keeper), [["a/me", "a/me", "b/me", "b/me"]]);
+}
+
+/// What it tells of a semaphore's limit, and of where it begins to wait.
+fn told(keeper: &mut Keeper) -> Vec<String> {
+    let commands = std::iter::from_fn(|| keeper.next_command());
+    let said = |command| {
+        let Command::Tell(notice) = command else { return None };
+        if let Notice::LimitDiffers { stored, policy, .. } = notice {
+            Some(format!("{stored} governs under {policy:?}"))
+        } else if let Notice::LimitChanged { from, to, .. } = notice {
+            Some(format!("{from} to {to}"))
+        } else if let Notice::Waiting { name, position, .. } = notice {
+            Some(format!("{name} at {position}"))
+        } else {
+            matches!(notice, Notice::Blocked { .. }).then(|| "blocked".to_owned())
+        }
+    };
+    commands.filter_map(said).collect()
+}
+
+#[test]
+fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
+    let mut keeper = party(None);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(told(&mut keeper), ["a at 1", "b at 1"]);
+    let mut keeper = party(None);
+    let me = |name| contender(name, "me", Some(Standing::Waiting), 7);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5), me("a")]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4), me("b")]);
+    assert_eq!(keeper.hindrances(&"a".into()), [&Name::from("b")]);
+    assert!(keeper.hindrances(&"b".into()).is_empty());
+}
+
+#[test]
+fn every_change_of_the_stored_limit_is_told_once() {
+    for (policy, said) in [
+        (LimitPolicy::Adopt, ["2 governs under Adopt", "2 to 1"]),
+        (LimitPolicy::Set, ["2 governs under Set", "2 to 1"]),
+        (LimitPolicy::Refuse, ["1 to 2", "2 to 1"]),
+    ] {
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+        let settings = Settings { limit_policy: policy, ..settings("a", None) };
+        keeper.reconfigure(&"a".into(), settings, NOW);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", None, 5)]);
+        assert!(keeper.machine("a").unwrap().holds(), "{policy:?}");
+        assert_eq!(told(&mut keeper), [""; 0], "{policy:?}");
+        let mut watched = |limit, index| {
+            let reading = Reading { pair: Some(lock("a", limit, r#""me""#, index)), index };
+            keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(reading)), NOW);
+            told(&mut keeper)
+        };
+        assert_eq!([watched(2, 40), watched(1, 50)].concat(), said, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let pairs = |limit, index| vec![lock("a", limit, r#""x""#, index), contender("a", "x", None, 4)];
+    listed(&mut keeper, "a", pairs(2, 5));
+    assert_eq!(told(&mut keeper), ["blocked"]);
+    let pair = pairs(3, 40).swap_remove(0);
+    keeper.handle(
+        Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair: Some(pair), index: 40 })),
+        NOW,
+    );
+    assert_eq!(told(&mut keeper), ["blocked"]);
+}
+
+#[test]
+fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
+    let mut keeper = party(Some(Duration::ZERO));
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+}
+
+#[test]
+fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
+    let stale =
+        |steps: &[usize]| Event::Committed(vec!["a".into()], Ok(Commit::Stale { steps: steps.to_vec() }));
+    keeper.handle(stale(&[0]), NOW);
+    // A check that it is not there, its contender, and the listing.
+    assert_eq!(writes(&mut keeper), [["a/me", "a/me", "a/"]]);
+    // Somebody has written its contender: only a look tells who.
+    keeper.handle(stale(&[0]), NOW);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+}
