@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use super::job::{Job, run};
+use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::life::{Life, MEEK, STUBBORN};
@@ -39,7 +39,7 @@ fn the_command_is_told_of_its_slot() {
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, config.replace("$CONSUL", &consul.address())).unwrap();
     let mut command = std::process::Command::new(crate::process::BINARY);
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    bare(&mut command);
     command.args(["run", "--config"]).arg(&file).args([
         "--",
         "sh",
@@ -120,6 +120,7 @@ fn what_was_ignored_stays_ignored() {
     let consul = Consul::start();
     let folder = tempfile::tempdir().unwrap();
     let mut nohup = std::process::Command::new("sh");
+    bare(&mut nohup);
     nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", crate::process::BINARY, "run", "--http-addr"]);
     nohup.arg(consul.address()).args(ONE).args(["--", "sh", "-c", "echo ready; read -r _; echo done"]);
     let mut job = Job::spawn(
@@ -236,6 +237,7 @@ fn as_the_first_process_of_a_container_it_reaps_orphans() {
                   tries=0; while grep -l 'State:.Z' /proc/[0-9]*/status; do\n\
                   tries=$((tries + 1)); [ $tries -lt 200 ] || exit 1; sleep 0.02; done; exit 4";
     let mut unshare = std::process::Command::new("unshare");
+    bare(&mut unshare);
     unshare.args([
         "--user",
         "--map-root-user",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Signal, kill_process};
 use slotkeeper::consul::Put;
 
-use super::job::{Job, run};
+use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::freezer::Freezer;
@@ -162,6 +162,7 @@ fn of_several_slots_none_is_given_back_before_the_command_has_ended() {
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, config).unwrap();
         let mut command = std::process::Command::new(crate::process::BINARY);
+        bare(&mut command);
         command.args(["run", "--kill-after", "1s", "--config"]).arg(&file);
         command.args(["--", "sh", "-c", STUBBORN]).arg(folder.path().join("life"));
         let mut first = Job::spawn(command, folder);
@@ -393,6 +394,7 @@ fn without_time_for_stopping_a_lost_slot_is_told_of_all_the_same() {
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, config).unwrap();
     let mut command = std::process::Command::new(crate::process::BINARY);
+    bare(&mut command);
     command.args(["run", "--kill-after", "0s", "--config"]).arg(&file);
     command.args(["--", "sh", "-c", MEEK]).arg(folder.path().join("life"));
     let mut job = Job::spawn(command, folder);

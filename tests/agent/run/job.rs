@@ -22,8 +22,13 @@ pub(crate) struct Job {
 pub(crate) fn run(consul: &str, arguments: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(BINARY);
     run.arg("run").args(["--http-addr", consul, "--verbose"]).args(arguments).arg("--").args(command);
-    run.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    bare(&mut run);
     run
+}
+
+/// Gives it nothing of our environment: a `CONSUL_HTTP_ADDR` there would win over a configuration file.
+pub(crate) fn bare(command: &mut Command) {
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
 }
 
 impl Job {
