@@ -1,6 +1,7 @@
 //! The endpoints that change state, for the workload beside us: on a unix socket, which only those can reach who share
 //! its folder.
 
+pub mod request;
 mod socket;
 
 use axum::http::{Method, StatusCode, Uri};
