@@ -1,6 +1,8 @@
 //! The core's requests about a semaphore, made of Consul, and what the answers mean to the core. Whoever follows a plan
 //! goes by here: an agent, and an operator's command.
 
+use std::time::Duration;
+
 use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
 use crate::semaphore::{Commit, Failure, FailureKind, Listing, Op, Pair, Reading, SessionId};
 
@@ -24,6 +26,16 @@ pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Fai
     answer.map(reading).map_err(|error| failure(&error))
 }
 
+/// Reads how long Consul keeps what a session has locked from everybody once it has ended; `None` where it has.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<Duration>, Failure> {
+    let answer = client.session_info(session.as_str(), Read::default()).await;
+    answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
+}
+
 /// Commits a transaction.
 ///
 /// # Errors
@@ -43,6 +55,9 @@ fn op(op: Op) -> TxnOp {
     match op {
         Op::Lock { key, value, flags, session } => {
             TxnOp::Lock { key, value, flags, session: session.as_str().to_owned() }
+        }
+        Op::Unlock { key, value, flags, session } => {
+            TxnOp::Unlock { key, value, flags, session: session.as_str().to_owned() }
         }
         Op::Cas { key, value, flags, index } => TxnOp::Cas { key, value, flags, index },
         Op::Delete { key } => TxnOp::Delete { key },
@@ -70,6 +85,7 @@ fn pair(pair: KvPair) -> Pair {
         value: pair.value,
         flags: pair.flags,
         session: pair.session.map(SessionId::from),
+        times_locked: pair.lock_index,
         create_index: pair.create_index,
         modify_index: pair.modify_index,
     }
@@ -80,7 +96,11 @@ fn pair(pair: KvPair) -> Pair {
 fn listed_after(ops: &[Op]) -> Option<usize> {
     let place = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
     let shows = |op: &&Op| match op {
-        Op::Lock { .. } | Op::Cas { .. } | Op::CheckIndex { .. } | Op::CheckSession { .. } => true,
+        Op::Lock { .. }
+        | Op::Unlock { .. }
+        | Op::Cas { .. }
+        | Op::CheckIndex { .. }
+        | Op::CheckSession { .. } => true,
         Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } | Op::List { .. } => false,
     };
     Some(ops[..place].iter().filter(shows).count())
@@ -114,11 +134,14 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
             said(),
         );
         Err(Failure { kind: FailureKind::Denied, text })
-    } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder]) {
+    } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
+    {
         // Before a session that is gone: it may be that of the one who was to be let in, and its contender says so too.
         Ok(Commit::Stale { steps: faults.iter().map(|fault| fault.op_index).collect() })
     } else if is(&[Fault::InvalidSession]) {
         Ok(Commit::SessionGone)
+    } else if is(&[Fault::LockDelay]) {
+        Ok(Commit::Delayed)
     } else {
         Ok(Commit::Refused { why: format!("Consul refused the transaction: {}", said()) })
     }

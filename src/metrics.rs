@@ -44,6 +44,7 @@ pub struct Metrics {
     prune_duration: HistogramVec,
     slots_lost: IntCounterVec,
     cas_conflicts: IntCounterVec,
+    leader_changes: IntCounterVec,
     renew_duration: Histogram,
     renew_failures: IntCounterVec,
     session_expiry: Gauge,
@@ -117,6 +118,11 @@ impl Metrics {
             cas_conflicts: made.counters(
                 "cas_conflicts_total",
                 "Check-and-set writes that lost against another client",
+                SEMAPHORE,
+            )?,
+            leader_changes: made.counters(
+                "leader_changes_total",
+                "Times that a lock was seen to have another owner than before, ourselves included",
                 SEMAPHORE,
             )?,
             renew_duration: made.registered(Histogram::with_opts(buckets(
@@ -245,12 +251,15 @@ impl Metrics {
                 self.prune_duration.with_label_values(&[&**name]).observe(secs(*took));
             }
             Notice::Conflict { name } => self.cas_conflicts.with_label_values(&[&**name]).inc(),
+            Notice::Leader { leader: None, .. } => {}
+            Notice::Leader { name, .. } => self.leader_changes.with_label_values(&[&**name]).inc(),
             Notice::Removed { name } => self.remove_semaphore(name),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::Trouble { .. }
             | Notice::TroubleOver { .. }
             | Notice::Waiting { .. }
+            | Notice::Delayed { .. }
             | Notice::Blocked { .. }
             | Notice::GaveUp { .. }
             | Notice::LimitDiffers { .. }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
-use crate::semaphore::{LimitPolicy, Notice};
+use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId};
 use crate::workload::hooks::{Call, Hooks};
 
 /// One log event a state change; nothing that comes round by itself is above `debug`.
@@ -22,6 +22,25 @@ pub(super) fn log(notice: &Notice) {
         Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "in order again"),
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "waiting for a slot");
+        }
+        // Our own is told as it is acquired.
+        Notice::Leader { name, leader: Some(leader) } if leader.mine => {
+            debug!(semaphore = %name, "the lock is ours")
+        }
+        Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
+            let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
+            info!(semaphore = %name, %session, who = who.map(String::as_str), "another has the lock");
+        }
+        Notice::Leader { name, leader: None } => info!(semaphore = %name, "nobody has the lock"),
+        Notice::Delayed { name, left: Some(left) } => {
+            let left_ms = millis(*left);
+            info!(semaphore = %name, left_ms, "nobody has the lock, and nobody gets it before its lock-delay is over");
+        }
+        Notice::Delayed { name, left: None } => {
+            info!(
+                semaphore = %name,
+                "nobody has the lock, and nobody gets it before its lock-delay is over, for at most 60 s; trying now and then"
+            );
         }
         Notice::Acquired { name, token, indexes, resumed: true, .. } => {
             info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "slot taken up again");
@@ -79,12 +98,17 @@ pub(super) fn log(notice: &Notice) {
 
 /// Calls the hook that a change has, if it has one.
 pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
-    let (name, session, token, indexes, reason, command) = match notice {
+    let (command, event, name, about) = match notice {
         Notice::Acquired { name, session, token, indexes, .. } => {
-            (name, session, token, indexes, None, &config.on_acquired)
+            (&config.on_acquired, "acquired", name, slot(session, *token, indexes))
         }
         Notice::Lost { name, session, token, indexes, reason, .. } => {
-            (name, session, token, indexes, Some(reason), &config.on_lost)
+            let mut about = slot(session, *token, indexes);
+            about.push(("SLOTKEEPER_REASON", reason.as_str().to_owned()));
+            (&config.on_lost, "lost", name, about)
+        }
+        Notice::Leader { name, leader } => {
+            (&config.on_leader_changed, "leader_changed", name, leader_variables(leader.as_ref()))
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -93,6 +117,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::Trouble { .. }
         | Notice::TroubleOver { .. }
         | Notice::Waiting { .. }
+        | Notice::Delayed { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
@@ -104,16 +129,36 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::Removed { .. } => return,
     };
     let Some(command) = command.clone() else { return };
-    let event = if reason.is_some() { "lost" } else { "acquired" };
-    let mut environment = vec![
-        ("SLOTKEEPER_EVENT", event.to_owned()),
-        ("SLOTKEEPER_SEMAPHORE", name.to_string()),
-        ("SLOTKEEPER_SESSION", session.to_string()),
-        ("SLOTKEEPER_FENCING_TOKEN", token.to_string()),
-    ];
-    environment.extend(indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string())));
-    environment.extend(reason.map(|reason| ("SLOTKEEPER_REASON", reason.as_str().to_owned())));
+    let mut environment =
+        vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
+    environment.extend(about);
     hooks.call(Call { command, environment });
+}
+
+/// What a hook is told.
+type Variables = Vec<(&'static str, String)>;
+
+fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
+    let mut about =
+        vec![("SLOTKEEPER_SESSION", session.to_string()), ("SLOTKEEPER_FENCING_TOKEN", token.to_string())];
+    about.extend(indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string())));
+    about
+}
+
+/// Where nobody leads, the session is an empty text.
+fn leader_variables(leader: Option<&Leader>) -> Variables {
+    let session = leader.map(|leader| leader.session.to_string()).unwrap_or_default();
+    let mine = leader.is_some_and(|leader| leader.mine);
+    let who = leader.and_then(|leader| leader.who.clone()).unwrap_or_default();
+    let people = [
+        ("SLOTKEEPER_LEADER_POD", who.pod),
+        ("SLOTKEEPER_LEADER_NAMESPACE", who.namespace),
+        ("SLOTKEEPER_LEADER_NODE", who.node),
+        ("SLOTKEEPER_LEADER_HOST", who.host),
+    ];
+    let told = [("SLOTKEEPER_LEADER_SESSION", session), ("SLOTKEEPER_LEADER_SELF", mine.to_string())];
+    let people = people.into_iter().filter_map(|(variable, value)| Some((variable, value?)));
+    told.into_iter().chain(people).collect()
 }
 
 /// As the log's JSON has numbers.

@@ -51,6 +51,10 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         Command::Look { name, key } => Work::Request(Box::pin(async move {
             Event::Looked(name, bridge::read(&client, &key, Read::consistent()).await)
         })),
+        Command::ReadDelay { name, session } => Work::Request(Box::pin(async move {
+            let answer = bridge::lock_delay(&client, &session).await;
+            Event::DelayRead(name, session, answer)
+        })),
         Command::Watch { name, key, after, wait } => {
             let blocking = Some(Blocking { index: after, wait });
             // What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.

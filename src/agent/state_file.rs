@@ -12,7 +12,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::files::{self, Claim, ClaimError, KeptFile};
-use crate::semaphore::{Keeper, Phase, Resume};
+use crate::semaphore::{Keeper, Resume};
 
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
 const MODE: u32 = 0o600;
@@ -27,6 +27,9 @@ struct Saved {
     session: String,
     /// The prefixes under which something of ours may lie, each with the fencing token of a slot held there.
     prefixes: BTreeMap<String, Option<u64>>,
+    /// The same of the keys of single-key locks.
+    #[serde(default)]
+    locks: BTreeMap<String, Option<u64>>,
 }
 
 /// The state file of this process, which no other may use meanwhile.
@@ -53,12 +56,8 @@ impl StateFile {
 
     /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
-        let Some(session) = keeper.session() else { return };
-        let prefixes = keeper.machines().filter(|machine| !machine.is_gone()).map(|machine| {
-            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
-            (machine.settings().prefix.clone(), token)
-        });
-        let saved = Saved { version: VERSION, session: session.to_string(), prefixes: prefixes.collect() };
+        let Some(Resume { session, prefixes, locks }) = Resume::of(keeper) else { return };
+        let saved = Saved { version: VERSION, session: session.to_string(), prefixes, locks };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
     }
@@ -92,7 +91,7 @@ fn read(path: &Path) -> Option<Resume> {
         warn!("{} is no state file of this version; beginning with a new session", path.display());
         return None;
     };
-    Some(Resume { session: saved.session.into(), prefixes: saved.prefixes })
+    Some(Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks })
 }
 
 #[cfg(test)]

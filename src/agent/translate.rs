@@ -4,22 +4,17 @@ use std::time::Duration;
 
 use crate::config::{self, Acquire, Wait};
 use crate::consul::{self, SessionSpec};
-use crate::semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Settings};
+use crate::semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Settings};
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     Settings {
+        primitive: Primitive::Semaphore,
         prefix: semaphore.prefix.clone(),
         limit: semaphore.limit,
         slots: semaphore.slots,
         priority: semaphore.priority,
-        wait: match semaphore.wait {
-            Wait::Forever => None,
-            Wait::AtMost(wait) => Some(wait),
-        },
-        on_lost: match semaphore.on_lost {
-            config::OnLost::Reacquire => OnLost::Reacquire,
-            config::OnLost::Exit => OnLost::Exit,
-        },
+        wait: wait(semaphore.wait),
+        on_lost: on_lost(semaphore.on_lost),
         limit_policy: match semaphore.limit_policy {
             config::LimitPolicy::Adopt => LimitPolicy::Adopt,
             config::LimitPolicy::Set => LimitPolicy::Set,
@@ -31,6 +26,33 @@ pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
             config::Format::Map => Form::Map,
         },
         body: semaphore.body.clone(),
+    }
+}
+
+pub(super) fn lock(lock: &config::Lock, session: &config::Session) -> Settings {
+    Settings {
+        wait: wait(lock.wait),
+        on_lost: on_lost(lock.on_lost),
+        body: lock.body.clone(),
+        ..Settings::of_lock(
+            lock.key.clone(),
+            session.behavior == config::Behavior::Release,
+            session.lock_delay,
+        )
+    }
+}
+
+fn wait(wait: Wait) -> Option<Duration> {
+    match wait {
+        Wait::Forever => None,
+        Wait::AtMost(wait) => Some(wait),
+    }
+}
+
+fn on_lost(on_lost: config::OnLost) -> OnLost {
+    match on_lost {
+        config::OnLost::Reacquire => OnLost::Reacquire,
+        config::OnLost::Exit => OnLost::Exit,
     }
 }
 

@@ -142,6 +142,8 @@ pub struct Hooks {
     pub on_acquired: Option<Vec<String>>,
     /// After a slot has been lost.
     pub on_lost: Option<Vec<String>>,
+    /// After a lock has been taken by another one, by us, or is nobody's any more.
+    pub on_leader_changed: Option<Vec<String>>,
 }
 
 /// How the agent stops.

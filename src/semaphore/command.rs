@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SessionId;
 use super::settings::LimitPolicy;
 use super::view::Pair;
+use super::{Identity, SessionId};
 
 /// A semaphore's configured name: how the shell and the core call it.
 pub type Name = Arc<str>;
@@ -22,6 +22,17 @@ pub enum Op {
         /// The flags.
         flags: u64,
         /// The locking session.
+        session: SessionId,
+    },
+    /// Write the key and have the session unlock it; refused where it has not locked it.
+    Unlock {
+        /// The full key.
+        key: String,
+        /// The value.
+        value: Vec<u8>,
+        /// The flags.
+        flags: u64,
+        /// The session.
         session: SessionId,
     },
     /// Write the key if its last change was at `index`; 0 creates it.
@@ -78,6 +89,7 @@ impl Op {
     pub fn key(&self) -> &str {
         match self {
             Self::Lock { key, .. }
+            | Self::Unlock { key, .. }
             | Self::Cas { key, .. }
             | Self::Delete { key }
             | Self::DeleteCas { key, .. }
@@ -127,6 +139,13 @@ pub enum Command {
         /// The full key.
         key: String,
     },
+    /// Read how long Consul keeps a lock from everybody once this session has ended with it → [`Event::DelayRead`].
+    ReadDelay {
+        /// For which lock.
+        name: Name,
+        /// The session that has it.
+        session: SessionId,
+    },
     /// Wait until the key has changed since `after` → [`Event::Watched`].
     Watch {
         /// Which semaphore.
@@ -167,6 +186,8 @@ pub enum Event {
     Listed(Name, Result<Listing, Failure>),
     /// Answers [`Command::Look`].
     Looked(Name, Result<Reading, Failure>),
+    /// Answers [`Command::ReadDelay`] of that session with its lock-delay; `None` where it has ended.
+    DelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
     /// Answers [`Command::Watch`] of that key.
     Watched(Name, String, Result<Reading, Failure>),
     /// Answers [`Command::Commit`] of those semaphores.
@@ -182,6 +203,7 @@ impl Event {
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
             Self::Looked(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
+            Self::DelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
         failure.is_none_or(|failure| failure.kind != FailureKind::Unavailable)
@@ -221,6 +243,9 @@ pub enum Commit {
         /// The steps that failed, counted from 0.
         steps: Vec<usize>,
     },
+    /// Nothing was done: nobody has the lock, but whoever had it last lost it with its session, and Consul gives it to
+    /// nobody before that session's lock-delay is over.
+    Delayed,
     /// Nothing was done: the session has ended.
     SessionGone,
     /// Nothing was done, for another reason.
@@ -297,6 +322,17 @@ impl LossReason {
     }
 }
 
+/// Who has a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// The session.
+    pub session: SessionId,
+    /// Whether it is our own.
+    pub mine: bool,
+    /// Who it says it is; `None` for another kind of client.
+    pub who: Option<Identity>,
+}
+
 /// A change worth a log line, a metric or a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
@@ -344,6 +380,20 @@ pub enum Notice {
         taken: u32,
         /// The limit in force.
         limit: u32,
+    },
+    /// Another one has a lock now, or nobody.
+    Leader {
+        /// Which lock.
+        name: Name,
+        /// Who has it.
+        leader: Option<Leader>,
+    },
+    /// Nobody has the lock, and for some time yet Consul gives it to nobody.
+    Delayed {
+        /// Which lock.
+        name: Name,
+        /// How long that is; `None` where it is not known, since it began before anybody here looked.
+        left: Option<Duration>,
     },
     /// The slot is held.
     Acquired {

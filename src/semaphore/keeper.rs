@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, LossReason, Name, Notice, Part};
-use super::machine::{Context, Machine};
+use super::machine::{Context, Machine, Phase};
 use super::party::{Move, Party};
 use super::session::{Change, Session};
 use super::settings::Settings;
@@ -17,6 +17,23 @@ pub struct Resume {
     pub session: SessionId,
     /// The prefixes that it had to do with, each with the fencing token of the slot that it held there, if it did.
     pub prefixes: BTreeMap<String, Option<u64>>,
+    /// The same of the keys of single-key locks.
+    pub locks: BTreeMap<String, Option<u64>>,
+}
+
+impl Resume {
+    /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
+    pub fn of(keeper: &Keeper) -> Option<Self> {
+        let session = keeper.session()?.clone();
+        let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
+        for machine in keeper.machines().filter(|machine| !machine.is_gone()) {
+            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            let Settings { prefix, .. } = machine.settings();
+            let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
+            of_its_kind.insert(prefix.clone(), token);
+        }
+        Some(Self { session, prefixes, locks })
+    }
 }
 
 /// What a keeper begins with.
@@ -68,21 +85,26 @@ impl Keeper {
     /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
     /// away, while its session lives.
     pub fn new(start: Start, now: Moment) -> Self {
-        let (session, mut left) = match start.resume {
-            Some(Resume { session, prefixes }) => (Some(session), prefixes),
-            None => (None, BTreeMap::new()),
+        let (session, mut prefixes, mut locks) = match start.resume {
+            Some(Resume { session, prefixes, locks }) => (Some(session), prefixes, locks),
+            None => (None, BTreeMap::new(), BTreeMap::new()),
         };
         let mut machines = BTreeMap::new();
         for (name, settings) in start.semaphores {
+            let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
             let token = left.remove(&settings.prefix).flatten();
             machines.insert(name.clone(), Machine::new(name, settings, token, now));
         }
+        let prefixes = prefixes.into_keys().map(Settings::of_prefix);
+        // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
+        let locks = locks.into_keys().map(|key| Settings::of_lock(key, true, Duration::ZERO));
         let mut removed = Vec::new();
-        for prefix in left.into_keys() {
+        for left in prefixes.chain(locks) {
             // No configured name has a blank.
-            let name = Name::from(format!("left behind: {prefix}"));
+            let what = if left.is_lock() { "lock left behind" } else { "left behind" };
+            let name = Name::from(format!("{what}: {}", left.prefix));
             removed.push(name.clone());
-            machines.insert(name.clone(), Machine::clearing(name, Settings::of_prefix(prefix), now));
+            machines.insert(name.clone(), Machine::clearing(name, left, now));
         }
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
@@ -186,6 +208,9 @@ impl Keeper {
             }
             Event::Looked(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.looked(answer, cx));
+            }
+            Event::DelayRead(name, session, answer) => {
+                self.with(&name, now, |machine, _| machine.delay_read(&session, answer));
             }
             Event::Watched(name, key, answer) => {
                 self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));

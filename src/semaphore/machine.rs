@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
 use super::command::{
-    Command, Commit, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Part, Reading,
+    Command, Commit, Failure, FailureKind, Leader, Listing, LossReason, Name, Notice, Op, Part, Reading,
 };
 use super::plan::{self, Me, Need, Plan, Role, Stand, Together, Write};
-use super::settings::{LimitPolicy, OnLost, Settings};
+use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
 use super::view::View;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
 mod answers;
 mod decide;
+mod hindsight;
 mod watches;
 
+use hindsight::Hindsight;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -186,6 +188,9 @@ pub struct Machine {
     tidy_at: Option<Moment>,
     recheck_at: Option<Moment>,
     dead_since: BTreeMap<SessionId, Moment>,
+    /// What is known of a lock besides its key.
+    hindsight: Hindsight,
+    told_delay: bool,
     set_limit: bool,
     told_limit: Option<u32>,
     /// The stored limit that was seen last.
@@ -233,6 +238,8 @@ impl Machine {
             tidy_at: None,
             recheck_at: None,
             dead_since: BTreeMap::new(),
+            hindsight: Hindsight::default(),
+            told_delay: false,
             told_limit: None,
             seen_limit: None,
             listed_at: None,
@@ -272,6 +279,11 @@ impl Machine {
     /// When everything under the prefix was looked at last. Single keys may be known as they were later.
     pub fn listed_at(&self) -> Option<Moment> {
         self.listed_at.filter(|_| self.view.is_some())
+    }
+
+    /// Until when Consul gives a lock that nobody has to nobody, as far as is known.
+    pub fn delayed_until(&self) -> Option<Moment> {
+        self.hindsight.delayed_until()
     }
 
     /// What fails at present, if anything does: what was tried, on what, what came back.
@@ -473,9 +485,15 @@ impl Machine {
         }
     }
 
+    /// Reads all there is: of a lock, its key.
     fn list(&mut self, cx: &mut Context<'_>) {
         self.flight = Flight::Listing;
-        cx.out.push_back(Command::List { name: self.name.clone() });
+        let name = self.name.clone();
+        cx.out.push_back(if self.settings.is_lock() {
+            Command::Look { name, key: self.settings.prefix.clone() }
+        } else {
+            Command::List { name }
+        });
     }
 
     fn look(&mut self, key: String, after: u64, cx: &mut Context<'_>) {

@@ -2,7 +2,8 @@
 //! randomness of its own, nothing else of this crate.
 //!
 //! [`Keeper`] is one agent's whole core: one session and a [`Machine`] for each semaphore. What it decides comes
-//! from one pure function, [`plan::hold`], over a [`View`].
+//! from one pure function, [`plan::hold`], over a [`View`]. A single-key lock is one of them, with another thing to look at
+//! ([`Single`]) and a plan of its own; whatever is said of a semaphore's life is true of its.
 //!
 //! What it does not promise, first: a process that is paused at the wrong instant, or whose clock runs wild, can go on
 //! believing that it holds a slot. Only a downstream check of the fencing token is safe against that.
@@ -20,11 +21,13 @@ pub mod record;
 mod session;
 mod session_id;
 mod settings;
+mod single;
 mod time;
 mod view;
 
 pub use command::{
-    Command, Commit, Event, Failure, FailureKind, Listing, LossReason, Name, Notice, Op, Part, Reading,
+    Command, Commit, Event, Failure, FailureKind, Leader, Listing, LossReason, Name, Notice, Op, Part,
+    Reading,
 };
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
@@ -32,6 +35,7 @@ pub use lease::{Lease, Terms};
 pub use machine::{Machine, Phase};
 pub use record::{Form, NotASemaphore, Record};
 pub use session_id::SessionId;
-pub use settings::{LimitPolicy, OnLost, Settings};
+pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
+pub use single::Single;
 pub use time::{Moment, Wall};
 pub use view::{Contender, Lock, Pair, View};

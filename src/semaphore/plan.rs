@@ -17,6 +17,7 @@ mod ask;
 mod draft;
 mod keep;
 mod leave;
+mod lock;
 mod operate;
 mod watch;
 
@@ -54,6 +55,8 @@ pub struct Me<'a> {
     pub free_since: Option<Moment>,
     /// How one stood when one planned last, and since when.
     pub stood: (Role, Moment),
+    /// Until when Consul gives a lock to nobody, as far as is known.
+    pub delayed_until: Option<Moment>,
     /// The numbers of the slots that are held.
     pub indexes: &'a [u32],
     /// Where the slots are taken together with others or not at all.
@@ -148,13 +151,19 @@ pub struct Plan {
     pub recheck: Option<Moment>,
     /// The keys whose change to wait for.
     pub watch: Vec<Watch>,
+    /// Whose lock-delay to know, in case it ends with the lock.
+    pub inquire: Option<SessionId>,
 }
 
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
 pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    if me.settings.is_lock() {
+        return lock::hold(view, me, now);
+    }
     let stored = match &view.lock {
         Lock::Record { record, .. } => Some(record),
-        Lock::Missing => None,
+        // The latter is in no semaphore's view.
+        Lock::Missing | Lock::Single(_) => None,
         Lock::Conflict { found, .. } => return Plan::blocked(view, conflict(view, found)),
     };
     let holding = view.holds(me.session, me.settings.slots);
@@ -190,7 +199,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
 impl Plan {
     fn new(stand: Stand) -> Self {
         let (role, watch) = (Role::Behind, Vec::new());
-        Self { stand, role, need: None, write: None, recheck: None, watch }
+        Self { stand, role, need: None, write: None, recheck: None, watch, inquire: None }
     }
 
     fn blocked(view: &View, why: String) -> Self {
@@ -209,6 +218,13 @@ impl Plan {
             Some(at) if at <= now => self.need = Some(Need::List),
             at => self.recheck(at),
         }
+    }
+}
+
+impl Write {
+    /// These steps, and nothing else about them.
+    fn of(ops: Vec<Op>) -> Self {
+        Self { ops, pruned: 0, tidy: false, joint: false }
     }
 }
 

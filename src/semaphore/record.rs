@@ -214,7 +214,7 @@ fn decode_next(value: &Value) -> Vec<SessionId> {
 }
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     const SHOWN: usize = 60;
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN).is_some() { format!("`{shown}…`") } else { format!("`{shown}`") }

@@ -25,10 +25,26 @@ pub enum OnLost {
     Exit,
 }
 
-/// One semaphore as configured.
+/// What it is that is to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Primitive {
+    /// Slots of a semaphore: `<prefix>/.lock` and the contenders beside it.
+    Semaphore,
+    /// A single-key lock, by Consul's own acquire and release: what `consul lock -n 1` and the Go API's `Lock` take.
+    Lock {
+        /// Whether its key stays when it is given back, as it does where the session's behaviour is `release`.
+        stays: bool,
+        /// The lock-delay of our own session.
+        delay: Duration,
+    },
+}
+
+/// One semaphore as configured. Of a lock, all but `limit` and `slots`, which are 1, and what only a queue has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The key prefix, without a slash at its end.
+    /// What it is.
+    pub primitive: Primitive,
+    /// The key prefix, without a slash at its end; a lock's key.
     pub prefix: String,
     /// Slots that may be held at once.
     pub limit: u32,
@@ -51,9 +67,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a semaphore that is only to be left.
+    /// A single-key lock that is waited for as long as it takes.
+    pub fn of_lock(key: String, stays: bool, delay: Duration) -> Self {
+        Self { primitive: Primitive::Lock { stays, delay }, ..Self::of_prefix(key) }
+    }
+
+    /// A semaphore of one slot, with nothing said about it.
     pub(super) fn of_prefix(prefix: String) -> Self {
         Self {
+            primitive: Primitive::Semaphore,
             prefix,
             limit: 1,
             slots: 1,
@@ -65,6 +87,11 @@ impl Settings {
             form: Form::List,
             body: None,
         }
+    }
+
+    /// Whether it is a single-key lock.
+    pub fn is_lock(&self) -> bool {
+        matches!(self.primitive, Primitive::Lock { .. })
     }
 
     /// Whether to try once only.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::{Entry, Standing};
 use super::record::{NotASemaphore, Record};
+use super::single::Single;
 use super::{Op, SessionId};
 
 /// The last part of the coordinating key.
@@ -24,17 +25,21 @@ pub struct Pair {
     pub flags: u64,
     /// The session that has it locked.
     pub session: Option<SessionId>,
+    /// How often it has been locked.
+    pub times_locked: u64,
     /// The index of the write that created it.
     pub create_index: u64,
     /// The index of the last write that changed it.
     pub modify_index: u64,
 }
 
-/// What lies under `<prefix>/.lock`.
+/// What lies under the key that all go by: a semaphore's `<prefix>/.lock`, or a single-key lock's own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lock {
     /// Nothing: whoever acts first creates it.
     Missing,
+    /// A single-key lock, where that is looked for.
+    Single(Single),
     /// A semaphore's record.
     Record {
         /// The decoded record.
@@ -77,6 +82,8 @@ pub struct Leftover {
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     prefix: String,
+    /// It is of a single-key lock, which has nothing but its key.
+    single: bool,
     /// The coordinating key.
     pub lock: Lock,
     /// The live contenders under their own session's name, in order of arrival.
@@ -103,6 +110,7 @@ impl View {
     pub fn new(prefix: &str, pairs: Vec<Pair>, index: u64) -> Self {
         let mut view = Self {
             prefix: prefix.to_owned(),
+            single: false,
             lock: Lock::Missing,
             contenders: Vec::new(),
             leftovers: Vec::new(),
@@ -122,14 +130,38 @@ impl View {
         view
     }
 
-    /// The semaphore's prefix, without a slash at its end.
+    /// Makes a view of a single-key lock, of a read of its key.
+    pub fn of_key(key: &str, pair: Option<Pair>, index: u64) -> Self {
+        let mut view = Self { single: true, ..Self::new(key, Vec::new(), index) };
+        view.see_lock(pair, index);
+        view
+    }
+
+    /// The semaphore's prefix, without a slash at its end; of a single-key lock, its key.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The key of the record.
+    /// The key that all go by.
     pub fn lock_key(&self) -> String {
-        format!("{}/{LOCK}", self.prefix)
+        if self.single { self.prefix.clone() } else { format!("{}/{LOCK}", self.prefix) }
+    }
+
+    /// The single-key lock, where this is one and its key exists.
+    pub fn single(&self) -> Option<&Single> {
+        if let Lock::Single(single) = &self.lock { Some(single) } else { None }
+    }
+
+    /// Whether the session has the single-key lock.
+    pub fn is_owner(&self, session: &SessionId) -> bool {
+        self.single().is_some_and(|single| single.owner.as_ref() == Some(session))
+    }
+
+    /// What a session says of itself there: in its contender, or in the lock that it has.
+    pub fn entry_of(&self, session: &SessionId) -> Option<&Entry> {
+        let own = self.single().filter(|_| self.is_owner(session));
+        let contender = self.contender(session).and_then(|one| one.entry.as_ref());
+        contender.or_else(|| own.and_then(|single| single.entry.as_ref()))
     }
 
     /// The key of a session's contender entry.
@@ -141,7 +173,7 @@ impl View {
     pub fn record(&self) -> Option<&Record> {
         match &self.lock {
             Lock::Record { record, .. } => Some(record),
-            Lock::Missing | Lock::Conflict { .. } => None,
+            Lock::Missing | Lock::Conflict { .. } | Lock::Single(_) => None,
         }
     }
 
@@ -149,6 +181,7 @@ impl View {
     pub fn lock_index(&self) -> u64 {
         match &self.lock {
             Lock::Record { index, .. } | Lock::Conflict { index, .. } => *index,
+            Lock::Single(single) => single.index,
             Lock::Missing => 0,
         }
     }
@@ -250,6 +283,7 @@ impl View {
         let proved = ops.iter().any(|op| match op {
             Op::Cas { key, .. } | Op::CheckIndex { key, .. } => *key == lock,
             Op::Lock { .. }
+            | Op::Unlock { .. }
             | Op::Delete { .. }
             | Op::DeleteCas { .. }
             | Op::List { .. }
@@ -267,6 +301,21 @@ impl View {
                         value: value.clone(),
                         flags: *flags,
                         session: Some(session.clone()),
+                        times_locked: self.times_locked_by(session),
+                        create_index,
+                        modify_index: index,
+                    });
+                }
+                Op::Unlock { key, value, flags, .. } => {
+                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
+                    let times_locked = self.single().map_or(0, |single| single.times_locked);
+                    let (session, create_index) = (None, 0);
+                    self.see(Pair {
+                        key,
+                        value,
+                        flags,
+                        session,
+                        times_locked,
                         create_index,
                         modify_index: index,
                     });
@@ -275,7 +324,19 @@ impl View {
                     let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
                     let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
                     let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    self.see(Pair { key, value, flags, session, create_index, modify_index: index });
+                    let times_locked = 0;
+                    self.see(Pair {
+                        key,
+                        value,
+                        flags,
+                        session,
+                        times_locked,
+                        create_index,
+                        modify_index: index,
+                    });
+                }
+                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == lock => {
+                    self.see_lock(None, index);
                 }
                 Op::Delete { key } | Op::DeleteCas { key, .. } => {
                     if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
@@ -381,7 +442,21 @@ impl View {
         self.alive.remove(session);
     }
 
+    /// How often the single-key lock will have been locked once the session has.
+    fn times_locked_by(&self, session: &SessionId) -> u64 {
+        self.single().map_or(1, |single| {
+            let anew = single.owner.as_ref() != Some(session);
+            single.times_locked + u64::from(anew)
+        })
+    }
+
     fn add(&mut self, pair: Pair) {
+        if self.single {
+            if pair.key == self.prefix {
+                self.lock = Lock::Single(Single::of(pair));
+            }
+            return;
+        }
         let Some(name) = pair.key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/')) else {
             return;
         };

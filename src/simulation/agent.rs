@@ -81,12 +81,7 @@ impl Agent {
         if self.draining {
             return None;
         }
-        let session = self.keeper.session()?.clone();
-        let prefixes = self.keeper.machines().filter(|machine| !machine.is_gone()).map(|machine| {
-            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
-            (machine.settings().prefix.clone(), token)
-        });
-        Some(Resume { session, prefixes: prefixes.collect() })
+        Resume::of(&self.keeper)
     }
 
     pub(super) fn asks_again(&mut self, name: &str, now: Moment) {

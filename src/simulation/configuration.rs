@@ -62,6 +62,7 @@ fn terms(game: Game, slots: u32, rng: &mut fastrand::Rng) -> Settings {
         _ => None,
     };
     Settings {
+        primitive: game.primitive,
         prefix: String::new(),
         limit,
         slots,

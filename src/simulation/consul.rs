@@ -8,7 +8,7 @@ use crate::embedded::store::session::{Request, Rules, SessionId};
 use crate::embedded::store::txn::{Op as StoreOp, OpError};
 use crate::embedded::store::{Store, kv::Write};
 use crate::semaphore::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, Op, Pair, Part, Reading,
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, Op, Pair, Part, Primitive, Reading,
     SessionId as Id, View,
 };
 
@@ -20,13 +20,14 @@ pub(super) const TTL: Duration = Duration::from_secs(10);
 pub(super) struct Consul {
     pub(super) store: Store,
     ttl: Duration,
+    primitive: Primitive,
 }
 
 impl Consul {
-    pub(super) fn new(ttl: Duration) -> Self {
+    pub(super) fn new(ttl: Duration, primitive: Primitive) -> Self {
         // The earliest that Consul may end a session is one TTL after its last renewal.
         let rules = Rules { min_ttl: ttl, expiry_factor: 1 };
-        Self { store: Store::new("sim".into(), rules), ttl }
+        Self { store: Store::new("sim".into(), rules), ttl, primitive }
     }
 
     /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
@@ -51,6 +52,10 @@ impl Consul {
                 Event::Listed(name.clone(), Ok(self.list(prefix)))
             }
             Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
+            Command::ReadDelay { name, session } => {
+                let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
+                Event::DelayRead(name.clone(), session.clone(), Ok(delay))
+            }
             Command::Watch { name, key, after, .. } => {
                 let reading = self.read(key);
                 if *after != 0 && reading.index <= *after {
@@ -81,11 +86,15 @@ impl Consul {
     }
 
     fn request(&self) -> Request {
+        let (stays, delay) = match self.primitive {
+            Primitive::Semaphore => (false, Duration::ZERO),
+            Primitive::Lock { stays, delay } => (stays, delay),
+        };
         Request {
             name: "sim".into(),
             node: None,
-            lock_delay: 0,
-            behavior: "delete".into(),
+            lock_delay: i64::try_from(delay.as_nanos()).expect("a short delay"),
+            behavior: if stays { "release" } else { "delete" }.into(),
             ttl: format!("{}s", self.ttl.as_secs()),
             node_checks: Some(Vec::new()),
             service_checks: None,
@@ -93,8 +102,12 @@ impl Consul {
         }
     }
 
-    /// A semaphore as it stands.
+    /// A semaphore as it stands, or a lock.
     pub(super) fn view(&self, name: &str) -> View {
+        if let Primitive::Lock { .. } = self.primitive {
+            let Reading { pair, index } = self.read(name);
+            return View::of_key(name, pair, index.max(self.store.index()));
+        }
         let Listing { pairs, index } = self.list(name);
         View::new(name, pairs, index.max(self.store.index()))
     }
@@ -116,6 +129,9 @@ impl Consul {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
             }
+            Op::Unlock { key, value, flags, session } => {
+                StoreOp::Unlock(Write { key, value: value.into(), flags }, session.to_string())
+            }
             Op::Cas { key, value, flags, index } => {
                 StoreOp::Cas(Write { key, value: value.into(), flags }, index)
             }
@@ -136,6 +152,9 @@ impl Consul {
             Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::Session(_))) => {
                 Commit::SessionGone
             }
+            Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::LockDelay(_))) => {
+                Commit::Delayed
+            }
             Err(faults) => Commit::Stale { steps: faults.into_iter().map(|(step, _)| step).collect() },
         }
     }
@@ -147,6 +166,7 @@ fn pair(entry: &crate::embedded::store::kv::Entry) -> Pair {
         value: entry.value.to_vec(),
         flags: entry.flags,
         session: entry.session.as_deref().map(Id::from),
+        times_locked: entry.lock_index,
         create_index: entry.create_index,
         modify_index: entry.modify_index,
     }
@@ -161,6 +181,7 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
         Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
+        Command::ReadDelay { name, session } => Event::DelayRead(name.clone(), session.clone(), Err(failure)),
         Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
         Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
         Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
@@ -180,6 +201,7 @@ pub(super) fn patience(command: &Command) -> Duration {
         | Command::DestroySession { .. }
         | Command::List { .. }
         | Command::Look { .. }
+        | Command::ReadDelay { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }
         | Command::Tell(_) => Duration::from_secs(10),

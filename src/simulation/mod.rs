@@ -21,13 +21,14 @@ mod world;
 
 use std::time::Duration;
 
-use crate::semaphore::Form;
+use crate::semaphore::{Form, Primitive};
 use world::{Chaos, Game, World};
 
 /// Runs of each kind in an ordinary test run.
 const RUNS: u64 = 12;
 
 const GAME: Game = Game {
+    primitive: Primitive::Semaphore,
     agents: 6,
     foreigners: 0,
     limit: 2,
@@ -140,6 +141,29 @@ fn a_configuration_may_change_at_any_time_and_over_a_restart() {
     play(Game { chaos, ..game });
     play(Game { parties: true, waits: false, chaos, ..game });
     play(Game { parties: true, policies: false, chaos: Chaos { crash: 0.05, ..chaos }, ..game });
+}
+
+const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
+const LOCKS: Game = Game { primitive: LOCK, agents: 5, limit: 1, weights: false, ..GAME };
+
+#[test]
+fn a_lock_has_one_owner_and_is_handed_on_at_once() {
+    play(LOCKS);
+    let deleted = Primitive::Lock { stays: false, delay: Duration::ZERO };
+    play(Game { primitive: deleted, chaos: Chaos { reload: 0.02, ..Chaos::CALM }, ..LOCKS });
+    play(Game { waits: true, ..LOCKS });
+}
+
+#[test]
+fn a_lock_delay_is_waited_out_whatever_goes_wrong() {
+    let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
+    for (stays, seconds) in [(true, 0), (true, 3), (false, 3)] {
+        let primitive = Primitive::Lock { stays, delay: Duration::from_secs(seconds) };
+        play(Game { primitive, chaos: Chaos { meddle: 0.05, ..Chaos::CALM }, ..LOCKS });
+        play(Game { primitive, chaos, ..LOCKS });
+        play(Game { primitive, chaos: Chaos { meddle: 0.1, ..chaos }, ..LOCKS });
+        play(Game { primitive, waits: seconds == 0, chaos: Chaos { reload: 0.02, ..chaos }, ..LOCKS });
+    }
 }
 
 #[test]

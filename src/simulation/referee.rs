@@ -129,7 +129,15 @@ impl Referee {
 
     /// The state after a step, if it is another one, whose transaction led to it, and how many slots are believed to be
     /// held.
-    pub(super) fn check(&mut self, after: Option<View>, by: Option<&Client>, believed: u32, now: Moment) {
+    /// `index` is that of the latest write to anything.
+    pub(super) fn check(
+        &mut self,
+        after: Option<View>,
+        index: u64,
+        by: Option<&Client>,
+        believed: u32,
+        now: Moment,
+    ) {
         if let Some(after) = after {
             // Who writes nonsense keeps to nothing.
             if by.is_some() || self.game.chaos.spoil == 0.0 {
@@ -147,7 +155,7 @@ impl Referee {
                 self.keep(rules::numbers(&after));
             }
             self.note_idle(&after, now);
-            self.note_ended(&after);
+            self.note_ended(&after, index);
             self.before = after;
         }
         self.check_idle(now);
@@ -161,8 +169,11 @@ impl Referee {
     }
 
     fn check_believers(&mut self, believed: u32) {
-        let Some(record) = self.before.record() else { return };
-        self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed)));
+        match self.before.record() {
+            Some(record) => self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed))),
+            None if self.game.is_of_locks() => self.ceiling = 1,
+            None => return,
+        }
         assert!(
             self.game.chaos.deceives() || believed <= self.ceiling,
             "seed {}: {believed} slots are believed to be held, of {}",
@@ -223,6 +234,7 @@ impl Referee {
         let (taken, limit) = match &after.lock {
             Lock::Record { record, .. } => (record.taken(), Some(record.limit)),
             Lock::Missing => (0, None),
+            Lock::Single(single) => (single.owner.iter().len() as u32, None),
             Lock::Conflict { .. } => (u32::MAX, None),
         };
         let taken = if after.waiters().is_empty() { taken } else { u32::MAX };
@@ -239,9 +251,11 @@ impl Referee {
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
     }
 
-    fn note_ended(&mut self, after: &View) {
-        if matches!(after.lock, Lock::Record { .. }) {
-            let (ended, index) = (&mut self.ended, after.lock_index());
+    fn note_ended(&mut self, after: &View, index: u64) {
+        if matches!(after.lock, Lock::Record { .. }) || self.game.is_of_locks() {
+            // What is deleted has no index of its own.
+            let index = Some(after.lock_index()).filter(|own| *own > 0).unwrap_or(index);
+            let ended = &mut self.ended;
             self.tokens.retain(|session, token| {
                 let holds = rules::slots_of(after, session) > 0;
                 if !holds {

@@ -77,9 +77,9 @@ pub(super) fn together(views: &[View], session: &SessionId) -> Result<(), String
     require(!(has && views.iter().any(waits)), || format!("{session} has one and waits for another"))
 }
 
-/// The slots of a session in `.lock`.
+/// The slots of a session in `.lock`; of a single-key lock, the one that there is.
 pub(super) fn slots_of(view: &View, session: &SessionId) -> u32 {
-    view.record().map_or(0, |record| record.slots_of(session))
+    view.record().map_or(view.is_owner(session).into(), |record| record.slots_of(session))
 }
 
 fn priority_in(view: &View, one: &Contender) -> i32 {

@@ -13,8 +13,8 @@ use super::foreign::Foreign;
 use super::referee::{Client, Referee};
 use crate::embedded::store::kv::Write;
 use crate::semaphore::{
-    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Pair, Phase, Record, Resume, SessionId,
-    View, plan,
+    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Pair, Phase, Primitive, Record, Resume,
+    SessionId, View, plan,
 };
 
 mod chaos;
@@ -25,6 +25,8 @@ pub(super) use chaos::Chaos;
 /// Who plays, and for what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Game {
+    /// What all of them want: slots of semaphores, or a lock.
+    pub(super) primitive: Primitive,
     /// Agents at a time.
     pub(super) agents: usize,
     /// Other clients at a time.
@@ -44,6 +46,12 @@ pub(super) struct Game {
     /// How long a dead holder's slot rests.
     pub(super) prune_delay: Duration,
     pub(super) chaos: Chaos,
+}
+
+impl Game {
+    pub(super) fn is_of_locks(self) -> bool {
+        matches!(self.primitive, Primitive::Lock { .. })
+    }
 }
 
 /// Something to come. Those that concern an agent name the life they belong to.
@@ -93,6 +101,8 @@ pub(super) struct World {
     by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
+    /// Since when nobody has had a lock that somebody waits for.
+    lock_idle_since: Option<Moment>,
     /// The store's index at the last check.
     checked: u64,
     /// New agents take the place of those that have left.
@@ -110,7 +120,7 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(TTL),
+            consul: Consul::new(TTL, game.primitive),
             waiting: HashMap::new(),
             agents: Vec::new(),
             foreigners: Vec::new(),
@@ -119,6 +129,7 @@ impl World {
             by: None,
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
+            lock_idle_since: None,
             checked: 0,
             open: true,
         };
@@ -233,6 +244,7 @@ impl World {
             | Command::DestroySession { .. }
             | Command::List { .. }
             | Command::Look { .. }
+            | Command::ReadDelay { .. }
             | Command::Watch { .. }
             | Command::StopWatch { .. }
             | Command::Tell(_) => {}
@@ -311,6 +323,7 @@ impl World {
                 | Command::DestroySession { .. }
                 | Command::List { .. }
                 | Command::Look { .. }
+                | Command::ReadDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => self.send(place, command),
             }

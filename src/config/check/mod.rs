@@ -81,7 +81,11 @@ fn hooks(raw: raw::Hooks, findings: &mut Findings) -> Hooks {
         }
         Some(argv)
     };
-    Hooks { on_acquired: command("on_acquired", raw.on_acquired), on_lost: command("on_lost", raw.on_lost) }
+    Hooks {
+        on_acquired: command("on_acquired", raw.on_acquired),
+        on_lost: command("on_lost", raw.on_lost),
+        on_leader_changed: command("on_leader_changed", raw.on_leader_changed),
+    }
 }
 
 fn drain(raw: raw::Drain, findings: &mut Findings) -> Drain {

@@ -85,6 +85,8 @@ pub(super) struct Hooks {
     pub(super) on_acquired: Option<Argv>,
     /// Command and arguments, run each time a slot has been lost.
     pub(super) on_lost: Option<Argv>,
+    /// Command and arguments, run each time one of `locks` has another owner, or none.
+    pub(super) on_leader_changed: Option<Argv>,
 }
 
 /// How the agent stops.

@@ -49,7 +49,7 @@ fn party(wait: Option<Duration>) -> Keeper {
 fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
     let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}]}}"#).into_bytes();
     let key = format!("{name}/.lock");
-    Pair { key, value, flags: 0, session: None, create_index: 1, modify_index: index }
+    Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 1, modify_index: index }
 }
 
 fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
@@ -62,6 +62,7 @@ fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) 
         value: entry.map(|entry| entry.encode()).unwrap_or_default(),
         flags: 0,
         session: Some(session.into()),
+        times_locked: 0,
         create_index: index,
         modify_index: index,
     }
@@ -102,7 +103,7 @@ fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
 /// A party whose session an earlier process had, which held a slot of `a`.
 fn resumed() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
-    let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes }));
+    let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes, locks: BTreeMap::new() }));
     keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
     let own = contender("a", "me", Some(Standing::Held), 5);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);

@@ -34,21 +34,45 @@ impl Machine {
         }
         match answer {
             Ok(listing) => {
-                self.works(cx);
-                self.proved = true;
-                self.need = None;
-                self.list_at = None;
-                self.crowded = false;
-                self.listed_at = Some(cx.now);
-                self.view = Some(View::new(&self.settings.prefix, listing.pairs, listing.index));
-                self.seen(cx.remembered, cx.now);
+                self.learn_all(View::new(&self.settings.prefix, listing.pairs, listing.index), cx);
             }
             Err(failure) => self.fails(failure, cx),
         }
     }
 
+    /// Everything has been read, consistently.
+    fn learn_all(&mut self, view: View, cx: &mut Context<'_>) {
+        self.works(cx);
+        self.proved = true;
+        self.need = None;
+        self.list_at = None;
+        self.crowded = false;
+        self.listed_at = Some(cx.now);
+        self.view = Some(view);
+        self.seen(false, cx);
+    }
+
+    pub(in crate::semaphore) fn delay_read(
+        &mut self,
+        session: &SessionId,
+        answer: Result<Option<Duration>, Failure>,
+    ) {
+        // Where it cannot be read the lock is tried now and then, which needs no more than that.
+        self.hindsight.learn(session, answer.unwrap_or_default());
+    }
+
     pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let Flight::Looking { after: known_before } = self.land() else { return };
+        let known_before = match self.land() {
+            Flight::Looking { after } => after,
+            // Of a lock there is no more to read than its key.
+            Flight::Listing => match answer {
+                Ok(Reading { pair, index }) => {
+                    return self.learn_all(View::of_key(&self.settings.prefix, pair, index), cx);
+                }
+                Err(failure) => return self.fails(failure, cx),
+            },
+            Flight::None | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+        };
         match answer {
             Ok(reading) => {
                 self.works(cx);
@@ -61,7 +85,7 @@ impl Machine {
                         self.need = Some(Need::List);
                     }
                 }
-                self.seen(cx.remembered, cx.now);
+                self.seen(false, cx);
             }
             Err(failure) => self.fails(failure, cx),
         }
@@ -83,9 +107,9 @@ impl Machine {
         match answer {
             Ok(reading) => {
                 self.works(cx);
-                self.watch_failing_since = None;
+                let in_time = self.watch_failing_since.take().is_none();
                 if index != known {
-                    self.news(key, reading, index < known, cx);
+                    self.news(key, reading, index < known, in_time, cx);
                 }
             }
             Err(failure) => {
@@ -97,8 +121,8 @@ impl Machine {
         }
     }
 
-    /// A watched key has changed, or is gone.
-    fn news(&mut self, key: &str, reading: Reading, older: bool, cx: &mut Context<'_>) {
+    /// A watched key has changed, or is gone. `in_time`: the watch was there when it did.
+    fn news(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
         match view.session_of(key) {
@@ -127,7 +151,7 @@ impl Machine {
                 }
             }
         }
-        self.seen(cx.remembered, cx.now);
+        self.seen(in_time, cx);
     }
 
     pub(in crate::semaphore) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
@@ -163,15 +187,27 @@ impl Machine {
                     let took = cx.now.since(sent);
                     cx.tell(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
                 }
-                self.seen(cx.remembered, cx.now);
+                self.seen(false, cx);
             }
             Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
+                if self.settings.is_lock() {
+                    // Another one has it, and is done with it when it is: no crowd tries in vain meanwhile.
+                    self.contention.reset();
+                }
                 self.crowded = !self.crowded && self.is_outrun(&write, &steps, cx.remembered);
                 if !self.crowded {
                     self.need = self.need_after(&write, &steps, cx.remembered);
                     self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
+                }
+            }
+            Ok(Commit::Delayed) => {
+                self.write_works(cx);
+                let left = self.hindsight.refused(cx.now, cx.rng);
+                let told = std::mem::replace(&mut self.told_delay, true);
+                if !told {
+                    cx.tell(Notice::Delayed { name: self.name.clone(), left });
                 }
             }
             Ok(Commit::SessionGone) => {
@@ -239,9 +275,13 @@ impl Machine {
         }
     }
 
-    /// The view has changed.
-    fn seen(&mut self, session: Option<&SessionId>, now: Moment) {
+    /// The view has changed; `in_time`: it shows what has happened just now.
+    fn seen(&mut self, in_time: bool, cx: &mut Context<'_>) {
+        let (session, now) = (cx.remembered, cx.now);
         let Some(view) = &self.view else { return };
+        if self.settings.is_lock() {
+            return self.see_owner(in_time, cx);
+        }
         let contender = session.and_then(|session| view.contender(session));
         self.arrival = contender.filter(|one| one.says_waiting()).map(|one| one.create_index);
         let is_dead = |id: &&SessionId| view.is_missing(id) || view.is_complete() && !view.is_alive(id);
@@ -252,6 +292,21 @@ impl Machine {
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
         let free = view.record().is_some_and(|record| record.limit > record.taken());
         self.free_since = free.then(|| self.free_since.unwrap_or(now));
+    }
+
+    fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
+        let single = self.view.as_ref().and_then(View::single);
+        let owner = single.and_then(|single| single.owner.as_ref());
+        if !self.hindsight.see(owner, in_time, cx.now) {
+            return;
+        }
+        self.told_delay = false;
+        let leader = owner.map(|session| Leader {
+            session: session.clone(),
+            mine: cx.session == Some(session),
+            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.clone()),
+        });
+        cx.tell(Notice::Leader { name: self.name.clone(), leader });
     }
 
     /// A write has been decided, or none is wanted any more.

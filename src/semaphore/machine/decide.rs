@@ -22,6 +22,7 @@ impl Machine {
             crowded: self.crowded,
             free_since: self.free_since,
             stood: self.stood,
+            delayed_until: self.hindsight.delayed_until(),
             indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
             together: cx.together,
             holds: cx.holds,
@@ -50,6 +51,9 @@ impl Machine {
     /// Goes by a plan to hold.
     fn follow(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.recheck_at = plan.recheck;
+        if let Some(owner) = plan.inquire.filter(|owner| self.hindsight.inquires(owner)) {
+            cx.out.push_back(Command::ReadDelay { name: self.name.clone(), session: owner });
+        }
         if self.stood.0 != plan.role {
             self.stood = (plan.role, cx.now);
             self.list_at = None;
@@ -147,10 +151,14 @@ impl Machine {
         let stored = granted.unwrap_or(view.lock_index());
         // One that an earlier process of ours held has been ours all along: its token still orders us rightly.
         let resumed = self.token.take().filter(|token| *token <= stored);
-        let entry = contender.and_then(|contender| contender.entry.as_ref());
+        let entry = view.entry_of(session);
         let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
         let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
+        if let Primitive::Lock { delay, .. } = self.settings.primitive {
+            self.hindsight.inquires(session);
+            self.hindsight.learn(session, Some(delay));
+        }
         self.phase = Phase::Held { since, token, indexes: indexes.clone() };
         self.slot = Some(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(self.asked_at);
@@ -173,6 +181,10 @@ impl Machine {
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         self.phase = Phase::Waiting;
         self.waited = true;
+        if self.settings.is_lock() {
+            // Who has it is told as it is seen, and who else waits nobody knows.
+            return;
+        }
         let (taken, limit) =
             view.record().map_or((0, self.settings.limit), |record| (record.taken(), record.limit));
         // Of one that is about to come: where it will stand.

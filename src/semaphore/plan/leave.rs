@@ -5,6 +5,9 @@ use super::*;
 /// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
 /// and no need: one is gone.
 pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    if me.settings.is_lock() {
+        return lock::leave(view, me);
+    }
     let mut plan = Plan::new(Stand::Apart { room: false });
     if view.was_granted(me.session) {
         return Plan { need: Some(Need::Look), ..plan };
@@ -14,12 +17,7 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
         // Guarded: somebody may be letting it in at this moment.
         plan.write = contender.map(|one| {
             let key = view.contender_key(me.session);
-            Write {
-                ops: vec![Op::DeleteCas { key, index: one.modify_index }],
-                pruned: 0,
-                tidy: false,
-                joint: false,
-            }
+            Write::of(vec![Op::DeleteCas { key, index: one.modify_index }])
         });
         return plan;
     };

@@ -10,7 +10,7 @@ use super::*;
 pub fn present(view: &View) -> Result<&Record, String> {
     match &view.lock {
         Lock::Record { record, .. } => Ok(record),
-        Lock::Missing => Err(format!(
+        Lock::Missing | Lock::Single(_) => Err(format!(
             "there is no semaphore at {}: the key {} does not exist; check the prefix, and that the token may read there",
             view.prefix(),
             view.lock_key()

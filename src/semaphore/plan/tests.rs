@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
-use crate::semaphore::settings::OnLost;
+use crate::semaphore::settings::{OnLost, Primitive};
 use crate::semaphore::view::Pair;
 
 mod line;
@@ -13,6 +13,7 @@ const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
 fn settings(limit: u32, slots: u32) -> Settings {
     Settings {
+        primitive: Primitive::Semaphore,
         prefix: "p".into(),
         limit,
         slots,
@@ -32,7 +33,15 @@ fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> V
     if let Some((value, flags)) = lock {
         let key = "p/.lock".to_owned();
         let value = value.as_bytes().to_vec();
-        pairs.push(Pair { key, value, flags, session: None, create_index: 1, modify_index: 42 });
+        pairs.push(Pair {
+            key,
+            value,
+            flags,
+            session: None,
+            times_locked: 0,
+            create_index: 1,
+            modify_index: 42,
+        });
     }
     for (place, (session, standing)) in contenders.iter().enumerate() {
         let entry = standing.map(|state| Entry::new(state, 1, 0, String::new(), Identity::default()));
@@ -41,6 +50,7 @@ fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> V
             value: entry.map(|entry| entry.encode()).unwrap_or_default(),
             flags: 0,
             session: Some((*session).into()),
+            times_locked: 0,
             create_index: 10 + place as u64,
             modify_index: 10 + place as u64,
         });
@@ -78,6 +88,7 @@ fn me<'a>(
         dead_since,
         free_since: Some(LONG_AGO),
         stood: (Role::Head, LONG_AGO),
+        delayed_until: None,
         indexes: &[0],
         together: None,
         holds: &[],
@@ -100,8 +111,11 @@ fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
                 });
             }
             Op::Delete { key } | Op::DeleteCas { key, .. } => others.push(format!("-{key}")),
-            Op::List { .. } | Op::CheckIndex { .. } | Op::CheckNotExists { .. } | Op::CheckSession { .. } => {
-            }
+            Op::List { .. }
+            | Op::Unlock { .. }
+            | Op::CheckIndex { .. }
+            | Op::CheckNotExists { .. }
+            | Op::CheckSession { .. } => {}
         }
     }
     (lock, others)

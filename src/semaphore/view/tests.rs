@@ -7,6 +7,7 @@ fn pair(key: &str, value: &[u8], session: Option<&str>, index: u64) -> Pair {
         value: value.into(),
         flags: 0,
         session: session.map(SessionId::from),
+        times_locked: 0,
         create_index: index,
         modify_index: index,
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use super::digest::digest;
 use super::game::Player;
 use crate::semaphore::{
-    Command, Event, Form, Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Resume, SessionId,
-    Settings, Start, Wall,
+    Command, Event, Form, Identity, Keeper, LimitPolicy, Moment, Name, OnLost, Phase, Primitive, Resume,
+    SessionId, Settings, Start, Wall,
 };
 
 /// When a game begins.
@@ -123,7 +123,7 @@ impl Agent {
         let token =
             |name| if let Some(Phase::Held { token, .. }) = self.phase(name) { Some(*token) } else { None };
         let prefixes = self.player.wants().iter().map(|name| ((*name).to_owned(), token(name))).collect();
-        Some(Resume { session, prefixes })
+        Some(Resume { session, prefixes, locks: BTreeMap::new() })
     }
 
     /// Notes what it has become.
@@ -156,6 +156,7 @@ impl fmt::Debug for Message {
 
 fn settings(name: &str, player: Player, limit: u32) -> Settings {
     Settings {
+        primitive: Primitive::Semaphore,
         prefix: name.into(),
         limit,
         slots: player.slots,

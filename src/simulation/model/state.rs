@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::agent::{About, Agent, Life, Message, START, TTL};
 use super::digest::digest;
 use super::game::Game;
-use crate::semaphore::{Command, Commit, Event, Moment, Name, View};
+use crate::semaphore::{Command, Commit, Event, Moment, Name, Primitive, View};
 use crate::simulation::consul::{Consul, unanswered};
 use judge::Judge;
 
@@ -75,7 +75,7 @@ impl State {
     pub(super) fn new(game: &Game) -> Self {
         let now = START;
         let mut state = Self {
-            consul: Arc::new(Consul::new(TTL)),
+            consul: Arc::new(Consul::new(TTL, Primitive::Semaphore)),
             views: game.semaphores().iter().map(|name| Arc::new(View::new(name, Vec::new(), 0))).collect(),
             seen: 0,
             agents: Vec::new(),
@@ -242,6 +242,7 @@ impl State {
                 Command::List { name } | Command::Look { name, .. } => About::Semaphore(Name::clone(name)),
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
+                Command::ReadDelay { .. } => unreachable!("there are no locks in these games"),
             };
             let before = self.agent(place).messages.insert(about, Message::new(command, None));
             assert!(before.is_none(), "while {before:?} was on its way");

@@ -87,11 +87,13 @@ impl World {
 
     fn meddle(&mut self) {
         let name = self.rng.choice(SEMAPHORES).expect("some");
-        let pairs = self.consul.list(name).pairs;
+        let mut pairs = self.consul.list(name).pairs;
+        pairs.extend(self.consul.read(name).pair);
         let Some(victim) = self.rng.choice(&pairs).cloned() else { return };
         match victim.session {
             Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
             Some(_) => self.consul.store.delete(&victim.key, self.now),
+            None if self.game.is_of_locks() => self.consul.store.delete(&victim.key, self.now),
             None => self.consul.store.set(emptied(&victim), self.now),
         }
     }

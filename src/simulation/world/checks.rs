@@ -52,6 +52,11 @@ impl World {
         }
         for name in &wants.wants {
             let view = self.consul.view(name);
+            if self.game.is_of_locks() {
+                let owner = view.single().and_then(|single| single.owner.as_ref());
+                assert_eq!(owner, None, "seed {}: the lock is left", self.seed);
+                continue;
+            }
             let record = view.record().expect("a record");
             assert!(record.holders.is_empty(), "seed {}: {record:?}", self.seed);
             let set = wants.terms.limit_policy == LimitPolicy::Set;
@@ -68,9 +73,11 @@ impl World {
             let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
             let slots = agents.map(|agent| agent.configuration.terms.slots);
             let believed = slots.chain(foreigners.map(|_| 1)).sum();
-            referee.check(changed.then(|| self.consul.view(referee.name)), by, believed, self.now);
+            let view = changed.then(|| self.consul.view(referee.name));
+            referee.check(view, index, by, believed, self.now);
         }
         self.check_waits();
+        self.check_locks();
         if changed {
             self.check_traces();
         }
@@ -111,6 +118,25 @@ impl World {
                 assert!(waited <= wait, "seed {seed}: {phase:?} for {waited:?} and more, of {wait:?}");
             }
         }
+    }
+
+    /// A lock that nobody has, and Consul gives to anybody, is soon somebody's who wants it.
+    fn check_locks(&mut self) {
+        let Primitive::Lock { delay, .. } = self.game.primitive else { return };
+        let view = self.consul.view(SEMAPHORES[0]);
+        let free = view.single().is_none_or(|single| single.owner.is_none());
+        let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(&Phase::Waiting);
+        let wanted = free && self.agents.iter().any(waits);
+        self.lock_idle_since = wanted.then(|| self.lock_idle_since.unwrap_or(self.now));
+        let idle = self.lock_idle_since.map(|since| self.now.since(since)).unwrap_or_default();
+        let calm = Chaos { reload: self.game.chaos.reload, ..Chaos::CALM } == self.game.chaos;
+        let bound = match self.game.chaos.is_prompt() {
+            true if calm => TTL / 20,
+            // Those who have all come too late to know when the delay ends try now and then.
+            true => delay + TTL / 6,
+            false => delay + TTL * 6,
+        };
+        assert!(idle <= bound, "seed {}: the lock was idle for {idle:?}", self.seed);
     }
 
     /// What those have in Consul who do not hold all that they ask for.

@@ -9,6 +9,7 @@ fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) -> View {
         value,
         flags: 0,
         session: session.map(SessionId::from),
+        times_locked: 0,
         create_index: index,
         modify_index: index,
     };
@@ -40,7 +41,15 @@ fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
     let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let lock = br#"{"Limit":1,"Holders":["me"],"Next":["b","c"]}"#.to_vec();
     let key = "p/.lock".to_owned();
-    let pair = Pair { key, value: lock, flags: 0, session: None, create_index: 42, modify_index: 60 };
+    let pair = Pair {
+        key,
+        value: lock,
+        flags: 0,
+        session: None,
+        times_locked: 0,
+        create_index: 42,
+        modify_index: 60,
+    };
     seen.see_lock(Some(pair), 60);
     let plan = planned(&seen, &settings(1, 1), leave, false);
     let lock = r#"{"Limit":1,"Holders":["b"],"Next":["c"]}"#;
@@ -53,7 +62,8 @@ fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
 fn after_reading(lock: &str) -> View {
     let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let (key, value) = ("p/.lock".to_owned(), lock.as_bytes().to_vec());
-    let pair = Pair { key, value, flags: 0, session: None, create_index: 42, modify_index: 60 };
+    let pair =
+        Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 42, modify_index: 60 };
     seen.see_lock(Some(pair), 60);
     seen
 }
@@ -76,6 +86,7 @@ fn a_grant_of_fewer_slots_than_are_wanted_is_none() {
         value: entry.encode(),
         flags: 0,
         session: Some(me.clone()),
+        times_locked: 0,
         create_index: 10,
         modify_index: 60,
     };
@@ -250,7 +261,18 @@ fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time(
     let lock = r#"{"Limit":1,"Holders":["me"],"Next":["","b"]}"#;
     let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let (key, value) = ("p/.lock".to_owned(), lock.into());
-    seen.see_lock(Some(Pair { key, value, flags: 0, session: None, create_index: 42, modify_index: 60 }), 60);
+    seen.see_lock(
+        Some(Pair {
+            key,
+            value,
+            flags: 0,
+            session: None,
+            times_locked: 0,
+            create_index: 42,
+            modify_index: 60,
+        }),
+        60,
+    );
     let plan = planned(&seen, &settings, leave, false);
     assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":[]}"#);
 }

@@ -1,0 +1,153 @@
+//! What a machine knows of a lock besides its key: who has it, and from when on it may be had.
+//!
+//! Where a session ends that has a lock, Consul gives it to nobody before the session's lock-delay is over; it answers that
+//! this is so, but not until when. Whoever has watched the lock knows: it saw it come free, and has asked before how long
+//! that session's delay is. Whoever comes later has to try, now and then.
+
+use std::time::Duration;
+
+use super::{Backoff, Moment, SessionId};
+
+/// The wait between attempts where it is not known how long the delay lasts, first and longest.
+const BLIND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+#[derive(Clone, Debug)]
+pub(super) struct Hindsight {
+    /// Who has had the lock last, as far as is known.
+    owner: Option<SessionId>,
+    /// Whose delay has been asked for, and what it is.
+    delay: Option<(SessionId, Option<Duration>)>,
+    /// When the lock was seen to come free, by a watch that was there in time.
+    freed_at: Option<Moment>,
+    /// Nobody gets it before.
+    until: Option<Moment>,
+    blind: Backoff,
+}
+
+impl Default for Hindsight {
+    fn default() -> Self {
+        let blind = Backoff::new(BLIND.0, BLIND.1);
+        Self { owner: None, delay: None, freed_at: None, until: None, blind }
+    }
+}
+
+impl Hindsight {
+    /// Takes in who has the lock, seen at an instant; whether that is news. `in_time`: as it happened.
+    pub(super) fn see(&mut self, owner: Option<&SessionId>, in_time: bool, now: Moment) -> bool {
+        if owner == self.owner.as_ref() {
+            return false;
+        }
+        match owner {
+            Some(_) => *self = Self { delay: self.delay.take(), ..Self::default() },
+            // Whose delay it is was known before, or is not known.
+            None => self.freed_at = Some(now).filter(|_| in_time && self.delay_is_that_of_the_owner()),
+        }
+        self.owner = owner.cloned();
+        true
+    }
+
+    fn delay_is_that_of_the_owner(&self) -> bool {
+        self.delay.as_ref().map(|(session, _)| session) == self.owner.as_ref()
+    }
+
+    /// Whether a session's delay is still to be asked for; it is, once.
+    pub(super) fn inquires(&mut self, session: &SessionId) -> bool {
+        let anew = self.delay.as_ref().is_none_or(|(known, _)| known != session);
+        if anew {
+            self.delay = Some((session.clone(), None));
+        }
+        anew
+    }
+
+    /// A session's delay, as Consul says.
+    pub(super) fn learn(&mut self, session: &SessionId, delay: Option<Duration>) {
+        if let Some((_, known)) = self.delay.as_mut().filter(|(asked, _)| asked == session) {
+            *known = delay;
+        }
+    }
+
+    /// Consul has refused the lock, although nobody has it: how long to wait, where that is known, and else for a while.
+    pub(super) fn refused(&mut self, now: Moment, rng: &mut fastrand::Rng) -> Option<Duration> {
+        let delay = self.delay.as_ref().and_then(|(_, delay)| *delay);
+        let ends =
+            self.freed_at.zip(delay).map(|(freed_at, delay)| freed_at + delay).filter(|ends| *ends > now);
+        self.until = Some(ends.unwrap_or_else(|| now + self.blind.next(rng)));
+        ends.map(|ends| ends.since(now))
+    }
+
+    /// Until when nobody gets the lock, as far as is known.
+    pub(super) fn delayed_until(&self) -> Option<Moment> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(15);
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(millis))
+    }
+
+    fn refused(seen: &mut Hindsight, now: Moment) -> Option<Duration> {
+        seen.refused(now, &mut fastrand::Rng::with_seed(1))
+    }
+
+    fn watched() -> (Hindsight, SessionId) {
+        let (mut seen, owner) = (Hindsight::default(), SessionId::from("a"));
+        assert!(seen.see(Some(&owner), false, at(0)) && !seen.see(Some(&owner), false, at(1)));
+        assert!(seen.inquires(&owner) && !seen.inquires(&owner));
+        seen.learn(&owner, Some(DELAY));
+        (seen, owner)
+    }
+
+    #[test]
+    fn who_saw_it_come_free_waits_once_and_exactly() {
+        let (mut seen, _) = watched();
+        assert!(seen.see(None, true, at(1000)));
+        assert_eq!(refused(&mut seen, at(1002)), Some(DELAY - Duration::from_millis(2)));
+        assert_eq!(seen.delayed_until(), Some(at(16_000)));
+        // Consul's clock runs slower: it is asked again shortly after.
+        assert_eq!(refused(&mut seen, at(16_000)), None);
+        let again = seen.delayed_until().unwrap();
+        assert!(again > at(16_000) && again <= at(16_200), "{again:?}");
+    }
+
+    #[test]
+    fn who_does_not_know_tries_now_and_then() {
+        let late = { Hindsight::default() };
+        let not_told = {
+            let (mut seen, _) = watched();
+            seen.learn(&SessionId::from("b"), Some(DELAY));
+            seen.see(None, false, at(1000));
+            seen
+        };
+        let (mut unknown, owner) = watched();
+        unknown.learn(&owner, None);
+        unknown.see(None, true, at(1000));
+        for mut seen in [late, not_told, unknown] {
+            let mut now = at(2000);
+            for _ in 0..10 {
+                assert_eq!(refused(&mut seen, now), None);
+                let next = seen.delayed_until().unwrap();
+                assert!(next > now && next <= now + Duration::from_millis(1500), "{next:?} after {now:?}");
+                now = next;
+            }
+        }
+    }
+
+    #[test]
+    fn another_owner_has_another_delay() {
+        let (mut seen, _) = watched();
+        let other = SessionId::from("b");
+        seen.see(None, true, at(1000));
+        refused(&mut seen, at(1001));
+        assert!(seen.see(Some(&other), true, at(2000)));
+        assert_eq!(seen.delayed_until(), None);
+        // It ended before its delay was known.
+        seen.see(None, true, at(3000));
+        assert_eq!(refused(&mut seen, at(3001)), None);
+    }
+}

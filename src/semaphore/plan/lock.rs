@@ -1,0 +1,58 @@
+//! Of a single-key lock: whoever has its key locked has it.
+//!
+//! One write takes it and one gives it back. Consul tells neither who waits nor when a lock-delay ends, so there is no line,
+//! and a lock that nobody may have yet is asked for again at the instant that the machine has worked out.
+
+use super::*;
+use crate::semaphore::Primitive;
+use crate::semaphore::record::LOCK_FLAGS;
+
+/// Plans to have the lock: to take it, to wait for it, or to keep it.
+pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    let single = view.single();
+    let watch = || single.map(|_| watch::lock(view)).into_iter().collect();
+    let waiting = |room| Plan { role: Role::Head, watch: watch(), ..Plan::new(Stand::Apart { room }) };
+    if view.is_owner(me.session) {
+        return Plan { role: Role::Holding, watch: watch(), ..Plan::new(Stand::Holding) };
+    }
+    if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
+        return Plan::blocked(
+            view,
+            format!(
+                "the key {} is no lock: {wrong}. It is left as it is; choose another key, or delete it if nobody needs it",
+                view.lock_key()
+            ),
+        );
+    }
+    if let Some(owner) = single.and_then(|single| single.owner.clone()) {
+        return Plan { inquire: Some(owner), ..waiting(false) };
+    }
+    if let Some(until) = me.delayed_until.filter(|until| *until > now) {
+        return Plan { recheck: Some(until), ..waiting(false) };
+    }
+    let op =
+        Op::Lock { key: view.lock_key(), value: me.value(), flags: LOCK_FLAGS, session: me.session.clone() };
+    Plan { write: Some(Write::of(vec![op])), ..waiting(true) }
+}
+
+/// Plans to be gone.
+pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
+    let plan = Plan::new(Stand::Apart { room: false });
+    if !view.is_owner(me.session) {
+        return plan;
+    }
+    let (key, session) = (view.lock_key(), me.session.clone());
+    let ops = if matches!(me.settings.primitive, Primitive::Lock { stays: true, .. }) {
+        vec![Op::Unlock { key, value: me.value(), flags: LOCK_FLAGS, session }]
+    } else {
+        vec![Op::CheckSession { key: key.clone(), session }, Op::Delete { key }]
+    };
+    Plan { write: Some(Write::of(ops)), ..plan }
+}
+
+impl Me<'_> {
+    /// What people find in the key: who has the lock, or had it last.
+    fn value(&self) -> Vec<u8> {
+        self.entry(Standing::Held, vec![0]).encode()
+    }
+}

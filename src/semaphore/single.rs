@@ -1,0 +1,60 @@
+//! What lies under a single-key lock's key.
+
+use super::SessionId;
+use super::contender::Entry;
+use super::record::{LOCK_FLAGS, Record, excerpt};
+use super::view::Pair;
+
+/// A single-key lock, as its key stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Single {
+    /// The session that has it.
+    pub owner: Option<SessionId>,
+    /// How often it has been taken since the key was made: Consul's LockIndex.
+    pub times_locked: u64,
+    /// The index of the key's last change: at the grant, the fencing token.
+    pub index: u64,
+    /// Our decoded value; `None` for another client's.
+    pub entry: Option<Entry>,
+    /// What is there instead, where it does not carry a lock's flags.
+    pub wrong: Option<String>,
+}
+
+impl Single {
+    pub(super) fn of(pair: Pair) -> Self {
+        let Pair { value, flags, session, times_locked, modify_index, .. } = pair;
+        let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&value, flags));
+        Self { owner: session, times_locked, index: modify_index, entry: Entry::decode(&value), wrong }
+    }
+}
+
+fn found_in_place_of_a_lock(value: &[u8], flags: u64) -> String {
+    let what = match Record::decode(value, flags) {
+        Ok(record) => format!("a semaphore's record, with a limit of {}", record.limit),
+        Err(_) if value.is_empty() => "no value".to_owned(),
+        Err(_) => format!("the value {}", excerpt(&String::from_utf8_lossy(value))),
+    };
+    format!("it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(value: &str, flags: u64) -> Option<String> {
+        let (key, session) = ("k".to_owned(), None);
+        let value = value.as_bytes().to_vec();
+        Single::of(Pair { key, value, flags, session, times_locked: 0, create_index: 1, modify_index: 2 })
+            .wrong
+    }
+
+    #[test]
+    fn what_is_no_lock_is_described() {
+        assert_eq!(wrong("whatever", LOCK_FLAGS), None);
+        let said = |value, flags| wrong(value, flags).unwrap();
+        assert!(said(r#"{"Limit":3,"Holders":[]}"#, 0).contains("a semaphore's record, with a limit of 3"));
+        assert!(said("10\u{1b}[2J", 7).contains("flags 7 and the value `10"));
+        assert!(!said("10\u{1b}[2J", 7).contains('\u{1b}'));
+        assert!(said("", 0).contains("no value"));
+    }
+}
