@@ -74,7 +74,7 @@ impl Metrics {
             queue_position: made
                 .gauges("queue_position", "Own place among the waiters, from 1; 0 when not waiting")?,
             fencing_token: made.registered(GaugeVec::new(
-                opts("fencing_token", "ModifyIndex of .lock at the grant of the slot held; 0 when none is"),
+                opts("fencing_token", "ModifyIndex at the grant of the slot held, of .lock or of the lock's key; 0 when none is"),
                 SEMAPHORE,
             )?)?,
             slot_index: made.gauges(
@@ -205,7 +205,27 @@ impl Metrics {
         }
     }
 
-    /// Ends the series of a semaphore that was removed from the configuration.
+    /// Makes every series of a single-key lock: a slot that only one can have, of whose queue Consul tells nothing.
+    pub fn add_lock(&self, name: &str) {
+        let labels = &[name];
+        for gauge in [&self.slot_held, &self.holders] {
+            gauge.with_label_values(labels);
+        }
+        self.limit.with_label_values(labels).set(1);
+        self.slot_index.with_label_values(labels).set(NO_SLOT);
+        self.fencing_token.with_label_values(labels);
+        for histogram in [&self.acquire_duration, &self.handoff_duration, &self.hold_duration] {
+            histogram.with_label_values(labels);
+        }
+        for counter in [&self.cas_conflicts, &self.leader_changes] {
+            counter.with_label_values(labels);
+        }
+        for reason in LossReason::ALL {
+            self.slots_lost.with_label_values(&[name, reason.as_str()]);
+        }
+    }
+
+    /// Ends the series of a semaphore or lock that was removed from the configuration.
     pub fn remove_semaphore(&self, name: &str) {
         let labels = &[name];
         // What is not there need not be removed.
@@ -216,7 +236,7 @@ impl Metrics {
         for histogram in self.semaphore_histograms() {
             let _ = histogram.remove_label_values(labels);
         }
-        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+        for counter in [&self.pruned_holders, &self.cas_conflicts, &self.leader_changes] {
             let _ = counter.remove_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -303,14 +323,26 @@ impl Metrics {
             self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
             let slot = semaphore.indexes.first().filter(|_| held).map_or(NO_SLOT, |slot| (*slot).into());
             self.slot_index.with_label_values(name).set(slot);
-            // An index is far below 2⁵³, above which a float would round it.
-            #[allow(clippy::cast_precision_loss, reason = "see above")]
-            self.fencing_token.with_label_values(name).set(semaphore.fencing_token.unwrap_or(0) as f64);
+            self.set_token(&semaphore.name, semaphore.fencing_token);
+        }
+        for lock in &snapshot.locks {
+            let name = &[lock.name.as_str()];
+            let held = lock.state == State::Held && lease_is_fresh;
+            self.slot_held.with_label_values(name).set(held.into());
+            self.holders.with_label_values(name).set(lock.leader.is_some().into());
+            self.slot_index.with_label_values(name).set(if held { 0 } else { NO_SLOT });
+            self.set_token(&lock.name, lock.fencing_token);
         }
         let expiry = snapshot.session.as_ref().map(|session| wall.at(session.lease_ends));
         let expiry = expiry.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         self.session_expiry.set(expiry.map_or(0.0, secs));
         self.ready.set(snapshot.is_ready(now).into());
+    }
+
+    fn set_token(&self, name: &str, token: Option<u64>) {
+        // An index is far below 2⁵³, above which a float would round it.
+        #[allow(clippy::cast_precision_loss, reason = "see above")]
+        self.fencing_token.with_label_values(&[name]).set(token.unwrap_or(0) as f64);
     }
 
     fn semaphore_gauges(&self) -> [&IntGaugeVec; 7] {

@@ -1,11 +1,15 @@
 //! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
 
+mod lock;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::semaphore::{Identity, Moment, Wall};
+
+pub use lock::{Leader, Lock, LockReport};
 
 /// What an agent is doing as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +37,8 @@ pub struct Snapshot {
     pub session: Option<Session>,
     /// The semaphores, in the order of the configuration.
     pub semaphores: Vec<Semaphore>,
+    /// The locks, in the same.
+    pub locks: Vec<Lock>,
 }
 
 /// The session of an agent.
@@ -170,11 +176,13 @@ impl Snapshot {
                 Stage::Draining => "draining".into(),
             },
         }];
-        let required: Vec<_> = self.semaphores.iter().filter(|semaphore| semaphore.required).collect();
+        let semaphores = self.semaphores.iter().filter(|semaphore| semaphore.required).map(Semaphore::check);
+        let locks = self.locks.iter().filter(|lock| lock.required).map(Lock::check);
+        let required: Vec<_> = semaphores.chain(locks).collect();
         if !required.is_empty() {
             checks.push(self.lease_check(now));
         }
-        checks.extend(required.into_iter().map(Semaphore::check));
+        checks.extend(required);
         checks
     }
 
@@ -209,6 +217,7 @@ impl Snapshot {
                 lease_remaining_seconds: seconds(session.lease_ends.since(now)),
             }),
             semaphores: self.semaphores.iter().map(|one| self.semaphore_report(one, now, wall)).collect(),
+            locks: self.locks.iter().map(|one| self.lock_report(one, now, wall)).collect(),
         }
     }
 
@@ -242,7 +251,8 @@ impl Snapshot {
         }
     }
 
-    /// What the readiness file holds: the session, and for each held semaphore its fencing token and the slot's number.
+    /// What the readiness file holds: the session, for each held semaphore its fencing token and the slot's number, and
+    /// for each held lock its fencing token and LockIndex.
     pub fn file(&self) -> serde_json::Value {
         let held = self.semaphores.iter().filter(|semaphore| semaphore.state == State::Held);
         let semaphores: BTreeMap<_, _> = held
@@ -255,9 +265,20 @@ impl Snapshot {
                 (semaphore.name.as_str(), held)
             })
             .collect();
+        let held = self.locks.iter().filter(|lock| lock.state == State::Held);
+        let locks: BTreeMap<_, _> = held
+            .map(|lock| {
+                let held = serde_json::json!({
+                    "fencing_token": lock.fencing_token,
+                    "lock_index": lock.lock_index,
+                });
+                (lock.name.as_str(), held)
+            })
+            .collect();
         serde_json::json!({
             "session": self.session.as_ref().map(|session| &session.id),
             "semaphores": semaphores,
+            "locks": locks,
         })
     }
 }
@@ -287,6 +308,7 @@ pub struct Report<'a> {
     agent: AgentReport,
     session: Option<SessionReport<'a>>,
     semaphores: Vec<SemaphoreReport<'a>>,
+    locks: Vec<LockReport<'a>>,
 }
 
 #[derive(Debug, Serialize)]

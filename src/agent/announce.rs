@@ -25,7 +25,7 @@ pub(super) fn log(notice: &Notice) {
         }
         // Our own is told as it is acquired.
         Notice::Leader { name, leader: Some(leader) } if leader.mine => {
-            debug!(semaphore = %name, "the lock is ours")
+            debug!(semaphore = %name, "the lock is ours");
         }
         Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
             let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));

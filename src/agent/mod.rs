@@ -64,8 +64,8 @@ pub struct Parts {
 
 /// The agent before its first round, for the endpoints that are served already.
 pub fn before_start(now: Moment) -> Snapshot {
-    let (session, semaphores) = (None, Vec::new());
-    Snapshot { stage: Stage::Starting, started_at: now, started_up: false, session, semaphores }
+    let (session, semaphores, locks) = (None, Vec::new(), Vec::new());
+    Snapshot { stage: Stage::Starting, started_at: now, started_up: false, session, semaphores, locks }
 }
 
 /// Runs an agent until it has drained.
@@ -113,7 +113,10 @@ impl Agent {
         let now = clock::now();
         let config = &parts.config;
         let client = client(config, &parts.metrics)?;
-        let semaphores = config.semaphores.iter();
+        let semaphores =
+            config.semaphores.iter().map(|one| (one.name.as_str().into(), translate::settings(one)));
+        let locks =
+            config.locks.iter().map(|one| (one.name.as_str().into(), translate::lock(one, &config.session)));
         let start = Start {
             ttl: config.session.ttl,
             watch_grace: config.session.watch_grace,
@@ -121,11 +124,14 @@ impl Agent {
             wall: clock::wall(),
             seed: fastrand::u64(..),
             resume: parts.files.resume.take(),
-            semaphores: semaphores.map(|one| (one.name.as_str().into(), translate::settings(one))).collect(),
+            semaphores: semaphores.chain(locks).collect(),
             together: translate::together(config),
         };
         for semaphore in &config.semaphores {
             parts.metrics.add_semaphore(&semaphore.name);
+        }
+        for lock in &config.locks {
+            parts.metrics.add_lock(&lock.name);
         }
         let agent = Self {
             client,
@@ -152,6 +158,7 @@ impl Agent {
         info!(
             consul = agent.client.address(),
             semaphores = agent.parts.config.semaphores.len(),
+            locks = agent.parts.config.locks.len(),
             "slotkeeper {} started",
             env!("CARGO_PKG_VERSION")
         );
@@ -285,7 +292,7 @@ impl Agent {
     }
 
     fn is_required(&self, name: &Name) -> bool {
-        self.parts.config.semaphores.iter().any(|one| one.required && *one.name == **name)
+        self.parts.config.required().any(|required| *required == **name)
     }
 
     /// Lets the world see where things stand.

@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::semaphore::{Contender, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
-use crate::status::{Holder, Semaphore, Session, Snapshot, Stage, State};
+use crate::status::{Holder, Leader, Lock, Semaphore, Session, Snapshot, Stage, State};
 
 /// Holders that the status lists; it stays readable and bounded whatever a record holds.
 const LISTED: usize = 1000;
@@ -23,33 +23,97 @@ pub(super) fn snapshot(
         let machine = keeper.machine(&wanted.name)?;
         Some(semaphore(machine, wanted, keeper))
     });
-    Snapshot { stage, started_at, started_up: false, session, semaphores: semaphores.collect() }
+    let locks = config.locks.iter().filter_map(|wanted| {
+        let machine = keeper.machine(&wanted.name)?;
+        Some(lock(machine, wanted, keeper))
+    });
+    let (semaphores, locks) = (semaphores.collect(), locks.collect());
+    Snapshot { stage, started_at, started_up: false, session, semaphores, locks }
+}
+
+/// Where a machine stands, and what keeps it out if anything does; whether it is looked at no more.
+struct Standing {
+    state: State,
+    why: Option<String>,
+}
+
+impl Standing {
+    fn of(machine: &Machine) -> Self {
+        let (state, why) = match machine.phase() {
+            Phase::Starting => (State::Starting, None),
+            Phase::Waiting => (State::Waiting, None),
+            Phase::Held { .. } => (State::Held, None),
+            Phase::Blocked { why } => (State::Blocked, Some(why.clone())),
+            Phase::Leaving => (State::Leaving, None),
+            Phase::GaveUp => (State::GaveUp, None),
+            Phase::Lost => (State::Lost, None),
+            Phase::Released => (State::Released, None),
+        };
+        Self { state, why }
+    }
+
+    /// What is not asked for any more is not looked at any more: what was seen last would stand there for ever.
+    fn rests(&self) -> bool {
+        matches!(self.state, State::GaveUp | State::Lost | State::Released)
+    }
+
+    fn asks(&self) -> bool {
+        matches!(self.state, State::Starting | State::Waiting | State::Blocked)
+    }
+}
+
+fn lock(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
+    let standing = Standing::of(machine);
+    let single = machine.view().filter(|_| !standing.rests()).and_then(View::single);
+    let held =
+        if let Phase::Held { since, token, .. } = machine.phase() { Some((*since, *token)) } else { None };
+    let leader = single.and_then(|single| {
+        let session = single.owner.as_ref()?;
+        let who = single.entry.as_ref().map(|entry| entry.who.clone());
+        Some(Leader { session: session.to_string(), mine: keeper.session() == Some(session), who })
+    });
+    let free = standing.state == State::Waiting && leader.is_none();
+    Lock {
+        name: wanted.name.clone(),
+        key: wanted.key.clone(),
+        required: wanted.required,
+        state: standing.state,
+        held_since: held.map(|(since, _)| since),
+        fencing_token: held.map(|(_, token)| token),
+        lock_index: single.map(|single| single.times_locked),
+        leader,
+        asked_at: standing.asks().then(|| machine.asked_at()),
+        delayed_until: machine.delayed_until().filter(|_| free),
+        seen_at: machine.listed_at().filter(|_| !standing.rests()),
+        reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
+    }
 }
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> Semaphore {
     let me = keeper.session();
-    let (state, reason, held) = match machine.phase() {
-        Phase::Starting => (State::Starting, None, None),
-        Phase::Waiting => (State::Waiting, None, None),
-        Phase::Held { since, token, indexes } => (State::Held, None, Some((*since, *token, indexes))),
-        Phase::Blocked { why } => (State::Blocked, Some(why.clone()), None),
-        Phase::Leaving => (State::Leaving, None, None),
-        Phase::GaveUp => (State::GaveUp, None, None),
-        Phase::Lost => (State::Lost, None, None),
-        Phase::Released => (State::Released, None, None),
+    let standing = Standing::of(machine);
+    let (state, rests) = (standing.state, standing.rests());
+    let held = match machine.phase() {
+        Phase::Held { since, token, indexes } => Some((*since, *token, indexes)),
+        Phase::Starting
+        | Phase::Waiting
+        | Phase::Blocked { .. }
+        | Phase::Leaving
+        | Phase::GaveUp
+        | Phase::Lost
+        | Phase::Released => None,
     };
-    // What is not asked for any more is not looked at any more: what was seen last would stand there for ever.
-    let rests = matches!(state, State::GaveUp | State::Lost | State::Released);
+    let asking = standing.asks();
     let view = machine.view().filter(|_| !rests);
     let record = view.and_then(View::record);
-    let asking = matches!(state, State::Starting | State::Waiting | State::Blocked);
     let waiting = state == State::Waiting;
     Semaphore {
         name: wanted.name.clone(),
         prefix: wanted.prefix.clone(),
         required: wanted.required,
         state,
-        reason: reason
+        reason: standing
+            .why
             .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
             .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned))
             .or_else(|| others_of_the_party(&keeper.hindrances(machine.name())).filter(|_| waiting))

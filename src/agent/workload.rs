@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config;
 use crate::semaphore::{Lease, Moment, Name};
 use crate::shutdown::ECHO;
-use crate::status::{Semaphore, Snapshot};
+use crate::status::Snapshot;
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, Running, Told, signals};
@@ -68,8 +68,7 @@ impl Agent {
             Ok(orphans) => self.orphans = Some(orphans),
             Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
         }
-        let required = self.parts.config.semaphores.iter().filter(|one| one.required);
-        let occupied = required.map(|one| Name::from(one.name.as_str())).collect();
+        let occupied = self.parts.config.required().map(Name::from).collect();
         // Before it is there: what is lost from here on is lost under a command.
         self.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
@@ -173,17 +172,20 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     variables.extend(
         snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
     );
-    let mut of = |semaphore: &Semaphore, suffix: &str| {
-        let token = semaphore.fencing_token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
-        let slot = semaphore.indexes.first().map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));
-        variables
-            .extend(token.into_iter().chain(slot).map(|(name, value)| (format!("{name}{suffix}"), value)));
-    };
-    for (place, semaphore) in snapshot.semaphores.iter().enumerate() {
-        if place == 0 {
-            of(semaphore, "");
+    let semaphores = snapshot.semaphores.iter();
+    let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.indexes.first().copied()));
+    // A lock is one slot, which has the first number.
+    let locks = snapshot.locks.iter().map(|one| (&one.name, one.fencing_token, one.fencing_token.map(|_| 0)));
+    for (place, (name, token, slot)) in semaphores.chain(locks).enumerate() {
+        let token = token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
+        let slot = slot.map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));
+        let suffix = format!("_{}", config::variable_part(name));
+        for (variable, value) in token.into_iter().chain(slot) {
+            if place == 0 {
+                variables.push((variable.to_owned(), value.clone()));
+            }
+            variables.push((format!("{variable}{suffix}"), value));
         }
-        of(semaphore, &format!("_{}", config::variable_part(&semaphore.name)));
     }
     variables
 }

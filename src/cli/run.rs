@@ -19,26 +19,32 @@ use crate::workload::{Command, init};
 /// command's own output there is to be little of ours.
 const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 
-/// Take a slot, run a command while it is held, and give it back.
+/// Take a slot of a semaphore, or a lock, run a command while it is held, and give it back.
+///
+/// With --limit it is a semaphore's slot, as `consul lock -n N` takes it; without, the single-key lock PREFIX/.lock, as
+/// `consul lock` takes it.
 ///
 /// The command is stopped before the slot can be anybody else's: with SIGTERM and, after --kill-after, SIGKILL, it and all
 /// that it has started. Signals sent to this process are passed on to it. Exits with the command's own code, or 128 and the
 /// signal that ended it; with 75 where there was no slot in time, and with 80 where the slot was lost.
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Key prefix of the semaphore, such as service/warehouse/writers.
-    #[arg(value_name = "PREFIX", requires = "limit")]
+    /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
+    #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
     /// Slots that the semaphore has.
     #[arg(short = 'n', long, value_name = "N", requires = "prefix")]
     limit: Option<u32>,
+    /// Take the single-key lock PREFIX/.lock: what is done without --limit, said aloud.
+    #[arg(long, requires = "prefix", conflicts_with = "limit")]
+    lock: bool,
     /// Slots that the command takes.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", requires = "limit")]
     slots: Option<u32>,
     /// Higher goes first.
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit")]
     priority: Option<i32>,
-    /// Do not wait: exit with 75 where no slot is free.
+    /// Do not wait: exit with 75 where no slot is free, or the lock is not.
     #[arg(long = "try", conflicts_with = "timeout")]
     try_once: bool,
     /// Wait for at most this time, such as 30s or 10m; by default for ever.
@@ -46,7 +52,7 @@ pub(super) struct Run {
     timeout: Option<Duration>,
     /// How a new semaphore is written: map, which `consul lock` reads too, or list. By default map, or list where the
     /// command takes more than one slot.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", requires = "limit")]
     format: Option<String>,
     /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -55,13 +61,19 @@ pub(super) struct Run {
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     /// How long the slot of a dead holder rests before it is given on.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "limit")]
     prune_delay: Option<Duration>,
+    /// How long Consul gives the lock to nobody once our session has ended with it, 0s to 60s; by default 15s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "limit")]
+    lock_delay: Option<Duration>,
     /// Several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["prefix", "limit", "slots", "priority", "try_once", "timeout", "format", "ttl", "node", "prune_delay"]
+        conflicts_with_all = [
+            "prefix", "limit", "lock", "slots", "priority", "try_once", "timeout", "format", "ttl", "node", "prune_delay",
+            "lock_delay",
+        ]
     )]
     config: Option<PathBuf>,
     /// Time that the command has after SIGTERM before SIGKILL.
@@ -88,7 +100,8 @@ impl Run {
             if self.config.is_none() {
                 writeln!(
                     io::stderr(),
-                    "slotkeeper: which slot? Write PREFIX and --limit N, or --config FILE; --help says more"
+                    "slotkeeper: which slot? Write PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; --help says \
+                     more"
                 )?;
                 return Ok(Exit::Usage);
             }
@@ -133,20 +146,38 @@ impl Run {
         if let Some(file) = &self.config {
             return config::load(file, &overrides, &environment);
         }
-        let wait = self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show);
-        let format = self.slots.filter(|slots| *slots > 1).map_or("map", |_| "list");
-        let name = self.prefix.as_deref().map(name_of);
-        overrides.flag("PREFIX", "semaphores[0].name", name);
-        overrides.flag("PREFIX", "semaphores[0].prefix", self.prefix.as_deref());
-        overrides.flag("--limit", "semaphores[0].limit", self.limit);
-        overrides.flag("--slots", "semaphores[0].slots", self.slots);
-        overrides.flag("--priority", "semaphores[0].priority", self.priority);
-        overrides.flag("--timeout", "semaphores[0].wait", wait);
-        overrides.flag("--format", "semaphores[0].format", Some(self.format.as_deref().unwrap_or(format)));
+        match self.limit {
+            Some(limit) => self.lay_over_semaphore(limit, &mut overrides),
+            None => self.lay_over_lock(&mut overrides),
+        }
         overrides.flag("--ttl", "session.ttl", self.ttl.map(show));
         overrides.flag("--node", "session.node", self.node.as_deref());
-        overrides.flag("--prune-delay", "semaphores[0].prune_delay", self.prune_delay.map(show));
         config::parse("defaults", DEFAULTS, &overrides, &environment)
+    }
+
+    fn lay_over_semaphore(&self, limit: u32, overrides: &mut Overrides) {
+        let format = self.slots.filter(|slots| *slots > 1).map_or("map", |_| "list");
+        overrides.flag("PREFIX", "semaphores[0].name", self.prefix.as_deref().map(name_of));
+        overrides.flag("PREFIX", "semaphores[0].prefix", self.prefix.as_deref());
+        overrides.flag("--limit", "semaphores[0].limit", Some(limit));
+        overrides.flag("--slots", "semaphores[0].slots", self.slots);
+        overrides.flag("--priority", "semaphores[0].priority", self.priority);
+        overrides.flag("--timeout", "semaphores[0].wait", self.wait());
+        overrides.flag("--format", "semaphores[0].format", Some(self.format.as_deref().unwrap_or(format)));
+        overrides.flag("--prune-delay", "semaphores[0].prune_delay", self.prune_delay.map(show));
+    }
+
+    /// The key is that of `consul lock PREFIX`, which is the one below the prefix.
+    fn lay_over_lock(&self, overrides: &mut Overrides) {
+        let key = self.prefix.as_deref().map(|prefix| format!("{}/.lock", prefix.trim_end_matches('/')));
+        overrides.flag("PREFIX", "locks[0].name", self.prefix.as_deref().map(name_of));
+        overrides.flag("PREFIX", "locks[0].key", key);
+        overrides.flag("--timeout", "locks[0].wait", self.wait());
+        overrides.flag("--lock-delay", "session.lock_delay", self.lock_delay.map(show));
+    }
+
+    fn wait(&self) -> Option<String> {
+        self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
 }
 
@@ -161,7 +192,7 @@ fn name_of(prefix: &str) -> String {
 
 /// What a command cannot be run with.
 fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
-    if !config.semaphores.iter().any(|one| one.required) {
+    if config.required().next().is_none() {
         return Some(config::fault(
             "semaphores",
             "none is required, so there is nothing to run the command on",

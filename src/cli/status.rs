@@ -1,4 +1,6 @@
-//! `slotkeeper status`: the local agent's semaphores as a table.
+//! `slotkeeper status`: the local agent's semaphores and locks as tables.
+
+mod lock;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -23,7 +25,7 @@ const LISTED: usize = 10;
 /// Clears a terminal and goes to its corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Show the local agent's semaphores.
+/// Show the local agent's semaphores and locks.
 #[derive(Debug, Args)]
 pub(super) struct Status {
     /// Print the JSON of /v1/status.
@@ -41,6 +43,8 @@ struct Report {
     agent: Agent,
     session: Option<Session>,
     semaphores: Vec<Semaphore>,
+    #[serde(default)]
+    locks: Vec<lock::Lock>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -177,9 +181,23 @@ impl Status {
 }
 
 fn table(report: &Report) -> io::Result<String> {
+    let tables = [semaphores(&report.semaphores)?, lock::table(&report.locks)?];
+    let tables: Vec<_> = tables.into_iter().filter(|table| !table.is_empty()).collect();
+    let session = report.session.as_ref().map_or("no session".into(), |session| {
+        format!("session {}, {:.0} s of its lease left", session.id, session.lease_remaining_seconds)
+    });
+    let ready = if report.agent.ready { "ready" } else { "not ready" };
+    let Agent { version, state, .. } = &report.agent;
+    Ok(format!("{}\nagent {version} {state}, {ready}; {session}\n", tables.join("\n")))
+}
+
+fn semaphores(semaphores: &[Semaphore]) -> io::Result<String> {
+    if semaphores.is_empty() {
+        return Ok(String::new());
+    }
     let mut table = TabWriter::new(Vec::new()).padding(2);
     writeln!(table, "SEMAPHORE\tSTATE\tREQUIRED\tTAKEN\tQUEUE\tSLOT\tTOKEN\tSINCE")?;
-    for semaphore in &report.semaphores {
+    for semaphore in semaphores {
         let queue = match (semaphore.queue_position, semaphore.queue_length) {
             (Some(position), Some(length)) => format!("{position} of {length}"),
             (None, Some(length)) => length.to_string(),
@@ -208,19 +226,14 @@ fn table(report: &Report) -> io::Result<String> {
     let mut text =
         String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
             .into_owned();
-    for semaphore in &report.semaphores {
+    for semaphore in semaphores {
         text.push_str(&semaphore.held_by());
     }
-    for semaphore in &report.semaphores {
+    for semaphore in semaphores {
         if let Some(reason) = &semaphore.reason {
             text.push_str(&format!("{}: {reason}\n", semaphore.name));
         }
     }
-    let session = report.session.as_ref().map_or("no session".into(), |session| {
-        format!("session {}, {:.0} s of its lease left", session.id, session.lease_remaining_seconds)
-    });
-    let ready = if report.agent.ready { "ready" } else { "not ready" };
-    text.push_str(&format!("\nagent {} {}, {ready}; {session}\n", report.agent.version, report.agent.state));
     Ok(text)
 }
 

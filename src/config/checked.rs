@@ -36,6 +36,16 @@ pub struct Config {
     pub identity: Identity,
 }
 
+impl Config {
+    /// The names of the semaphores and locks that readiness waits for, and that a command runs on.
+    pub fn required(&self) -> impl Iterator<Item = &str> {
+        let semaphores = self.semaphores.iter().map(|one| (one.required, one.mode, one.name.as_str()));
+        let locks = self.locks.iter().map(|one| (one.required, one.mode, one.name.as_str()));
+        let all = semaphores.chain(locks);
+        all.filter(|(required, mode, _)| *required && *mode == Mode::Hold).map(|(.., name)| name)
+    }
+}
+
 /// The session that all slots belong to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {

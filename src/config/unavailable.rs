@@ -14,7 +14,10 @@ pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
             findings.fault(&field, format!("{what} not available in this version; remove it"));
         }
     };
-    refuse(raw.locks.iter().flatten().next().is_some(), FieldPath::of("locks"), "single-key locks are");
+    for (index, lock) in raw.locks.iter().flatten().enumerate() {
+        let on_demand = lock.as_ref().is_some_and(|lock| lock.mode == Some(Mode::OnDemand));
+        refuse(on_demand, FieldPath::of("locks").index(index).key("mode"), "`on_demand` is");
+    }
     let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
     let tcp = control.is_some_and(|listen| !listen.starts_with("unix:"));
     refuse(tcp, FieldPath::of("control.listen"), "control endpoints at a TCP address are");

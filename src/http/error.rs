@@ -16,7 +16,7 @@ pub(crate) struct Error {
 impl Error {
     pub(crate) fn no_such_path(path: &str) -> Self {
         let text = format!(
-            "there is nothing at {path}; see /v1/status, /v1/semaphores/{{name}}, /readyz, /healthz, /livez, /startupz \
+            "there is nothing at {path}; see /v1/status, /v1/semaphores/{{name}}, /v1/locks/{{name}}, /readyz, /healthz, /livez, /startupz \
              and /metrics"
         );
         Self { status: StatusCode::NOT_FOUND, code: "not_found", text }
@@ -25,6 +25,11 @@ impl Error {
     pub(crate) fn no_such_semaphore(name: &str, known: &[&str]) -> Self {
         let text = format!("no semaphore of this agent is called {name:?}; it has {}", known.join(", "));
         Self { status: StatusCode::NOT_FOUND, code: "unknown_semaphore", text }
+    }
+
+    pub(crate) fn no_such_lock(name: &str, known: &[&str]) -> Self {
+        let text = format!("no lock of this agent is called {name:?}; it has {}", known.join(", "));
+        Self { status: StatusCode::NOT_FOUND, code: "unknown_lock", text }
     }
 
     pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {

@@ -47,6 +47,7 @@ pub fn router(site: Site) -> Router {
         .route("/metrics", get(scrape::metrics))
         .route("/v1/status", get(api::status))
         .route("/v1/semaphores/{name}", get(api::semaphore))
+        .route("/v1/locks/{name}", get(api::lock))
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Error::method_not_allowed(&method, uri.path())

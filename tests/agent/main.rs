@@ -23,6 +23,7 @@ mod foreign;
 mod guide;
 mod hold;
 mod http;
+mod lock;
 mod loss;
 mod operator;
 mod outage;

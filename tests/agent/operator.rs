@@ -32,8 +32,11 @@ impl Operator {
     }
 
     pub(crate) fn lock(&self, prefix: &str) -> Option<KvPair> {
-        let key = format!("{prefix}/.lock");
-        self.runtime.block_on(self.client.kv_get(&key, Read::default())).unwrap().value
+        self.key(&format!("{prefix}/.lock"))
+    }
+
+    pub(crate) fn key(&self, key: &str) -> Option<KvPair> {
+        self.runtime.block_on(self.client.kv_get(key, Read::default())).unwrap().value
     }
 
     /// Holders of a record in either form.

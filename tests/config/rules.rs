@@ -115,6 +115,10 @@ fn health_checks_are_told_what_they_cost() {
     assert_eq!(beside(checks).unwrap().warnings.len(), 1);
     let rested = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 30s")));
     assert_eq!(rested.unwrap().warnings, Vec::<String>::new());
+    let lock = "locks: [{name: l, key: y}]";
+    assert_eq!(parse(&format!("{checks}\n{lock}")).unwrap().warnings.len(), 1);
+    let delayed = "session: {node_checks: [serfHealth], lock_delay: 30s}";
+    assert_eq!(parse(&format!("{delayed}\n{lock}")).unwrap().warnings, Vec::<String>::new());
 }
 
 #[test]
@@ -150,6 +154,22 @@ fn what_is_acquired_together_is_waited_for_as_one() {
     let text = format!("{{acquire: together, semaphores: [{}]}}", many.join(", "));
     refused(parse(&text), "acquire");
     assert!(parse(&text.replace("acquire: together, ", "")).is_ok());
+}
+
+#[test]
+fn locks_are_apart_from_semaphores_and_taken_by_themselves() {
+    let with = |lock: &str| parse(&format!("semaphores:\n{}\nlocks: [{lock}]", semaphore("prefix: x")));
+    // `consul lock` takes the key below its prefix.
+    assert_eq!(with("{name: l, key: y/.lock}").unwrap().config.locks[0].key, "y/.lock");
+    refused(with("{name: l, key: x/.lock}"), "locks[0].key");
+    refused(with("{name: l, key: x/y}"), "locks[0].key");
+    refused(with("{name: l, key: /y}"), "locks[0].key");
+    refused(with("{name: l}"), "locks[0].key");
+    assert!(parse("locks: [{name: l, key: y}]").is_ok());
+    let together =
+        |required: &str| beside(&format!("acquire: together\nlocks: [{{name: l, key: y{required}}}]"));
+    refused(together(""), "locks[0].required");
+    assert!(together(", required: false").is_ok());
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn what_the_full_sample_only_shows_is_valid_too() {
     // A token, a token file and a login exclude each other; all else is right, or not to be had yet.
     let (unavailable, others): (Vec<_>, Vec<_>) =
         faults.lines().partition(|line| line.ends_with("not available in this version; remove it"));
-    assert_eq!(unavailable.len(), 2, "{faults}");
+    assert_eq!(unavailable.len(), 1, "{faults}");
     assert_eq!(others.len(), 1, "{faults}");
     assert!(others[0].contains("more than one of `token`, `token_file` and `login`"), "{faults}");
 }
@@ -120,7 +120,7 @@ fn give_defaults(schema: &Value, value: &mut Value) -> usize {
     }
     for (key, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         // Sections that this version refuses.
-        if matches!(key.as_str(), "login" | "locks" | "control") {
+        if matches!(key.as_str(), "login" | "control") {
             continue;
         }
         if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {

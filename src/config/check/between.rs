@@ -15,13 +15,17 @@ use crate::config::raw::{self, WrittenDuration};
 pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     let contended = contended(raw);
     if contended.is_empty() {
-        findings.fault(&FieldPath::of("semaphores"), "nothing to hold; list at least one semaphore");
+        findings.fault(
+            &FieldPath::of("semaphores"),
+            "nothing to hold; list at least one semaphore, or one of `locks`",
+        );
     } else if contended.iter().all(|one| one.required == Some(false)) {
         findings.warn(&FieldPath::of("semaphores"), "none is required: readiness waits for nothing");
     }
     names_are_unique(&contended, findings);
     keys_are_apart(&contended, findings);
     together_is_as_one(raw, findings);
+    no_lock_is_taken_together(raw, findings);
     files_are_apart(raw, findings);
     checks_leave_time(raw, findings);
     somebody_can_say_it(raw, findings);
@@ -150,6 +154,23 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
     }
 }
 
+/// Others let a party in by what its contenders say, and of a lock there is none. Held one after the other, a lock and a
+/// party could wait for each other.
+fn no_lock_is_taken_together(raw: &raw::Config, findings: &mut Findings) {
+    if raw.acquire != Some(Acquire::Together) {
+        return;
+    }
+    let locks = raw.locks.iter().flatten().enumerate();
+    for (index, _) in locks.filter(|(_, lock)| lock.as_ref().is_some_and(|lock| lock.required != Some(false)))
+    {
+        findings.fault(
+            &FieldPath::of("locks").index(index).key("required"),
+            "`acquire: together` is for semaphores: a lock is taken by itself; write `required: false`, or a semaphore \
+             with a limit of 1",
+        );
+    }
+}
+
 fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
     let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_ref());
     let state = raw.session.as_ref().and_then(|session| session.state_file.as_ref());
@@ -183,6 +204,17 @@ fn checks_leave_time(raw: &raw::Config, findings: &mut Findings) {
     };
     let ttl = session.ttl.map_or(Duration::from_secs(30), |WrittenDuration(ttl)| ttl);
     let rest = |one: &raw::Semaphore| one.prune_delay.map_or(Duration::ZERO, |WrittenDuration(rest)| rest);
+    let delay = session.lock_delay.map_or(Duration::from_secs(15), |WrittenDuration(delay)| delay);
+    if delay < ttl && raw.locks.iter().flatten().next().is_some() {
+        let ttl = show(ttl);
+        findings.warn(
+            &FieldPath::of(field),
+            &format!(
+                "a failing check ends the session at once, while one that is cut off from Consul and has a lock goes on for \
+                 up to {ttl}; write a session.lock_delay of at least {ttl} (at most 60s), or remove the checks"
+            ),
+        );
+    }
     let hasty = raw.semaphores.iter().flatten().flatten().any(|one| rest(one) < ttl);
     if hasty {
         let ttl = show(ttl);

@@ -48,7 +48,7 @@ fn entries<R, C>(
 /// One semaphore; none where what makes it one is missing or wrong.
 fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Option<Semaphore> {
     let name = name(raw.name, &at.key("name"), findings);
-    let prefix = key(raw.prefix, "service/warehouse/writers", &at.key("prefix"), findings);
+    let prefix = key(raw.prefix, "service/warehouse/writers", plain_key, &at.key("prefix"), findings);
     let limit = limit(raw.limit, &at.key("limit"), findings);
     let format = raw.format.unwrap_or_default();
     let slots = slots(raw.slots, limit, format, at, findings);
@@ -78,7 +78,7 @@ fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Op
 /// One lock; none where what makes it one is missing or wrong.
 fn lock(raw: raw::Lock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
     let name = name(raw.name, &at.key("name"), findings);
-    let key = key(raw.key, "service/nightly/leader", &at.key("key"), findings);
+    let key = key(raw.key, "service/nightly/leader", plain_lock_key, &at.key("key"), findings);
     let body = body(raw.body, &at.key("body"), findings);
     Some(Lock {
         name: name?,
@@ -146,15 +146,32 @@ fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option
 ///
 /// What is wrong with it, and what to write.
 pub fn plain_key(written: &str) -> Result<String, &'static str> {
+    let plain = plain_lock_key(written)?;
+    if plain.rsplit('/').next() == Some(".lock") {
+        return Err(
+            "ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone",
+        );
+    }
+    Ok(plain)
+}
+
+/// The same of a lock's key, which may be one that `consul lock` takes: `<prefix>/.lock`.
+fn plain_lock_key(written: &str) -> Result<String, &'static str> {
     wrong_with_key(written).map_or_else(|| Ok(written.trim_end_matches('/').to_owned()), Err)
 }
 
-fn key(key: Option<String>, example: &str, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+fn key(
+    key: Option<String>,
+    example: &str,
+    plain: fn(&str) -> Result<String, &'static str>,
+    at: &FieldPath,
+    findings: &mut Findings,
+) -> Option<String> {
     let Some(key) = key else {
         findings.fault(at, format!("missing; write where it is in the key-value store, such as {example}"));
         return None;
     };
-    plain_key(&key).map_err(|wrong| findings.fault(at, format!("{wrong}, such as {example}"))).ok()
+    plain(&key).map_err(|wrong| findings.fault(at, format!("{wrong}, such as {example}"))).ok()
 }
 
 fn wrong_with_key(key: &str) -> Option<&'static str> {
@@ -172,8 +189,6 @@ fn wrong_with_key(key: &str) -> Option<&'static str> {
     } else if segments().any(|segment| matches!(segment, "" | "." | "..")) {
         // Go's HTTP server redirects such a path to the cleaned one, which is another key.
         Some("has an empty, `.` or `..` segment, which Consul's HTTP server resolves; write a plain path")
-    } else if segments().next_back() == Some(".lock") {
-        Some("ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone")
     } else {
         None
     }

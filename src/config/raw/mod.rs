@@ -30,7 +30,7 @@ pub(super) struct Config {
     /// The semaphores to hold slots of.
     #[schemars(with = "Option<Vec<Semaphore>>", length(max = 256))]
     pub(super) semaphores: Option<Vec<Option<Semaphore>>>,
-    /// Single-key locks: mutual exclusion, leader election. Not available in this version.
+    /// Single-key locks: mutual exclusion, leader election.
     #[schemars(with = "Option<Vec<Lock>>", length(max = 256))]
     pub(super) locks: Option<Vec<Option<Lock>>>,
     /// `independently`: each slot is taken as soon as it is to be had. `together`: all required ones in one

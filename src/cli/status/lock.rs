@@ -1,0 +1,86 @@
+//! The local agent's locks as a table.
+
+use std::io::{self, Write};
+
+use serde::Deserialize;
+use tabwriter::TabWriter;
+
+use super::Holder;
+
+/// A lock of the local agent.
+#[derive(Debug, Deserialize)]
+pub(super) struct Lock {
+    name: String,
+    state: String,
+    reason: Option<String>,
+    required: bool,
+    fencing_token: Option<u64>,
+    held_since: Option<String>,
+    waiting_seconds: Option<f64>,
+    delayed_seconds: Option<f64>,
+    leader: Option<Holder>,
+}
+
+impl Lock {
+    fn leader(&self) -> String {
+        match (&self.leader, self.delayed_seconds) {
+            (Some(leader), _) => leader.describe(),
+            (None, Some(left)) => format!("nobody for {left:.0} s (lock-delay)"),
+            (None, None) => "-".into(),
+        }
+    }
+}
+
+/// One line for each, and below them what is wrong.
+pub(super) fn table(locks: &[Lock]) -> io::Result<String> {
+    if locks.is_empty() {
+        return Ok(String::new());
+    }
+    let mut table = TabWriter::new(Vec::new()).padding(2);
+    writeln!(table, "LOCK\tSTATE\tREQUIRED\tHELD BY\tTOKEN\tSINCE")?;
+    for lock in locks {
+        let since = match (&lock.held_since, lock.waiting_seconds) {
+            (Some(since), _) => since.clone(),
+            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
+            (None, None) => "-".into(),
+        };
+        let required = if lock.required { "yes" } else { "no" };
+        let token = lock.fencing_token.map_or("-".into(), |token| token.to_string());
+        writeln!(table, "{}\t{}\t{required}\t{}\t{token}\t{since}", lock.name, lock.state, lock.leader())?;
+    }
+    let table = table.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    let mut text = String::from_utf8_lossy(&table).into_owned();
+    for lock in locks {
+        if let Some(reason) = &lock.reason {
+            text.push_str(&format!("{}: {reason}\n", lock.name));
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_who_leads() {
+        let locks = r#"[
+            {"name":"nightly","state":"waiting","required":false,"waiting_seconds":3.2,
+             "leader":{"session":"5e55","mine":false,"who":{"pod":"batch-7"}}},
+            {"name":"other","state":"waiting","required":true,"waiting_seconds":1.0,"leader":null,"delayed_seconds":7.9,
+             "reason":"trouble"},
+            {"name":"mine","state":"held","required":true,"fencing_token":7,"held_since":"2026-01-02T03:04:05Z",
+             "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
+            {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
+        let expected = "\
+LOCK     STATE    REQUIRED  HELD BY                      TOKEN  SINCE
+nightly  waiting  no        batch-7                      -      waiting 3 s
+other    waiting  yes       nobody for 8 s (lock-delay)  -      waiting 1 s
+mine     held     yes       vm pid 1 (this agent)        7      2026-01-02T03:04:05Z
+foreign  waiting  yes       session f0                   -      -
+other: trouble
+";
+        assert_eq!(table(&serde_json::from_str::<Vec<Lock>>(locks).unwrap()).unwrap(), expected);
+        assert_eq!(table(&[]).unwrap(), "");
+    }
+}

@@ -1,0 +1,103 @@
+//! A single-key lock as the world may see it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Check, Snapshot, State, seconds};
+use crate::semaphore::{Identity, Moment, Wall};
+
+/// One lock of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lock {
+    /// Its configured name.
+    pub name: String,
+    /// Its key.
+    pub key: String,
+    /// Whether readiness waits for it.
+    pub required: bool,
+    /// Where it stands.
+    pub state: State,
+    /// What is wrong, if anything is.
+    pub reason: Option<String>,
+    /// Since when it is held.
+    pub held_since: Option<Moment>,
+    /// The key's ModifyIndex at the grant.
+    pub fencing_token: Option<u64>,
+    /// How often the lock has been taken since its key was made: Consul's LockIndex.
+    pub lock_index: Option<u64>,
+    /// Who has it, as last seen.
+    pub leader: Option<Leader>,
+    /// Since when it is asked for, while it is not held.
+    pub asked_at: Option<Moment>,
+    /// Until when Consul gives it to nobody, as far as is known.
+    pub delayed_until: Option<Moment>,
+    /// When its key was looked at last; `None` where nothing is known of it.
+    pub seen_at: Option<Moment>,
+}
+
+/// Who has a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leader {
+    /// The session.
+    pub session: String,
+    /// Whether it is this agent's.
+    pub mine: bool,
+    /// Who it says it is; missing for another kind of client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<Identity>,
+}
+
+impl Lock {
+    pub(super) fn check(&self) -> Check {
+        let mut detail = self.state.as_str().to_owned();
+        if let (State::Waiting, Some(leader)) = (self.state, &self.leader) {
+            detail.push_str(&format!(", {} has it", leader.session));
+        }
+        if let Some(reason) = &self.reason {
+            detail.push_str(&format!(": {reason}"));
+        }
+        Check { name: format!("lock/{}", self.name), passed: self.state == State::Held, detail }
+    }
+}
+
+/// The JSON of `/v1/locks/{name}`.
+#[derive(Debug, Serialize)]
+pub struct LockReport<'a> {
+    name: &'a str,
+    key: &'a str,
+    state: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    required: bool,
+    held_since: Option<String>,
+    fencing_token: Option<u64>,
+    lock_index: Option<u64>,
+    lease_remaining_seconds: Option<f64>,
+    waiting_seconds: Option<f64>,
+    delayed_seconds: Option<f64>,
+    leader: Option<&'a Leader>,
+    seen_seconds_ago: Option<f64>,
+}
+
+impl Snapshot {
+    /// One lock, as the endpoint gives it.
+    pub fn lock_report<'a>(&'a self, lock: &'a Lock, now: Moment, wall: Wall) -> LockReport<'a> {
+        let delayed = lock.delayed_until.map(|until| until.since(now)).filter(|left| *left > Duration::ZERO);
+        LockReport {
+            name: &lock.name,
+            key: &lock.key,
+            state: lock.state,
+            reason: lock.reason.as_deref(),
+            required: lock.required,
+            held_since: lock.held_since.map(|since| wall.text(since)),
+            fencing_token: lock.fencing_token,
+            lock_index: lock.lock_index,
+            lease_remaining_seconds: lock.held_since.and_then(|_| self.lease_left(now)).map(seconds),
+            waiting_seconds: lock.asked_at.map(|since| seconds(now.since(since))),
+            delayed_seconds: delayed.map(seconds),
+            leader: lock.leader.as_ref(),
+            seen_seconds_ago: lock.seen_at.map(|at| seconds(now.since(at))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Lock-delay. That it is waited out exactly is counted: whoever knows when it ends asks once in vain, and once more.
+
+use rustix::process::Signal;
+
+use super::{lock, owner};
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+const KEY: &str = "p/lock";
+
+fn home(consul: &Consul, delay: &str, behavior: &str) -> Home {
+    let home = Home::new();
+    let session = format!("session: {{lock_delay: {delay}, behavior: {behavior}}}");
+    home.configure(&consul.address(), &format!("locks: [{{name: l, key: {KEY}}}]\n{session}"));
+    home
+}
+
+/// Transactions that were refused, and such that were done.
+fn transactions(agent: &Agent) -> (f64, f64) {
+    let of = |code| {
+        agent.metric(&format!("slotkeeper_consul_requests_total{{code=\"{code}\",operation=\"txn\"}}"))
+    };
+    (of("409"), of("200"))
+}
+
+/// One that has the lock, is killed, and has its session destroyed by somebody else.
+fn lost(consul: &Consul, operator: &Operator, delay: &str, behavior: &str, before_it_dies: impl FnOnce()) {
+    let home = home(consul, delay, behavior);
+    let mut first = Agent::start(&home);
+    first.await_ready();
+    before_it_dies();
+    let session = first.session();
+    first.signal(Signal::KILL);
+    first.ended();
+    operator.destroy(&session);
+}
+
+#[test]
+fn who_saw_it_come_free_waits_it_out_in_one_go() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    for behavior in ["release", "delete"] {
+        let home = home(&consul, "3s", behavior);
+        let mut second = None;
+        lost(&consul, &operator, "3s", behavior, || {
+            let agent = Agent::start(&home);
+            wait_for("it to wait", || {
+                lock(&agent)["state"] == "waiting" && lock(&agent)["leader"].is_object()
+            });
+            second = Some(agent);
+        });
+        let mut second = second.unwrap();
+        wait_for("it to be told of the delay", || lock(&second)["delayed_seconds"].is_f64());
+        assert!(lock(&second)["leader"].is_null() && !second.is_ready());
+        second.await_ready();
+        assert_eq!(transactions(&second), (1.0, 1.0), "{}", second.log());
+        assert!(second.log().contains("nobody gets it before its lock-delay is over"), "{}", second.log());
+        assert_eq!(second.terminate(), Some(0));
+        assert_eq!(owner(&operator, KEY), None);
+    }
+}
+
+#[test]
+fn who_comes_later_tries_now_and_then_and_takes_it_too() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    lost(&consul, &operator, "2s", "release", || {});
+    let home = home(&consul, "2s", "release");
+    let mut late = Agent::start(&home);
+    late.await_ready();
+    // At most every fifty milliseconds, the first few times.
+    assert!(transactions(&late).0 <= 2.0 / 0.05, "{}", late.log());
+    assert_eq!(late.terminate(), Some(0));
+}
+
+#[test]
+fn without_a_delay_it_is_there_at_once() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul, "0s", "delete");
+    let mut second = None;
+    lost(&consul, &operator, "0s", "delete", || {
+        let agent = Agent::start(&home);
+        wait_for("it to wait", || lock(&agent)["state"] == "waiting");
+        second = Some(agent);
+    });
+    let mut second = second.unwrap();
+    second.await_ready();
+    assert_eq!(transactions(&second), (0.0, 1.0), "{}", second.log());
+    assert_eq!(second.terminate(), Some(0));
+}
