@@ -7,6 +7,7 @@ use super::{ConsulLock, FLAGS, owner};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::run::job::Job;
+use crate::support::freezer::Freezer;
 use crate::support::life::{Life, MEEK, STUBBORN};
 use crate::support::lives::{Lived, faults};
 use crate::wait_for;
@@ -137,4 +138,20 @@ fn a_crowd_of_both_kinds_never_overlaps() {
     let mut ours: Vec<_> = lived.iter().filter(|one| one.token > 0).collect();
     ours.sort_by(|a, b| a.first.total_cmp(&b.first));
     assert!(ours.len() == 5 && ours.windows(2).all(|pair| pair[0].token < pair[1].token), "{ours:?}");
+}
+
+#[test]
+fn a_black_hole_ends_the_command_before_its_successor_begins_even_without_a_lock_delay() {
+    let consul = Consul::start();
+    let hole = Freezer::start_apart(consul.address().parse().unwrap());
+    let arguments = ["p/one", "--ttl", "10s", "--kill-after", "1s", "--lock-delay", "0s"];
+    let mut first = Job::live(&hole.addr().to_string(), &arguments, STUBBORN);
+    first.await_life();
+    let mut second = Job::live(&consul.address(), &arguments, MEEK);
+    wait_for("it to wait", || second.log().contains("another has the lock"));
+    hole.block(true);
+    first.life().assert_before(&second.await_life());
+    assert_eq!(first.code(), Some(80), "{}", first.log());
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), Some(143), "{}", second.log());
 }
