@@ -8,6 +8,7 @@ use crate::semaphore::settings::{OnLost, Primitive};
 use crate::semaphore::view::Pair;
 
 mod line;
+mod lock;
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
