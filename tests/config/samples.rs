@@ -119,7 +119,7 @@ fn give_defaults(schema: &Value, value: &mut Value) -> usize {
         given += give_defaults(&schema["items"], element);
     }
     for (key, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        // Sections that this version refuses.
+        // Sections that this version refuses, and one that is off unless it says where.
         if matches!(key.as_str(), "login" | "locks" | "control") {
             continue;
         }
