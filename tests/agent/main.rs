@@ -24,6 +24,7 @@ mod guide;
 mod hold;
 mod http;
 mod loss;
+mod openapi;
 mod operator;
 mod outage;
 mod process;
