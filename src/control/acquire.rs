@@ -173,7 +173,8 @@ fn wait(body: &[u8]) -> Result<Duration, Error> {
 
 /// The agent's refusal in words.
 fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
-    let wait = duration::show(wait);
+    let within =
+        if wait.is_zero() { "at once".to_owned() } else { format!("within {}", duration::show(wait)) };
     let (one, section) = match kind {
         Kind::Semaphore => ("semaphore", "semaphores"),
         Kind::Lock => ("lock", "locks"),
@@ -190,11 +191,11 @@ fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
         }
         (Refusal::NotInTime, _) => (
             Code::NotInTime,
-            format!("the {one} {name} was not free within {wait}; ask again, or wait longer"),
+            format!("the {one} {name} was not to be had {within}; ask again, or wait longer"),
         ),
         (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be taken: {why}")),
         (Refusal::Unavailable(why), _) => {
-            let text = format!("the {one} {name} could not be asked for within {wait}: {why}; ask again");
+            let text = format!("the {one} {name} could not be asked for {within}: {why}; ask again");
             (Code::ConsulUnavailable, text)
         }
         (Refusal::Draining, _) => {

@@ -36,6 +36,7 @@ mod run;
 mod set_limit;
 mod shell;
 mod together;
+mod token;
 mod watches;
 
 use std::time::{Duration, Instant};
