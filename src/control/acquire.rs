@@ -128,7 +128,7 @@ async fn lock(State(desk): State<Desk>, Segment(name): Segment, body: Body) -> R
 }
 
 async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
-    let wait = wait(&read(body).await?)?;
+    let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
     // Lives as long as this future, which goes when its client's connection does.
     let (_present, present) = oneshot::channel();
     let wanted = name.clone();
@@ -137,10 +137,10 @@ async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Js
 }
 
 /// The whole body, within its bounds.
-async fn read(body: Body) -> Result<Vec<u8>, Error> {
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, LARGEST).collect()).await;
+async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
+    let collected = tokio::time::timeout(patience, Limited::new(body, LARGEST).collect()).await;
     let collected = collected.map_err(|_elapsed| {
-        Error::new(Code::TooSlow, format!("the body has not come within {BODY_TIMEOUT:?}; send it at once"))
+        Error::new(Code::TooSlow, format!("the body has not come within {patience:?}; send it at once"))
     })?;
     let collected = collected.map_err(|failure| {
         if failure.is::<LengthLimitError>() {
@@ -220,7 +220,24 @@ fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use futures_util::stream;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_body_comes_in_time_and_in_one_piece() {
+        let of = |chunks: Vec<Result<Bytes, std::io::Error>>| Body::from_stream(stream::iter(chunks));
+        let all = read(of(vec![Ok("{".into()), Ok("}".into())]), BODY_TIMEOUT).await;
+        assert_eq!(all.unwrap(), b"{}");
+        let code = |error: Error| serde_json::to_value(&error).unwrap()["code"].clone();
+        let broken = of(vec![Ok("{".into()), Err(std::io::ErrorKind::ConnectionReset.into())]);
+        assert_eq!(code(read(broken, BODY_TIMEOUT).await.unwrap_err()), "bad_request");
+        let large = of(vec![Ok(vec![b' '; 4096].into()), Ok(" ".into())]);
+        assert_eq!(code(read(large, BODY_TIMEOUT).await.unwrap_err()), "too_large");
+        let never = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        assert_eq!(code(read(never, Duration::from_millis(10)).await.unwrap_err()), "too_slow");
+    }
 
     #[test]
     fn a_body_says_how_long_or_nothing() {

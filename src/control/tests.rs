@@ -232,6 +232,8 @@ async fn a_lease_is_granted_as_it_was_asked_for() {
 #[tokio::test]
 async fn every_refusal_has_its_status_its_code_and_the_mend() {
     let scene = Scene::start().await;
+    let document = document("GET /v1/openapi.json", false).await;
+    let answers = &document["paths"]["/v1/semaphores/{name}/acquire"]["post"]["responses"];
     for (name, status, code, mend) in [
         ("nobody", 404, "unknown_semaphore", "it has free, held"),
         ("%FF", 404, "unknown_semaphore", "it has free, held"),
@@ -251,6 +253,8 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
     ] {
         let reply = scene.ask(&format!("POST /v1/semaphores/{name}/acquire"), r#"{"wait":"5s"}"#).await;
         assert_eq!(reply.code(), (status, code.to_owned()), "{name}");
+        let told = answers[status.to_string()]["description"].as_str().unwrap();
+        assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
         assert!(reply.body.contains(mend), "{}", reply.body);
     }
     let unknown = scene.ask("POST /v1/locks/nobody/acquire", "").await;
@@ -262,6 +266,8 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
 #[tokio::test]
 async fn a_lease_that_is_gone_says_how() {
     let scene = Scene::start().await;
+    let document = document("GET /v1/openapi.json", false).await;
+    let answers = &document["paths"]["/v1/leases/{lease}"]["get"]["responses"];
     for (lease, status, code) in [
         ("nobody", 404, "unknown_lease"),
         ("%ff", 404, "unknown_lease"),
@@ -272,6 +278,8 @@ async fn a_lease_that_is_gone_says_how() {
         for line in [format!("GET /v1/leases/{lease}"), format!("POST /v1/leases/{lease}/renew")] {
             let reply = scene.ask(&line, "").await;
             assert_eq!(reply.code(), (status, code.to_owned()), "{line}");
+            let told = answers[status.to_string()]["description"].as_str().unwrap();
+            assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
             assert_eq!(reply.body.contains("(session_gone)"), lease == "lost", "{}", reply.body);
         }
     }

@@ -253,4 +253,6 @@ fn the_control_endpoints_have_their_token_and_their_bounds() {
         refused(control(&format!(", max_waits: {bad}")), "control.max_waits");
     }
     refused(beside("control: {max_leases: 3}"), "control.listen");
+    let shared = "readiness: {file: /t}\ncontrol: {listen: '127.0.0.1:9378', token_file: /t}";
+    refused(beside(shared), "control.token_file");
 }
