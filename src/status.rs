@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::semaphore::{Identity, Moment, Wall};
 
 pub use lock::{Leader, Lock, LockReport};
 
 /// What an agent is doing as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// It has not looked around yet.
@@ -55,7 +56,7 @@ pub struct Session {
 }
 
 /// The states a semaphore can be in, as the status spells them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nothing is known yet, or not any more.
@@ -132,7 +133,7 @@ pub struct Semaphore {
 }
 
 /// One holder of a semaphore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Holder {
     /// Its session.
     pub session: String,
@@ -140,11 +141,13 @@ pub struct Holder {
     pub slots: u32,
     /// Whether it is this agent.
     pub mine: bool,
-    /// Whether it has a live contender entry; `None` where it came in since everything was looked at last, so that this
+    /// Whether it has a live contender entry; nothing (null) where it came in since everything was looked at last, so that this
     /// is not known.
+    #[schema(required = true)]
     pub alive: Option<bool>,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub who: Option<Identity>,
 }
 
@@ -302,52 +305,102 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// The JSON of `/v1/status`.
-#[derive(Debug, Serialize)]
+/// The whole status.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Status)]
 pub struct Report<'a> {
     agent: AgentReport,
+    /// The session that all slots belong to; null before there is one.
+    #[schema(required = true)]
     session: Option<SessionReport<'a>>,
+    /// The semaphores, in the configuration's order.
     semaphores: Vec<SemaphoreReport<'a>>,
+    /// The locks, in the configuration's order.
     locks: Vec<LockReport<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+/// The agent.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Agent)]
 struct AgentReport {
+    /// Its version.
     version: &'static str,
+    /// What it is doing as a whole.
     state: Stage,
+    /// Whether every required slot is held with a fresh lease.
     ready: bool,
+    /// When its process began, in UTC.
+    #[schema(format = DateTime)]
     started_at: String,
 }
 
-#[derive(Debug, Serialize)]
+/// A session in Consul.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Session)]
 struct SessionReport<'a> {
+    /// Its id.
     id: &'a str,
+    /// Its configured name.
     name: &'a str,
+    /// Its TTL in Consul.
     ttl_seconds: f64,
+    /// Until then what hangs on it may be believed.
+    #[schema(minimum = 0)]
     lease_remaining_seconds: f64,
 }
 
-/// The JSON of `/v1/semaphores/{name}`.
-#[derive(Debug, Serialize)]
+/// One semaphore.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Semaphore)]
 pub struct SemaphoreReport<'a> {
+    /// Its configured name.
     name: &'a str,
+    /// Its key prefix.
     prefix: &'a str,
+    /// Where it stands.
     state: State,
+    /// What is wrong; missing where nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     reason: Option<&'a str>,
+    /// Whether readiness waits for it.
     required: bool,
+    /// Slots that this workload takes.
     slots: u32,
+    /// Since when it is held, in UTC; null where it is not.
+    #[schema(required = true, format = DateTime)]
     held_since: Option<String>,
+    /// Grows from grant to grant; null where it is not held.
+    #[schema(required = true)]
     fencing_token: Option<u64>,
+    /// The number of its first slot; null where none is known.
+    #[schema(required = true)]
     slot: Option<u32>,
+    /// The numbers of all its slots.
     slot_indexes: &'a [u32],
+    /// Until then the slot may be believed in; null where it is not held.
+    #[schema(required = true, minimum = 0)]
     lease_remaining_seconds: Option<f64>,
+    /// For how long it has been asked for; null where it is not.
+    #[schema(required = true, minimum = 0)]
     waiting_seconds: Option<f64>,
+    /// The limit in force; null before anything was seen.
+    #[schema(required = true)]
     limit: Option<u32>,
+    /// The configured limit.
     configured_limit: u32,
+    /// Slots taken by anybody; null before anything was seen.
+    #[schema(required = true)]
     slots_taken: Option<u32>,
+    /// Who takes them, in the record's order.
     holders: &'a [Holder],
+    /// How many wait; null before anything was seen.
+    #[schema(required = true)]
     queue_length: Option<u32>,
+    /// The own place among them, from 1; null where this workload does not wait.
+    #[schema(required = true)]
     queue_position: Option<u32>,
+    /// How old this picture of limit, holders and queue is; null before there is one.
+    #[schema(required = true, minimum = 0)]
     seen_seconds_ago: Option<f64>,
 }

@@ -165,7 +165,7 @@ async fn told_to_stop(asks: &mut crate::shutdown::Asks) {
         match asks.next().await {
             Ask::Stop => return,
             Ask::Signal(signal) if signals::ends(signal) => return,
-            Ask::Reload | Ask::Drain | Ask::Signal(_) => {}
+            Ask::Reload | Ask::Signal(_) => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 //! came of it. It owns all state that changes; what the world sees leaves by one channel.
 
 mod announce;
+mod control;
 mod ending;
 mod execute;
 mod files;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
@@ -25,6 +26,7 @@ use crate::cli::Exit;
 use crate::clock::{self, Alarm};
 use crate::config::{self, Config, Faults, Loaded};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
+use crate::control::request::Request;
 use crate::metrics::Metrics;
 use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
@@ -54,6 +56,8 @@ pub struct Parts {
     pub status: watch::Sender<Arc<Snapshot>>,
     /// What it is asked for: the signals, where it is alone in its process.
     pub asks: Asks,
+    /// What the control endpoints ask of it, where there are any.
+    pub control: Option<mpsc::Receiver<Request>>,
     /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
     pub command: Option<Command>,
     /// The log level's handle.
@@ -210,7 +214,6 @@ impl Agent {
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         return Ok(self.ending.unwrap_or(Exit::Failed));
                     },
-                    Ask::Drain => self.workload_is_done(),
                     Ask::Stop if !self.told_to_stop => self.stop(),
                     Ask::Stop if self.holds_on() => self.end(Exit::Done, "told to stop again"),
                     Ask::Stop => {
@@ -218,6 +221,7 @@ impl Agent {
                         return Ok(Exit::Failed);
                     }
                 },
+                request = control::next(&mut self.parts.control) => self.asked(request),
                 Some(ended) = self.parts.servers.join_next() => {
                     ended.context("a server's task failed")?.context("a server failed")?;
                     anyhow::bail!("a server ended by itself");

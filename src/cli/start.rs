@@ -1,19 +1,21 @@
 //! Starts an agent in this process, with its endpoints: what `agent` and `run` have in common.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Exit;
 use crate::agent::{self, Files, Parts};
-use crate::config::{Config, Faults, Listen, Loaded};
+use crate::config::{Config, Control, Faults, Listen, Loaded};
 use crate::consul::{self, Address, Code, Operation};
-use crate::control::{self, Socket};
+use crate::control::request::Request;
+use crate::control::{self, Gate, Socket, Token};
 use crate::http::serve::{Limits, serve};
 use crate::http::{Site, router};
 use crate::metrics::Metrics;
@@ -88,8 +90,8 @@ async fn start(
     let metrics = metrics().context("cannot make the metrics")?;
     let vitals = Arc::new(Vitals::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
+    let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
     if let Some(address) = config.http.listen {
-        let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| {
@@ -99,21 +101,44 @@ async fn start(
                 )
             })?;
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
-        servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
+        servers.spawn(serve(listener, router(site.clone()), Limits::default(), std::future::pending()));
     }
-    let asks = match &config.control {
-        Some(Listen::Unix(path)) => {
+    let control = match &config.control {
+        Some(control) => Some(control_server(control, site, &mut servers).await?),
+        None => None,
+    };
+    let parts =
+        Parts { config, files, read_config, metrics, vitals, status, asks, control, command, log, servers };
+    agent::run(parts).await
+}
+
+/// Serves the control endpoints; where their requests come in.
+async fn control_server(
+    control: &Control,
+    site: Site,
+    servers: &mut JoinSet<io::Result<()>>,
+) -> anyhow::Result<mpsc::Receiver<Request>> {
+    let (requests, receiver) = control::request::requests();
+    let limits = control::limits(control.max_waits);
+    match &control.listen {
+        Listen::Unix(path) => {
             let socket = Socket::bind(path).context("control.listen")?;
             info!("control endpoints at unix:{}", path.display());
-            let (sender, receiver) = control::asks();
-            servers.spawn(serve(socket, control::router(sender), Limits::default(), std::future::pending()));
-            asks.and(receiver)
+            let router = control::router(requests, site, Gate::Open);
+            servers.spawn(serve(socket, router, limits, std::future::pending()));
         }
-        // `config` refuses the other one.
-        Some(Listen::Tcp(_)) | None => asks,
-    };
-    agent::run(Parts { config, files, read_config, metrics, vitals, status, asks, command, log, servers })
-        .await
+        Listen::Tcp(address) => {
+            let token = Token::of_file(&control.token_file).context("control.token_file")?;
+            let listener = TcpListener::bind(address).await.with_context(|| {
+                format!("cannot listen at control.listen {address}: is another agent running there? Choose another")
+            })?;
+            info!("control endpoints at http://{}", listener.local_addr().unwrap_or(*address));
+            info!("their token is in {}", control.token_file.display());
+            let router = control::router(requests, site, Gate::Token(token));
+            servers.spawn(serve(listener, router, limits, std::future::pending()));
+        }
+    }
+    Ok(receiver)
 }
 
 fn metrics() -> prometheus::Result<Arc<Metrics>> {

@@ -22,8 +22,8 @@ pub struct Config {
     pub acquire: Acquire,
     /// The read-only endpoints.
     pub http: Http,
-    /// Where the endpoints that change state listen; none: there are none.
-    pub control: Option<Listen>,
+    /// The endpoints that change state; none: there are none.
+    pub control: Option<Control>,
     /// The readiness file, where one is wanted.
     pub readiness: Option<PathBuf>,
     /// Commands run when slots come and go.
@@ -134,6 +134,19 @@ pub enum Wait {
 pub struct Http {
     /// Where they listen; none: they are off.
     pub listen: Option<SocketAddr>,
+}
+
+/// The endpoints that change state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Where they listen: never where another machine gets.
+    pub listen: Listen,
+    /// The file with the token that requests must bear where that is TCP.
+    pub token_file: PathBuf,
+    /// Leases held and waited for together, at most: 1 to 1000.
+    pub max_leases: usize,
+    /// Requests that wait for a lease at once, at most: 1 to 1000.
+    pub max_waits: usize,
 }
 
 /// Where a server of ours listens.

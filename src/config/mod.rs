@@ -27,7 +27,9 @@ mod unavailable;
 mod yaml;
 
 pub use check::{MOST_SLOTS, plain_key, variable_part};
-pub use checked::{Config, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait};
+pub use checked::{
+    Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait,
+};
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 pub use environment::{Environment, is_child_variable};
 pub use fault::{Fault, Faults, Place};

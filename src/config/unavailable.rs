@@ -2,7 +2,6 @@
 //!
 //! It is refused, since a setting that is silently without effect would be believed in.
 
-use super::choice::Mode;
 use super::findings::Findings;
 use super::path::FieldPath;
 use super::raw;
@@ -14,18 +13,6 @@ pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
             findings.fault(&field, format!("{what} not available in this version; remove it"));
         }
     };
-    for (index, lock) in raw.locks.iter().flatten().enumerate() {
-        let on_demand = lock.as_ref().is_some_and(|lock| lock.mode == Some(Mode::OnDemand));
-        refuse(on_demand, FieldPath::of("locks").index(index).key("mode"), "`on_demand` is");
-    }
-    let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
-    let tcp = control.is_some_and(|listen| !listen.starts_with("unix:"));
-    refuse(tcp, FieldPath::of("control.listen"), "control endpoints at a TCP address are");
     let login = raw.consul.as_ref().is_some_and(|consul| consul.login.is_some());
     refuse(login, FieldPath::of("consul.login"), "logging in with an auth method is");
-    for (index, semaphore) in raw.semaphores.iter().flatten().enumerate() {
-        let Some(semaphore) = semaphore else { continue };
-        let at = FieldPath::of("semaphores").index(index);
-        refuse(semaphore.mode == Some(Mode::OnDemand), at.key("mode"), "`on_demand` is");
-    }
 }

@@ -1,40 +1,70 @@
 //! The endpoints that change state, for the workload beside us: on a unix socket, which only those can reach who share
-//! its folder.
+//! its folder, or at a loopback address, where every request bears a token. They turn HTTP into [`request`]s to the
+//! agent's loop and its answers back; what is granted is decided there.
 
+mod acquire;
+mod desk;
+mod gate;
+mod lease;
 pub mod request;
 mod socket;
+mod token;
 
-use axum::http::{Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
-use serde_json::json;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Method, Uri};
+use axum::middleware::map_response;
 use tokio::sync::mpsc;
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::http::error::Error;
-use crate::shutdown::Ask;
+use crate::http::serve::Limits;
+use crate::http::{Site, endpoints, openapi, uncached};
+use request::Request;
 
+pub use gate::Gate;
 pub use socket::Socket;
+pub use token::Token;
 
-/// Asks that may wait for the agent, which takes each at once.
-const ASKS: usize = 8;
+/// The longest wait that a client may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+/// Connections beside those that wait: for renewing, releasing and looking.
+const BESIDE_WAITS: usize = 64;
+/// Time that a connection lasts beside its wait: for its request, the agent's last words on it and the answer.
+const BESIDE_WAIT: Duration = Duration::from_secs(60);
 
-/// Where the endpoints' asks go, and where the agent finds them.
-pub fn asks() -> (mpsc::Sender<Ask>, mpsc::Receiver<Ask>) {
-    mpsc::channel(ASKS)
+/// What the document says of them.
+const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workload beside the agent, and tells how they \
+                     are. A slot or lock that is configured with `mode: on_demand` is had as a *lease*: acquired, \
+                     renewed in good time, and released. A lease that is not renewed is given back by itself.";
+
+/// The endpoints, and the read-only ones beside them, so that a workload needs one address.
+pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
+    let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
+    let own = own.merge(desk::endpoints()).with_state(desk::Desk::new(requests));
+    let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
+    openapi::add_schema::<lease::Lease>(&mut document);
+    lease::link(&mut document);
+    gate.describe(&mut document);
+    let routes = openapi::finish(routes, &document)
+        .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            Error::method_not_allowed(&method, uri.path())
+        });
+    gate.close(routes).layer(map_response(uncached))
 }
 
-/// The endpoints.
-pub fn router(asks: mpsc::Sender<Ask>) -> Router {
-    Router::new()
-        .route("/v1/drain", post(move || drain(asks.clone())))
-        .fallback(async |uri: Uri| Error::no_such_control(uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::not_post(&method, uri.path()))
+/// What their server allows, where so many may wait.
+pub fn limits(max_waits: usize) -> Limits {
+    Limits {
+        connections: max_waits + BESIDE_WAITS,
+        life: LONGEST_WAIT + BESIDE_WAIT,
+        // A connection's life is then that of its request, and ends no other one's wait before its time.
+        keep_alive: false,
+        ..Limits::default()
+    }
 }
 
-/// The workload is done: everything is given back, and the agent ends. Said again it changes nothing.
-async fn drain(asks: mpsc::Sender<Ask>) -> Response {
-    // Where the queue is full, it has been said.
-    let _ = asks.try_send(Ask::Drain);
-    (StatusCode::ACCEPTED, Json(json!({ "state": "draining" }))).into_response()
-}
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,29 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> 
     })
 }
 
+/// Makes a file in whole, unless there is one: `false` where something lies there, be it a symbolic link. Nobody ever
+/// sees a part of it.
+///
+/// # Errors
+///
+/// The folder is missing, read-only or full, or its file system has no hard links.
+pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError> {
+    let temporary = beside(path);
+    let linked = write_new(&temporary, content, mode).and_then(|()| std::fs::hard_link(&temporary, path));
+    // It has its other name now, or is of no use.
+    let _ = std::fs::remove_file(&temporary);
+    match linked {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(cause) => Err(FileError {
+            what: "make",
+            path: path.to_owned(),
+            mend: "make it beforehand, or see that its folder exists, has room and is writable for this user",
+            cause,
+        }),
+    }
+}
+
 /// Removes a file; one that is not there is fine.
 ///
 /// # Errors
@@ -134,6 +157,18 @@ mod tests {
         replace(&link, b"new", 0o600).unwrap();
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
         assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_is_made_where_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(create(&path, b"first", 0o600).unwrap());
+        assert!(!create(&path, b"second", 0o600).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(create(Path::new("/nonexistent/token"), b"", 0o600).is_err());
     }
 
     #[test]

@@ -1,30 +1,76 @@
-//! `/v1/status` and `/v1/semaphores/{name}`.
+//! `/v1/status`, `/v1/semaphores/{name}` and `/v1/locks/{name}`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
-use super::{Error, Site};
+use super::Site;
+use super::error::Error;
+use super::segment::Segment;
 use crate::clock;
+use crate::status::{LockReport, Report, SemaphoreReport};
 
+/// The whole status
+///
+/// The agent, its session, and everything that it is configured to hold. Also for an agent that Consul does not answer:
+/// it is what the agent knows.
+#[utoipa::path(
+    get,
+    path = "/v1/status",
+    operation_id = "status",
+    tag = "status",
+    responses((status = 200, description = "How things stand.", body = Report))
+)]
 pub(super) async fn status(State(site): State<Site>) -> Response {
     Json(site.snapshot().report(clock::now(), clock::wall())).into_response()
 }
 
-pub(super) async fn lock(State(site): State<Site>, Path(name): Path<String>) -> Result<Response, Error> {
-    let snapshot = site.snapshot();
-    let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name) else {
-        let known: Vec<_> = snapshot.locks.iter().map(|one| one.name.as_str()).collect();
-        return Err(Error::no_such_lock(&name, &known));
-    };
-    Ok(Json(snapshot.lock_report(lock, clock::now(), clock::wall())).into_response())
-}
-
-pub(super) async fn semaphore(State(site): State<Site>, Path(name): Path<String>) -> Result<Response, Error> {
+/// One semaphore's status
+///
+/// The same as in the whole status.
+#[utoipa::path(
+    get,
+    path = "/v1/semaphores/{name}",
+    operation_id = "semaphore",
+    tag = "status",
+    params(
+        ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    ),
+    responses(
+        (status = 200, description = "How it stands.", body = SemaphoreReport),
+        (status = 404, description = "`unknown_semaphore`: the agent has none of that name.", body = Error)
+    )
+)]
+pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
     let snapshot = site.snapshot();
     let Some(semaphore) = snapshot.semaphores.iter().find(|semaphore| semaphore.name == name) else {
         let known: Vec<_> = snapshot.semaphores.iter().map(|one| one.name.as_str()).collect();
-        return Err(Error::no_such_semaphore(&name, &known));
+        return Err(Error::unknown_semaphore(&name, &known));
     };
     Ok(Json(snapshot.semaphore_report(semaphore, clock::now(), clock::wall())).into_response())
+}
+
+/// One lock's status
+///
+/// The same as in the whole status: also who has it, which is who leads.
+#[utoipa::path(
+    get,
+    path = "/v1/locks/{name}",
+    operation_id = "lock",
+    tag = "status",
+    params(
+        ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    ),
+    responses(
+        (status = 200, description = "How it stands.", body = LockReport),
+        (status = 404, description = "`unknown_lock`: the agent has none of that name.", body = Error)
+    )
+)]
+pub(super) async fn lock(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
+    let snapshot = site.snapshot();
+    let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name) else {
+        let known: Vec<_> = snapshot.locks.iter().map(|one| one.name.as_str()).collect();
+        return Err(Error::unknown_lock(&name, &known));
+    };
+    Ok(Json(snapshot.lock_report(lock, clock::now(), clock::wall())).into_response())
 }

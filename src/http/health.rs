@@ -1,15 +1,50 @@
 //! `/livez`, `/readyz` and `/startupz`, in the manner of Kubernetes' own components: `ok`, or with `?verbose` every
 //! check on a line.
 
+#![allow(unused_qualifications, reason = "the description of a query's parameters makes them")]
+
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use utoipa::{IntoParams, IntoResponses};
 
 use super::Site;
 use crate::clock;
 use crate::status::Check;
 
+/// What is asked.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code, reason = "its schema is used")]
+struct Verbose {
+    /// Every check on a line of its own, also where all have passed. Its value does not matter.
+    #[param(nullable = false)]
+    verbose: Option<String>,
+}
+
+/// What is answered.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "its schema is used")]
+enum Health {
+    /// It is: `ok`, or with `verbose` every check on a line.
+    #[response(status = 200, content_type = "text/plain")]
+    Passed(String),
+    /// It is not: every check on a line, with what is wrong.
+    #[response(status = 503, content_type = "text/plain")]
+    Failed(String),
+}
+
+/// Is the agent alive?
+///
 /// Whether the agent's own loop makes progress. Never depends on Consul.
+#[utoipa::path(
+    get,
+    path = "/livez",
+    operation_id = "live",
+    tag = "health",
+    params(Verbose),
+    responses(Health)
+)]
 pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let now = clock::now();
     let detail = format!("last round {} s ago", site.vitals.silence(now).as_secs());
@@ -17,12 +52,47 @@ pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) ->
     answer("livez", &[check], query.as_deref())
 }
 
+/// Is everything held?
+///
 /// Whether every required slot is held with a fresh lease.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "ready",
+    tag = "health",
+    params(Verbose),
+    responses(Health)
+)]
 pub(super) async fn ready(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     answer("readyz", &site.snapshot().checks(clock::now()), query.as_deref())
 }
 
+/// Is everything held? (another name)
+///
+/// The same as `/readyz`.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthy",
+    tag = "health",
+    params(Verbose),
+    responses(Health)
+)]
+pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> impl IntoResponse {
+    ready(site, query).await
+}
+
+/// Has everything been held?
+///
 /// Whether all required slots have been held at some time.
+#[utoipa::path(
+    get,
+    path = "/startupz",
+    operation_id = "startup",
+    tag = "health",
+    params(Verbose),
+    responses(Health)
+)]
 pub(super) async fn startup(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let snapshot = site.snapshot();
     let detail = if snapshot.started_up {

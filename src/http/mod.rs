@@ -3,7 +3,9 @@
 mod api;
 pub(crate) mod error;
 mod health;
+pub(crate) mod openapi;
 mod scrape;
+pub(crate) mod segment;
 pub mod serve;
 
 use std::sync::Arc;
@@ -12,8 +14,9 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::map_response;
 use axum::response::Response;
-use axum::routing::get;
 use tokio::sync::watch;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
@@ -39,25 +42,34 @@ impl Site {
 
 /// The read-only endpoints. A GET route answers HEAD too, and other methods with 405 and `Allow`.
 pub fn router(site: Site) -> Router {
-    Router::new()
-        .route("/livez", get(health::live))
-        .route("/readyz", get(health::ready))
-        .route("/healthz", get(health::ready))
-        .route("/startupz", get(health::startup))
-        .route("/metrics", get(scrape::metrics))
-        .route("/v1/status", get(api::status))
-        .route("/v1/semaphores/{name}", get(api::semaphore))
-        .route("/v1/locks/{name}", get(api::lock))
+    let endpoints = openapi::begin(ABOUT).merge(endpoints(site));
+    let (routes, document) = endpoints.split_for_parts();
+    openapi::finish(routes, &document)
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            Error::method_not_allowed(&method, uri.path())
-        })
-        .with_state(site)
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()))
         .layer(map_response(uncached))
 }
 
+/// What the document says of them.
+const ABOUT: &str = "What an agent of slotkeeper holds on behalf of the workload beside it, and how it is. All of it is \
+                     read-only; what changes state is at the address of `control.listen`, with a document of its own.";
+
+/// The read-only endpoints, for any listener.
+pub(crate) fn endpoints(site: Site) -> OpenApiRouter {
+    OpenApiRouter::default()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::healthy))
+        .routes(routes!(health::startup))
+        .routes(routes!(scrape::metrics))
+        .routes(routes!(api::status))
+        .routes(routes!(api::semaphore))
+        .routes(routes!(api::lock))
+        .with_state(site)
+}
+
 /// Every answer is true only now, and is nothing that a browser should guess the type of.
-async fn uncached(mut response: Response) -> Response {
+pub(crate) async fn uncached(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -28,6 +28,8 @@ pub struct Limits {
     pub header_bytes: usize,
     /// Time that a connection lasts at most: one whose client asks and never reads gives its place back.
     pub life: Duration,
+    /// Whether a connection may bear further requests after its first.
+    pub keep_alive: bool,
     /// Time that open requests have for ending once the server is told to stop.
     pub grace: Duration,
 }
@@ -39,6 +41,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(10),
             header_bytes: 16 * 1024,
             life: Duration::from_secs(60),
+            keep_alive: true,
             grace: Duration::from_secs(1),
         }
     }
@@ -82,6 +85,7 @@ pub async fn serve(
     let (_serving, served) = watch::channel(());
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
+        .keep_alive(limits.keep_alive)
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
     let mut stop = pin!(stop);

@@ -1,6 +1,7 @@
 //! The value of our contender entry `<prefix>/<session>`: what other agents need of it, and who and where for people.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
 const VERSION: u32 = 1;
@@ -16,22 +17,27 @@ pub enum Standing {
 }
 
 /// Who a participant is, for the people who look at the key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Identity {
     /// The pod's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub pod: Option<String>,
     /// The pod's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub namespace: Option<String>,
     /// The Kubernetes node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub node: Option<String>,
     /// The host's name, in a container the container's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub host: Option<String>,
     /// The agent's process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub pid: Option<u32>,
 }
 

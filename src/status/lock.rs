@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Check, Snapshot, State, seconds};
 use crate::semaphore::{Identity, Moment, Wall};
@@ -37,7 +38,7 @@ pub struct Lock {
 }
 
 /// Who has a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Leader {
     /// The session.
     pub session: String,
@@ -45,6 +46,7 @@ pub struct Leader {
     pub mine: bool,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub who: Option<Identity>,
 }
 
@@ -61,22 +63,46 @@ impl Lock {
     }
 }
 
-/// The JSON of `/v1/locks/{name}`.
-#[derive(Debug, Serialize)]
+/// One single-key lock.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Lock)]
 pub struct LockReport<'a> {
+    /// Its configured name.
     name: &'a str,
+    /// Its key.
     key: &'a str,
+    /// Where it stands.
     state: State,
+    /// What is wrong; missing where nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     reason: Option<&'a str>,
+    /// Whether readiness waits for it.
     required: bool,
+    /// Since when this agent has it, in UTC; null where it has not.
+    #[schema(required = true, format = DateTime)]
     held_since: Option<String>,
+    /// Its key's ModifyIndex at the grant, which grows from grant to grant; null where this agent has it not.
+    #[schema(required = true)]
     fencing_token: Option<u64>,
+    /// How often it has been taken since its key was made (Consul's LockIndex); null where there is no key, or nothing
+    /// was seen.
+    #[schema(required = true)]
     lock_index: Option<u64>,
+    /// Until then it may be believed in; null where this agent has it not.
+    #[schema(required = true, minimum = 0)]
     lease_remaining_seconds: Option<f64>,
+    /// For how long it has been asked for; null where it is not.
+    #[schema(required = true, minimum = 0)]
     waiting_seconds: Option<f64>,
+    /// For how long Consul will give it to nobody, as far as is known: its last owner's session has ended; null otherwise.
+    #[schema(required = true, minimum = 0)]
     delayed_seconds: Option<f64>,
+    /// Who has it, which is who leads; null where nobody has it, or nothing was seen.
+    #[schema(required = true)]
     leader: Option<&'a Leader>,
+    /// How old the last look at its key is, which its watch has kept up with since; null before there was one.
+    #[schema(required = true, minimum = 0)]
     seen_seconds_ago: Option<f64>,
 }
 

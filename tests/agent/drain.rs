@@ -131,7 +131,7 @@ fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
     assert!(socket.exists());
     let mut agent = Agent::start(&home);
     let answer = ask(&socket, "GET /v1/drain");
-    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("use POST"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"), "{answer}");
     assert!(ask(&socket, "POST /v1/drains").starts_with("HTTP/1.1 404"));
     agent.signal(Signal::KILL);
     agent.ended();

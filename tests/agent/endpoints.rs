@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::http::request;
@@ -32,6 +34,13 @@ fn health_status_and_metrics_as_the_contract_says() {
     let unknown = agent.get("/v1/semaphores/nobody");
     assert_eq!(unknown.status, 404);
     assert!(unknown.body.contains(r#""code":"unknown_semaphore""#) && unknown.body.contains("it has s"));
+    let document: Value = serde_json::from_str(&agent.get("/v1/openapi.json").body).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.contains_key("/readyz") && paths.contains_key("/v1/semaphores/{name}"), "{paths:?}");
+    let reads = |item: &Value| item.as_object().unwrap().keys().all(|method| method == "get");
+    assert!(paths.values().all(reads), "what changes state is served elsewhere: {paths:?}");
+    assert!(document.get("security").is_none());
     let nowhere = agent.get("/v1/nowhere");
     assert_eq!((nowhere.status, nowhere.header("content-type")), (404, Some("application/json")));
 
@@ -146,8 +155,7 @@ fn json_logs_are_one_object_a_line() {
     wait_for("the slot", || agent.log().contains("slot acquired"));
     assert_eq!(agent.terminate(), Some(0));
     let log = agent.log();
-    let events: Vec<serde_json::Value> =
-        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let acquired = events.iter().find(|event| event["message"] == "slot acquired").unwrap();
     assert_eq!((acquired["level"].as_str(), acquired["semaphore"].as_str()), (Some("INFO"), Some("s")));
     assert!(acquired["fencing_token"].is_u64() && acquired["after_ms"].is_u64(), "{acquired}");

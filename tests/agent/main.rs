@@ -25,6 +25,7 @@ mod hold;
 mod http;
 mod lock;
 mod loss;
+mod openapi;
 mod operator;
 mod outage;
 mod process;
@@ -36,6 +37,7 @@ mod run;
 mod set_limit;
 mod shell;
 mod together;
+mod token;
 mod watches;
 
 use std::time::{Duration, Instant};

@@ -113,8 +113,9 @@ impl Agent {
         let agent = self;
         let served = |agent: &Self| {
             let log = agent.log();
-            let line = log.lines().find(|line| line.contains("endpoints at http://"))?.to_owned();
-            line.split("endpoints at http://").nth(1).map(|address| address.trim().to_owned())
+            let own = log.lines().filter(|line| !line.contains("control endpoints"));
+            let address = own.filter_map(|line| line.split("endpoints at http://").nth(1)).next();
+            address.map(|address| address.trim().to_owned())
         };
         wait_for("the agent to serve its endpoints", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "the agent ended:\n{}", agent.log());
@@ -152,6 +153,18 @@ impl Agent {
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where its control endpoints listen, at a TCP address.
+    pub(crate) fn control_address(&self) -> String {
+        let mut address = None;
+        wait_for("the control endpoints", || {
+            let log = self.log();
+            let line = log.lines().find_map(|line| line.split("control endpoints at http://").nth(1));
+            address = line.map(|address| address.trim().to_owned());
+            address.is_some()
+        });
+        address.unwrap()
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {

@@ -1,5 +1,7 @@
 //! The rules of single fields and between them, one by one; and that no text whatever breaks the reader.
 
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use slotkeeper::config::{self, Environment, Loaded, Overrides};
@@ -253,4 +255,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_control_endpoints_have_their_token_and_their_bounds() {
+    let control = |rest: &str| beside(&format!("control: {{listen: '127.0.0.1:9378'{rest}}}"));
+    let checked = control("").unwrap().config.control.unwrap();
+    assert_eq!(checked.token_file, Path::new("/run/slotkeeper/control.token"));
+    assert_eq!((checked.max_leases, checked.max_waits), (64, 32));
+    let checked =
+        control(", token_file: /t, max_leases: 1000, max_waits: 1").unwrap().config.control.unwrap();
+    assert_eq!(checked.token_file, Path::new("/t"));
+    assert_eq!((checked.max_leases, checked.max_waits), (1000, 1));
+    refused(control(", token_file: ''"), "control.token_file");
+    for bad in [0, -1, 1001] {
+        refused(control(&format!(", max_leases: {bad}")), "control.max_leases");
+        refused(control(&format!(", max_waits: {bad}")), "control.max_waits");
+    }
+    refused(beside("control: {max_leases: 3}"), "control.listen");
+    let shared = "readiness: {file: /t}\ncontrol: {listen: '127.0.0.1:9378', token_file: /t}";
+    refused(beside(shared), "control.token_file");
 }

@@ -177,6 +177,13 @@ fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
     if readiness.is_some() && readiness == state {
         findings.fault(&FieldPath::of("readiness.file"), "is session.state_file too; write another path");
     }
+    let token = raw.control.as_ref().and_then(|control| control.token_file.as_ref());
+    for (other, path) in [("readiness.file", readiness), ("session.state_file", state)] {
+        if token.is_some() && token == path {
+            let message = format!("is {other} too, which is written anew; write another path");
+            findings.fault(&FieldPath::of("control.token_file"), message);
+        }
+    }
 }
 
 /// Without the control endpoints nobody can say that the workload is done.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::checked::{Config, Drain, Hooks, Http, Identity, Listen, Log};
+use super::checked::{Config, Drain, Hooks, Http, Identity, Log};
 use super::findings::Findings;
 use super::path::FieldPath;
 use super::raw;
@@ -14,6 +14,7 @@ mod address;
 mod between;
 mod consul;
 mod contended;
+mod control;
 mod session;
 mod value;
 
@@ -36,7 +37,7 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
         locks: contended::locks(raw.locks.unwrap_or_default(), findings),
         acquire: raw.acquire.unwrap_or_default(),
         http: Http { listen: http_listen(http.listen, findings) },
-        control: raw.control.and_then(|control| control_listen(control.listen, findings)),
+        control: raw.control.and_then(|control| control::check(control, findings)),
         readiness: raw
             .readiness
             .and_then(|readiness| value::path(readiness.file, &FieldPath::of("readiness.file"), findings)),
@@ -59,15 +60,6 @@ fn http_listen(listen: Option<String>, findings: &mut Findings) -> Option<std::n
     }
     let fault = |message| findings.fault(&FieldPath::of("http.listen"), format!("{message}, or off"));
     address::tcp(&listen).map_err(fault).ok()
-}
-
-fn control_listen(listen: Option<String>, findings: &mut Findings) -> Option<Listen> {
-    let field = FieldPath::of("control.listen");
-    let Some(listen) = listen else {
-        findings.fault(&field, "missing; write `unix:/path/to/socket` or a loopback address and port");
-        return None;
-    };
-    address::local(&listen).map_err(|message| findings.fault(&field, message)).ok()
 }
 
 fn hooks(raw: raw::Hooks, findings: &mut Findings) -> Hooks {

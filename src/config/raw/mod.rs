@@ -64,8 +64,19 @@ pub(super) struct Http {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct Control {
-    /// `unix:/path/to/socket`, or a loopback address and port.
+    /// `unix:/path/to/socket`, which needs no token; or a loopback address and port, where every request bears one.
     pub(super) listen: Option<String>,
+    /// The file with the token that requests at a loopback address must bear. One that is missing is made, with a new
+    /// token. Without effect for a unix socket.
+    #[schemars(extend("default" = "/run/slotkeeper/control.token"))]
+    pub(super) token_file: Option<PathBuf>,
+    /// Leases held and waited for together, at most. Each takes up to three of the connections that Consul allows one
+    /// client, 200 by default.
+    #[schemars(range(min = 1, max = 1000), extend("default" = 64))]
+    pub(super) max_leases: Option<i64>,
+    /// Requests that wait for a lease at once, at most.
+    #[schemars(range(min = 1, max = 1000), extend("default" = 32))]
+    pub(super) max_waits: Option<i64>,
 }
 
 /// The readiness file.

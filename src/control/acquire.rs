@@ -1,0 +1,283 @@
+//! A lease is wanted: `POST /v1/semaphores/{name}/acquire` and the same for locks.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use utoipa::{IntoResponses, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::LONGEST_WAIT;
+use super::desk::Desk;
+use super::lease::Lease;
+use super::request::{Kind, Refusal, Request};
+use crate::config::duration;
+use crate::http::error::{Code, Error};
+use crate::http::segment::Segment;
+
+/// Bytes of a body. A real one has twenty.
+const LARGEST: usize = 4 * 1024;
+/// Time that a body has for coming.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn endpoints() -> OpenApiRouter<Desk> {
+    OpenApiRouter::default().routes(routes!(semaphore)).routes(routes!(lock))
+}
+
+/// How a lease is wanted.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Acquire)]
+struct Wanted {
+    /// How long to wait, in the configuration's syntax: whole numbers with the units ms, s, m and h, such as 30s or
+    /// 1m30s. At most 1h. Without it nothing is waited for.
+    // What is taken is more than this says (all that adds up to at most 1h), which no pattern can.
+    #[schema(
+        pattern = "^(1h|60m|[0-5]?[0-9]m([0-5]?[0-9]s)?|([0-9]{1,3}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|[0-9]{1,6}ms)$"
+    )]
+    wait: Option<String>,
+}
+
+/// What is answered.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "its schema is used")]
+enum Answers {
+    /// Granted: a lease, to be renewed before it expires and released afterwards.
+    #[response(status = 200)]
+    Granted(Lease),
+    /// `bad_request`: the body is no JSON, or says something else than what it may.
+    #[response(status = 400)]
+    BadRequest(Error),
+    /// `not_on_demand`: the agent holds it itself.
+    #[response(status = 403)]
+    NotOnDemand(Error),
+    /// `unknown_semaphore` or `unknown_lock`: the agent has none of that name.
+    #[response(status = 404)]
+    Unknown(Error),
+    /// `too_slow`: the body has not come within 10 s.
+    #[response(status = 408)]
+    TooSlow(Error),
+    /// `not_in_time`: none was free in the time given. `blocked`: kept out until somebody mends what the text says.
+    #[response(status = 409)]
+    NotInTime(Error),
+    /// `too_large`: the body has more than 4096 bytes.
+    #[response(status = 413)]
+    TooLarge(Error),
+    /// `too_many_waits`, `too_many_leases`: so many wait already, or there are so many leases.
+    #[response(status = 429)]
+    TooMany(Error),
+    /// `consul_unavailable`: Consul did not answer in the time given. `draining`: the agent is ending. `busy`: more is
+    /// asked at once than the agent takes in.
+    #[response(status = 503)]
+    Unavailable(Error),
+}
+
+/// Acquire a slot
+///
+/// Takes the slots of a semaphore that is configured with `mode: on_demand`, as a lease with a session of its own. Waits
+/// in line for as long as asked; a client that goes away leaves the line. The body is read as JSON whatever its
+/// content type says; without one nothing is waited for.
+#[utoipa::path(
+    post,
+    path = "/v1/semaphores/{name}/acquire",
+    operation_id = "acquire_semaphore",
+    tag = "leases",
+    params(
+        (
+            "name" = String, Path, description = "The semaphore's configured name.",
+            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+        )
+    ),
+    request_body = Option<Wanted>,
+    responses(Answers)
+)]
+async fn semaphore(
+    State(desk): State<Desk>,
+    Segment(name): Segment,
+    body: Body,
+) -> Result<Json<Lease>, Error> {
+    acquire(&desk, Kind::Semaphore, name, body).await
+}
+
+/// Acquire a lock
+///
+/// Takes a single-key lock that is configured with `mode: on_demand`, as a lease with a session of its own. Waits for as
+/// long as asked; a client that goes away does not get it. The body is read as JSON whatever its content type says;
+/// without one nothing is waited for.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/acquire",
+    operation_id = "acquire_lock",
+    tag = "leases",
+    params(
+        (
+            "name" = String, Path, description = "The lock's configured name.",
+            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+        )
+    ),
+    request_body = Option<Wanted>,
+    responses(Answers)
+)]
+async fn lock(State(desk): State<Desk>, Segment(name): Segment, body: Body) -> Result<Json<Lease>, Error> {
+    acquire(&desk, Kind::Lock, name, body).await
+}
+
+async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
+    let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
+    // Lives as long as this future, which goes when its client's connection does.
+    let (_present, present) = oneshot::channel();
+    let wanted = name.clone();
+    let answer = desk.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
+    answer.map(|grant| Json(grant.into())).map_err(|refusal| refused(kind, &wanted, wait, refusal))
+}
+
+/// The whole body, within its bounds.
+async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
+    let collected = tokio::time::timeout(patience, Limited::new(body, LARGEST).collect()).await;
+    let collected = collected.map_err(|_elapsed| {
+        Error::new(Code::TooSlow, format!("the body has not come within {patience:?}; send it at once"))
+    })?;
+    let collected = collected.map_err(|failure| {
+        if failure.is::<LengthLimitError>() {
+            let text = format!("the body has more than {LARGEST} bytes; write such as {{\"wait\":\"30s\"}}");
+            Error::new(Code::TooLarge, text)
+        } else {
+            Error::new(Code::BadRequest, format!("the body cannot be read: {failure}; send it again"))
+        }
+    })?;
+    Ok(collected.to_bytes().to_vec())
+}
+
+/// How long the body asks to wait.
+fn wait(body: &[u8]) -> Result<Duration, Error> {
+    let bad = |what: String| Error::new(Code::BadRequest, what);
+    if body.trim_ascii().is_empty() {
+        return Ok(Duration::ZERO);
+    }
+    let wanted: Option<Wanted> = serde_json::from_slice(body).map_err(|error| {
+        bad(format!("the body is not what is taken: {error}; write such as {{\"wait\":\"30s\"}}, or nothing"))
+    })?;
+    let Some(wait) = wanted.unwrap_or_default().wait else { return Ok(Duration::ZERO) };
+    let wait = duration::parse(&wait).map_err(|error| bad(format!("the body's `wait`: {error}")))?;
+    if wait > LONGEST_WAIT {
+        let (asked, most) = (duration::show(wait), duration::show(LONGEST_WAIT));
+        return Err(bad(format!("the body's `wait`: {asked} is out of bounds; write 0s to {most}")));
+    }
+    Ok(wait)
+}
+
+/// The agent's refusal in words.
+fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
+    let within =
+        if wait.is_zero() { "at once".to_owned() } else { format!("within {}", duration::show(wait)) };
+    let (one, section) = match kind {
+        Kind::Semaphore => ("semaphore", "semaphores"),
+        Kind::Lock => ("lock", "locks"),
+    };
+    let (code, text) = match (refusal, kind) {
+        (Refusal::UnknownName { known }, Kind::Semaphore) => return Error::unknown_semaphore(name, &known),
+        (Refusal::UnknownName { known }, Kind::Lock) => return Error::unknown_lock(name, &known),
+        (Refusal::NotOnDemand, _) => {
+            let text = format!(
+                "the agent itself holds the {one} {name}; to take it from here set `mode: on_demand` in its entry of \
+                 `{section}`"
+            );
+            (Code::NotOnDemand, text)
+        }
+        (Refusal::NotInTime, _) => (
+            Code::NotInTime,
+            format!("the {one} {name} was not to be had {within}; ask again, or wait longer"),
+        ),
+        (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be taken: {why}")),
+        (Refusal::Unavailable(why), _) => {
+            let text = format!("the {one} {name} could not be asked for {within}: {why}; ask again");
+            (Code::ConsulUnavailable, text)
+        }
+        (Refusal::Draining, _) => {
+            (Code::Draining, format!("the {one} {name} is not given any more: the agent is ending"))
+        }
+        (Refusal::TooManyWaits(bound), _) => {
+            let text = format!(
+                "{bound} clients wait already, which is the bound; ask again later, or raise control.max_waits"
+            );
+            (Code::TooManyWaits, text)
+        }
+        (Refusal::TooManyLeases(bound), _) => {
+            let text = format!(
+                "{bound} leases are held or waited for already, which is the bound; release some, or raise \
+                 control.max_leases"
+            );
+            (Code::TooManyLeases, text)
+        }
+    };
+    Error::new(code, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_comes_in_time_and_in_one_piece() {
+        let of = |chunks: Vec<Result<Bytes, std::io::Error>>| Body::from_stream(stream::iter(chunks));
+        let all = read(of(vec![Ok("{".into()), Ok("}".into())]), BODY_TIMEOUT).await;
+        assert_eq!(all.unwrap(), b"{}");
+        let code = |error: Error| serde_json::to_value(&error).unwrap()["code"].clone();
+        let broken = of(vec![Ok("{".into()), Err(std::io::ErrorKind::ConnectionReset.into())]);
+        assert_eq!(code(read(broken, BODY_TIMEOUT).await.unwrap_err()), "bad_request");
+        let large = of(vec![Ok(vec![b' '; 4096].into()), Ok(" ".into())]);
+        assert_eq!(code(read(large, BODY_TIMEOUT).await.unwrap_err()), "too_large");
+        let never = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        assert_eq!(code(read(never, Duration::from_millis(10)).await.unwrap_err()), "too_slow");
+    }
+
+    #[test]
+    fn a_body_says_how_long_or_nothing() {
+        for (body, seconds) in [
+            ("", 0),
+            (" \n", 0),
+            ("{}", 0),
+            ("null", 0),
+            (r#"{"wait":null}"#, 0),
+            (r#"{"wait":"0s"}"#, 0),
+            (r#" {"wait":"1m30s"} "#, 90),
+            (r#"{"wait":"1h"}"#, 3600),
+        ] {
+            assert_eq!(wait(body.as_bytes()).unwrap(), Duration::from_secs(seconds), "{body}");
+        }
+    }
+
+    #[test]
+    fn any_other_body_is_refused_with_the_mend() {
+        let said = |body: &str| {
+            let error = wait(body.as_bytes()).unwrap_err();
+            serde_json::to_value(&error).unwrap()
+        };
+        for (body, mend) in [
+            ("wait=30s", "write such as"),
+            ("{", "write such as"),
+            ("[]", "write such as"),
+            ("\"30s\"", "write such as"),
+            (r#"{"wait":30}"#, "write such as"),
+            (r#"{"wait":"30"}"#, "write 30s"),
+            (r#"{"wait":""}"#, "write whole numbers"),
+            (r#"{"wait":"forever"}"#, "write whole numbers"),
+            (r#"{"wait":"1h1ms"}"#, "write 0s to 1h"),
+            (r#"{"wait":"1s","wait":"2s"}"#, "duplicate"),
+            (r#"{"wiat":"1s"}"#, "unknown field"),
+        ] {
+            let error = said(body);
+            assert_eq!(error["code"], "bad_request", "{body}");
+            assert!(error["error"].as_str().unwrap().contains(mend), "{body}: {error}");
+        }
+        assert!(wait(b"\xff").is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! The token that requests at a TCP address must bear, and the file that it lies in.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustix::fs::OFlags;
+use rustix::rand::GetRandomFlags;
+use subtle::ConstantTimeEq;
+
+use crate::files;
+
+/// Whoever can read it can take slots.
+const MODE: u32 = 0o600;
+/// Whoever is neither the file's owner nor of its group.
+const OTHERS: u32 = 0o007;
+/// Bytes of a file.
+const LARGEST: u64 = 4 * 1024;
+/// Characters of a token: fewer could be guessed.
+const SHORTEST: usize = 16;
+
+/// The token. Its text is never shown.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Token {
+    /// Reads it from the file `path`. Where there is none, one is made, with a new token that only its owner can read.
+    ///
+    /// # Errors
+    ///
+    /// The file can be neither made nor read, others may read or write it, or what it holds is no token.
+    pub fn of_file(path: &Path) -> anyhow::Result<Self> {
+        files::make_folder(path)?;
+        match open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let token = random().context("cannot make a token")?;
+                if files::create(path, format!("{token}\n").as_bytes(), MODE)? {
+                    return Ok(Self(token));
+                }
+                // Somebody else has made one meanwhile: an agent that shares it.
+                Self::read(path, open(path))
+            }
+            opened => Self::read(path, opened),
+        }
+    }
+
+    /// Whether this is it, in a time that does not tell how much of it is right.
+    pub(super) fn is(&self, borne: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(borne).into()
+    }
+
+    fn read(path: &Path, opened: io::Result<File>) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let cannot = || format!("cannot read the token's file {shown}");
+        let file = opened.with_context(cannot)?;
+        let about = file.metadata().with_context(cannot)?;
+        anyhow::ensure!(
+            about.is_file(),
+            "{shown} is there and is no file; choose another path for the token"
+        );
+        let mode = about.permissions().mode() & 0o777;
+        anyhow::ensure!(
+            mode & OTHERS == 0,
+            "others may use the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and change the \
+             token if somebody may have read it"
+        );
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes).with_context(cannot)?;
+        anyhow::ensure!(
+            bytes.len() as u64 <= LARGEST,
+            "{shown} has more than {LARGEST} bytes; that is no token"
+        );
+        let token = bytes.trim_ascii();
+        anyhow::ensure!(
+            token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic),
+            "{shown} holds no token; write {SHORTEST} or more visible ASCII characters on one line, or remove the file \
+             and one is made"
+        );
+        Ok(Self(String::from_utf8_lossy(token).into_owned()))
+    }
+}
+
+/// 256 bits that nobody can guess, in characters that stand in a header as they are.
+fn random() -> io::Result<String> {
+    let mut bits = [0; 32];
+    let got = rustix::rand::getrandom(&mut bits, GetRandomFlags::empty())?;
+    // The kernel gives so few in one piece.
+    if got < bits.len() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    Ok(URL_SAFE_NO_PAD.encode(bits))
+}
+
+/// Follows symbolic links, by which an orchestrator mounts secrets; waits for nothing, such as a pipe's other end.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn refused(path: &Path) -> String {
+        format!("{:#}", Token::of_file(path).unwrap_err())
+    }
+
+    fn write(path: &Path, content: &[u8], mode: u32) {
+        fs::write(path, content).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn one_that_is_missing_is_made_and_then_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sub/control.token");
+        let made = Token::of_file(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.len(), 44);
+        assert!(text.ends_with('\n') && made.is(text.trim().as_bytes()) && !made.is(text.as_bytes()));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing lies beside it");
+        assert!(Token::of_file(&path).unwrap().is(text.trim().as_bytes()));
+        assert!(!format!("{made:?}").contains(text.trim()));
+        let other = Token::of_file(&folder.path().join("other")).unwrap();
+        assert!(!other.is(text.trim().as_bytes()));
+    }
+
+    #[test]
+    fn an_own_one_is_taken_where_nobody_else_may_use_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        for mode in [0o600, 0o640, 0o440, 0o660] {
+            write(&path, b" 0123456789abcdef\n\n", mode);
+            assert!(Token::of_file(&path).unwrap().is(b"0123456789abcdef"), "{mode:o}");
+        }
+        for mode in [0o644, 0o602, 0o666, 0o601] {
+            write(&path, b"0123456789abcdef\n", mode);
+            let said = refused(&path);
+            assert!(said.contains("others may use") && said.contains("chmod it to 600"), "{mode:o}: {said}");
+            assert!(!said.contains("0123456789abcdef"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_mounted_secret_is_a_link_and_a_dangling_one_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        symlink(&target, &link).unwrap();
+        assert!(refused(&link).contains("cannot read the token's file"));
+        assert!(!target.exists());
+        write(&target, b"0123456789abcdef", 0o600);
+        assert!(Token::of_file(&link).unwrap().is(b"0123456789abcdef"));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        for content in
+            ["", "short", "two words that are long", "0123456789abcde\u{e9}", "0123456789\nabcdefghij"]
+        {
+            write(&path, content.as_bytes(), 0o600);
+            assert!(refused(&path).contains("holds no token; write 16 or more"), "{content:?}");
+        }
+        write(&path, &[b'x'; 4097], 0o600);
+        assert!(refused(&path).contains("more than 4096 bytes"));
+        assert!(refused(folder.path()).contains("is no file"));
+    }
+}

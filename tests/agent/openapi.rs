@@ -1,0 +1,80 @@
+//! The control address against its own document: every operation, asked as the document allows and as it does not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::consul::Consul;
+use crate::process::{Agent, Home};
+
+/// What may be asked for by name: slots enough that nothing has to be waited for, and a bound on leases that is reached.
+const CONFIG: &str = "session: {ttl: 10s}\n\
+                      semaphores: [{name: s, prefix: service/s, limit: 1000, required: false, mode: on_demand}]\n\
+                      control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token', max_leases: 60}\n";
+
+/// schemathesis's own configuration. 429 is an answer to what is well asked: a bound was reached.
+const CHECKS: &str = "[checks]\n\
+                      positive_data_acceptance.expected-statuses = \
+                      [\"2xx\", \"401\", \"403\", \"404\", \"409\", \"429\"]\n";
+
+#[test]
+fn the_document_says_what_is_served() {
+    let consul = Consul::start();
+    let home = Home::new();
+    home.configure(&consul.address(), CONFIG);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let named = "[parameters]\n\"path.name\" = \"s\"\n";
+    // By any name, and by the one that there is: first what is asked in a row, while there are leases to be had.
+    for (parameters, phases) in
+        [("", "coverage,fuzzing,stateful"), (named, "stateful"), (named, "coverage,fuzzing")]
+    {
+        std::fs::write(home.path("schemathesis.toml"), format!("{CHECKS}{parameters}")).unwrap();
+        let output = check(&home, &agent.control_address(), phases);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let faults = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{faults}");
+        assert!(said.contains("No issues found"), "{said}{faults}");
+    }
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+}
+
+fn check(home: &Home, address: &str, phases: &str) -> Output {
+    let token = std::fs::read_to_string(home.path("control.token")).unwrap();
+    Command::new(binary())
+        .args(["run", &format!("http://{address}/v1/openapi.json")])
+        .args(["--header", &format!("Authorization: Bearer {}", token.trim())])
+        .args([
+            "--phases",
+            phases,
+            "--checks",
+            "all",
+            "--warnings",
+            "off",
+            "--no-color",
+            "--generation-database",
+            "none",
+        ])
+        // The same ones each time, so that a finding is a change of ours.
+        .args(["--seed", "1", "--max-examples", "20", "--request-timeout", "20"])
+        // It ends the agent, and with it the rest of the test.
+        .args(["--exclude-path", "/v1/drain"])
+        .current_dir(home.path(""))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home.path(""))
+        .output()
+        .unwrap()
+}
+
+/// The schemathesis to run.
+fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("SCHEMATHESIS_BIN") {
+        return named.into();
+    }
+    let cached = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/schemathesis/bin/schemathesis");
+    assert!(
+        cached.is_file(),
+        "no schemathesis in SCHEMATHESIS_BIN or in .tools/: run scripts/schemathesis, which gets one"
+    );
+    cached
+}
