@@ -32,6 +32,7 @@ mod readme;
 mod reload;
 mod restart;
 mod run;
+mod session_settings;
 mod sessions;
 mod set_limit;
 mod shell;
