@@ -36,6 +36,7 @@ mod session_settings;
 mod sessions;
 mod set_limit;
 mod shell;
+mod steps;
 mod together;
 mod watches;
 

@@ -208,6 +208,22 @@ fn a_service_check_that_turns_critical_ends_the_session() {
 }
 
 #[test]
+fn so_does_a_service_check_that_is_removed() {
+    let consul = Consul::start();
+    register(&consul);
+    let mut agent = start(&consul, "ttl: 10s, service_checks: [web-alive]", "");
+    agent.await_ready();
+    put(&consul, "/v1/agent/service/deregister/web-1", &Value::Null);
+    wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
+    wait_for("the reason", || {
+        agent.log().lines().any(|line| line.contains("not fit") && line.contains("web-alive"))
+    });
+    register(&consul);
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
 fn with_on_lost_exit_a_critical_check_ends_the_agent_with_80() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
