@@ -16,7 +16,7 @@ use crate::wait_for;
 const PREFIX: &str = "service/s";
 
 /// Runs the command: exit code, standard output, standard error.
-fn sessions(consul: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn sessions(consul: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(BINARY)
         .arg("sessions")
         .args(arguments)
