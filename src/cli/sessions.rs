@@ -278,8 +278,8 @@ mod tests {
         assert_eq!(
             table(&rows, false).unwrap(),
             "\
-SESSION  NAME              NODE  TTL    BEHAVIOR  LOCK-DELAY  CHECKS
-a        slotkeeper        vm    1m30s  delete    1.5s        serfHealth,web
+SESSION  NAME             NODE  TTL    BEHAVIOR  LOCK-DELAY  CHECKS
+a        slotkeeper       vm    1m30s  delete    1.5s        serfHealth,web
 b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
 "
         );
@@ -313,11 +313,11 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
         assert_eq!(
             table(&rows, true).unwrap(),
             "\
-SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                         NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
-a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                    slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-b          waiting  2      2         2026-01-02T03:04:05Z  batch-7 on n1               slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                       NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
+a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+b          waiting  2      2         2026-01-02T03:04:05Z  batch-7 on n1             slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 c          waiting  1      -         -                     another client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-d\\u{202e}  dead     1      -         -                     -                           no session  -     -    -         -           -
+d\\u{202e}  dead     1      -         -                     -                         no session  -     -    -         -           -
 "
         );
     }

@@ -174,6 +174,32 @@ fn a_node_check_that_is_named_is_stored() {
 }
 
 #[test]
+fn a_node_check_that_turns_critical_ends_the_session() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let turn = |status: &str| {
+        let check = json!({"Node": "batch-7", "CheckID": "disk", "Name": "disk", "Status": status});
+        let node = json!({"Node": "batch-7", "Address": "192.0.2.7", "Check": check});
+        put(&consul, "/v1/catalog/register", &node);
+    };
+    turn("passing");
+    let mut agent = start(&consul, "ttl: 10s, node: batch-7, node_checks: [disk]", "");
+    agent.await_ready();
+    let before = session(&operator, &agent);
+    assert_eq!((before.node.as_str(), before.node_checks), ("batch-7", vec!["disk".to_owned()]));
+    turn("critical");
+    wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
+    wait_for("the reason", || {
+        agent.log().lines().any(|line| line.contains("'disk'") && line.contains("critical"))
+    });
+    turn("passing");
+    agent.await_ready();
+    assert_ne!(agent.session(), before.id);
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
 fn a_service_check_that_turns_critical_ends_the_session() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
