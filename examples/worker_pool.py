@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from slotkeeper import Agent, Lost, NotInTime
+from slotkeeper import Agent, Lost, NotInTime, Refused
 
 STEPS = 10
 
@@ -72,10 +72,15 @@ def work(
                     items.put(item)
         except NotInTime:
             items.put(item)
-        except Exception as error:
-            print(f"worker {number}: {error}", file=sys.stderr)
+        except Refused as refused:
+            # No such semaphore, or an agent that ends: another attempt would fare no better.
+            print(f"worker {number}: {refused}", file=sys.stderr)
             items.put(item)
-            time.sleep(1)
+            told_to_stop.set()
+        except OSError as error:
+            print(f"worker {number}: no agent answers: {error}", file=sys.stderr)
+            items.put(item)
+            told_to_stop.wait(1)
 
 
 def tell(what: str) -> None:
