@@ -1,4 +1,4 @@
-//! What an operator does to a semaphore from outside: look at it, and change it by a plan.
+//! What an operator does to a semaphore from outside: look at it and at the sessions behind it, and change it by a plan.
 //!
 //! Nobody takes part here: there is no session, and nothing is left behind.
 
@@ -7,9 +7,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use crate::consul::Client;
+use crate::consul::{Client, Read, Session};
 use crate::semaphore::plan::Write;
 use crate::semaphore::{Commit, Failure, FailureKind, View};
+
+mod participants;
+
+pub use participants::{Part, Participant};
 
 /// Attempts in a row that may fail.
 const ATTEMPTS: u32 = 20;
@@ -63,6 +67,37 @@ pub struct Changed {
 pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
     let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
     Ok(View::new(prefix, listing.pairs, listing.index))
+}
+
+/// Reads all sessions that Consul has and the token may see, the oldest first.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn sessions(client: &Client) -> Result<Vec<Session>, Error> {
+    let answer = client.session_list(Read::consistent()).await;
+    let mut sessions = answer.map_err(|error| Error::Failed(bridge::failure(&error)))?.value;
+    sessions.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
+    Ok(sessions)
+}
+
+/// Reads who takes part at the prefix: in a semaphore there, or in a single-key lock at the prefix or below it.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn participants(client: &Client, prefix: &str) -> Result<Vec<Participant>, Error> {
+    let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
+    let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
+        Ok(reading) => reading.pair,
+        // The rule that a semaphore's clients need is for what lies below.
+        Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,
+        Err(failure) => return Err(Error::Failed(failure)),
+    };
+    // The sessions come last: whoever had a key and is not among them has ended in between, or is hidden.
+    let sessions = sessions(client).await?;
+    let pairs: Vec<_> = at_prefix.into_iter().chain(listing.pairs).collect();
+    Ok(participants::of(prefix, &pairs, sessions))
 }
 
 /// Does what `plan` says until it says that nothing is left to do. Where another client was faster, or an answer was

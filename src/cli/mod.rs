@@ -21,6 +21,7 @@ mod local;
 mod probe;
 mod run;
 mod schema;
+mod sessions;
 mod set_limit;
 mod start;
 mod status;
@@ -44,6 +45,7 @@ enum Command {
     Wait(wait::Wait),
     Probe(probe::Probe),
     Status(status::Status),
+    Sessions(Box<sessions::Sessions>),
     SetLimit(Box<set_limit::SetLimit>),
     Check(check::Check),
     Schema(schema::Schema),
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => wait.run(),
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
+        Command::Sessions(sessions) => sessions.run(),
         Command::SetLimit(set_limit) => set_limit.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
@@ -103,6 +106,11 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 /// Says what is wrong, under the name of the program, as all of its commands do.
 fn complain(what: impl Display) -> io::Result<()> {
     writeln!(io::stderr(), "slotkeeper: {what}")
+}
+
+/// Another client's text, with nothing in it that a terminal would obey.
+fn printable(text: &str) -> String {
+    text.escape_debug().take(100).collect()
 }
 
 /// Runs a short command's future to its end.

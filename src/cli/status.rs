@@ -11,7 +11,7 @@ use tabwriter::TabWriter;
 use tokio::time::sleep;
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, complain, printable};
 use crate::semaphore::Identity;
 
 /// Time for one answer.
@@ -132,11 +132,6 @@ impl Holder {
         }
         text
     }
-}
-
-/// Another agent's text, with nothing in it that a terminal would obey.
-fn printable(text: &str) -> String {
-    text.escape_debug().take(100).collect()
 }
 
 impl Status {

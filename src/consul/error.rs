@@ -86,7 +86,8 @@ pub enum Error {
     },
     /// The session's node is not registered, or one of its checks is missing or critical.
     #[error(
-        "{tried}: the session's node or one of its checks is not fit: {said}; see consul.session.node and its checks"
+        "{tried}: the session's node or one of its checks is not fit: {said}; see session.node, session.node_checks and \
+         session.service_checks in the configuration"
     )]
     Unfit {
         /// What was tried.

@@ -59,6 +59,12 @@ pub struct Session {
     /// How long its keys cannot be locked again once it is invalidated.
     #[serde(default, deserialize_with = "nanoseconds")]
     pub lock_delay: Duration,
+    /// The node's checks that end it when they turn critical. Consul before 1.7 lists them as `Checks`.
+    #[serde(default, alias = "Checks", deserialize_with = "names")]
+    pub node_checks: Vec<String>,
+    /// The same with checks of services.
+    #[serde(default, deserialize_with = "check_ids")]
+    pub service_checks: Vec<String>,
     /// The raft index at which it was made.
     pub create_index: u64,
     /// The raft index of its last change; renewals are none.
@@ -83,6 +89,12 @@ struct Create<'a> {
 struct ServiceCheck<'a> {
     #[serde(rename = "ID")]
     id: &'a str,
+}
+
+#[derive(Deserialize)]
+struct ServiceCheckOf {
+    #[serde(rename = "ID")]
+    id: String,
 }
 
 #[derive(Deserialize)]
@@ -189,6 +201,16 @@ fn nanoseconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D
     u64::deserialize(input).map(Duration::from_nanos)
 }
 
+/// Go writes an empty list as `null` as well.
+fn names<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(input).map(Option::unwrap_or_default)
+}
+
+fn check_ids<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    let checks: Option<Vec<ServiceCheckOf>> = Option::deserialize(input)?;
+    Ok(checks.unwrap_or_default().into_iter().map(|check| check.id).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +228,11 @@ mod tests {
             "Behavior":"release","TTL":"","CreateIndex":14,"ModifyIndex":14}"#;
         let session: Session = serde_json::from_str(old).unwrap();
         assert_eq!((session.lock_delay, session.behavior), (Duration::from_millis(1500), Behavior::Release));
+        assert_eq!(session.node_checks, ["serfHealth"]);
+        let checked = r#"{"ID":"a","Node":"vm","Behavior":"delete","NodeChecks":null,
+            "ServiceChecks":[{"ID":"web","Namespace":""}],"CreateIndex":1,"ModifyIndex":1}"#;
+        let checked: Session = serde_json::from_str(checked).unwrap();
+        assert_eq!((checked.node_checks, checked.service_checks), (vec![], vec!["web".to_owned()]));
         let new = r#"{"ID":"a","Name":"n","Node":"vm","LockDelay":0,"Behavior":"delete","TTL":"30s","NodeChecks":[],
             "ServiceChecks":null,"Namespace":"x","CreateIndex":14,"ModifyIndex":15}"#;
         assert_eq!(serde_json::from_str::<Session>(new).unwrap().ttl, "30s");

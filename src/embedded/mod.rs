@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use crate::http::serve::{Limits, serve};
 
 mod api;
-mod duration;
+pub(crate) mod duration;
 mod shared;
 pub(crate) mod store;
 

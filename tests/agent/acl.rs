@@ -5,6 +5,7 @@ use std::fs;
 use crate::consul::Consul;
 use crate::http::request_with;
 use crate::process::{Agent, Home};
+use crate::sessions::sessions;
 use crate::set_limit::set_limit;
 use crate::support::consul::Setup;
 use crate::wait_for;
@@ -12,6 +13,7 @@ use crate::wait_for;
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
 const READER: &str = "4ead57a9-0000-4000-8000-000000000000";
+const KEYS_ONLY: &str = "6e1557a9-0000-4000-8000-000000000000";
 const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
 
 /// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
@@ -28,11 +30,15 @@ fn denying() -> Consul {
         ("token", format!(r#"{{"SecretID":"{READER}","Policies":[{{"Name":"reader"}}]}}"#)),
         ("token", format!(r#"{{"SecretID":"{STRANGER}"}}"#)),
     ] {
-        let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
-        let reply = request_with(&consul.address(), &format!("PUT /v1/acl/{path}"), &headers, &body);
-        assert_eq!(reply.status, 200, "{}", reply.body);
+        put_acl(&consul, path, &body);
     }
     consul
+}
+
+fn put_acl(consul: &Consul, path: &str, body: &str) {
+    let headers = format!("X-Consul-Token: {ROOT}\r\nContent-Length: {}\r\n", body.len());
+    let reply = request_with(&consul.address(), &format!("PUT /v1/acl/{path}"), &headers, body);
+    assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
 #[test]
@@ -91,5 +97,42 @@ fn a_limit_is_changed_by_those_who_may_write_there() {
         assert!(!errors.contains(token), "{errors}");
     }
     wait_for("the new limit", || agent.semaphore()["limit"] == 2);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn who_takes_part_is_shown_to_those_who_may_read_there() {
+    let consul = denying();
+    let home = Home::new();
+    home.configure(&consul.address(), crate::hold::ONE);
+    let mut agent = Agent::start_with(&home, &["--token", WORKER], &[]);
+    agent.await_ready();
+    let ask = |token: &str, more: &[&str]| {
+        let (code, out, errors) = sessions(&consul.address(), &[&["--token", token], more].concat());
+        assert!(!errors.contains(token), "{errors}");
+        (code, out, errors)
+    };
+    // Both may not read the key `service/s` itself.
+    for token in [READER, WORKER] {
+        let (code, out, errors) = ask(token, &["service/s"]);
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
+        assert!(line.contains("held") && line.contains("slotkeeper") && line.contains("10s"), "{line}");
+    }
+    // One that may read the keys and not the sessions.
+    let rules = r#"{"Name":"keys","Rules":"key_prefix \"service/s/\" { policy = \"read\" }"}"#;
+    let token = format!(r#"{{"SecretID":"{KEYS_ONLY}","Policies":[{{"Name":"keys"}}]}}"#);
+    put_acl(&consul, "policy", rules);
+    put_acl(&consul, "token", &token);
+    let (code, out, _) = ask(KEYS_ONLY, &["service/s"]);
+    assert_eq!(code, Some(0));
+    let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
+    assert!(line.contains("held") && !line.contains("no session") && !line.contains("10s"), "{line}");
+    let (code, _, errors) = ask(KEYS_ONLY, &[]);
+    assert_eq!(code, Some(0));
+    assert!(errors.contains("there is no session that the token may see"), "{errors}");
+    let (code, _, errors) = ask(STRANGER, &["service/s"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("permission denied"), "{errors}");
     assert_eq!(agent.terminate(), Some(0));
 }

@@ -80,6 +80,11 @@ impl Operator {
         self.runtime.block_on(self.client.session_list(Read::default())).unwrap().value
     }
 
+    /// A session, where it lives.
+    pub(crate) fn session(&self, id: &str) -> Option<Session> {
+        self.sessions().into_iter().find(|session| session.id == id)
+    }
+
     pub(crate) fn destroy(&self, session: &str) {
         self.runtime.block_on(self.client.session_destroy(session)).unwrap();
     }

@@ -7,12 +7,29 @@ use crate::process::{Agent, BINARY, Home};
 use crate::support::ports::Ports;
 
 /// `slotkeeper dev`, ended with the value.
-struct Dev(Child);
+pub(crate) struct Dev {
+    child: Child,
+    /// What it says that Consul's address is.
+    pub(crate) address: String,
+}
+
+impl Dev {
+    pub(crate) fn start() -> Self {
+        let dev =
+            Command::new(BINARY).args(["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn();
+        let mut dev = Self { child: dev.unwrap(), address: String::new() };
+        let told = BufReader::new(dev.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address =
+            told.filter_map(|line| line.strip_prefix("export CONSUL_HTTP_ADDR=").map(str::to_owned)).next();
+        dev.address = address.expect("the server's address");
+        dev
+    }
+}
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -42,15 +59,10 @@ fn the_first_command_runs_the_main_job() {
 
 #[test]
 fn two_agents_share_the_development_server() {
-    let dev = Command::new(BINARY).args(["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn();
-    let mut dev = Dev(dev.unwrap());
-    let told = BufReader::new(dev.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let address =
-        told.filter_map(|line| line.strip_prefix("export CONSUL_HTTP_ADDR=").map(str::to_owned)).next();
-    let address = address.expect("the server's address");
+    let dev = Dev::start();
     let (home_a, home_b) = (Home::new(), Home::new());
     for home in [&home_a, &home_b] {
-        home.configure(&address, crate::hold::ONE);
+        home.configure(&dev.address, crate::hold::ONE);
     }
     let mut first = Agent::start(&home_a);
     first.await_ready();
