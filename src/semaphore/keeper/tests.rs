@@ -276,3 +276,15 @@ fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() 
     keeper.handle(stale(&[0]), NOW);
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
 }
+
+#[test]
+fn without_anything_to_hold_there_is_no_session() {
+    let mut keeper = wanting(&[], &[], None, None);
+    assert_eq!((keeper.next_command(), keeper.deadline()), (None, None));
+    keeper.add("a".into(), settings("a", None), NOW);
+    assert_eq!(keeper.next_command(), Some(Command::CreateSession));
+
+    let mut keeper = wanting(&[], &[], None, None);
+    keeper.drain(NOW);
+    assert!(keeper.has_ended() && keeper.next_command().is_none());
+}
