@@ -11,7 +11,7 @@ use prometheus::{
 };
 
 use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
-use crate::status::{Snapshot, State};
+use crate::status::{Mode, Snapshot, State};
 
 /// Slots are numbered from 0.
 const NO_SLOT: i64 = -1;
@@ -37,6 +37,9 @@ pub struct Metrics {
     queue_position: IntGaugeVec,
     fencing_token: GaugeVec,
     slot_index: IntGaugeVec,
+    leases: IntGaugeVec,
+    lease_waiters: IntGaugeVec,
+    leases_expired: IntCounterVec,
     acquire_duration: HistogramVec,
     handoff_duration: HistogramVec,
     hold_duration: HistogramVec,
@@ -63,8 +66,10 @@ impl Metrics {
     pub fn new(operations: &[&str], codes: &[&str]) -> prometheus::Result<Self> {
         let made = Maker { registry: Registry::new() };
         let metrics = Self {
-            slot_held: made
-                .gauges("slot_held", "Whether the slot is held with a fresh lease (1) or not (0)")?,
+            slot_held: made.gauges(
+                "slot_held",
+                "Whether the slot is held with a fresh lease (1) or not (0); on demand, by how many clients",
+            )?,
             holders: made.gauges("holders", "Slots taken by anybody, as last seen in .lock")?,
             limit: made.gauges("limit", "The limit in force")?,
             limit_mismatch: made
@@ -79,6 +84,13 @@ impl Metrics {
             slot_index: made.gauges(
                 "slot_index",
                 "Number of the slot held, from 0 and below the limit, the first of several; -1 when none is",
+            )?,
+            leases: made.gauges("leases", "Leases that clients have, of a semaphore taken on demand")?,
+            lease_waiters: made.gauges("lease_waiters", "Clients that wait for a lease")?,
+            leases_expired: made.counters(
+                "leases_expired_total",
+                "Leases that were given back because their clients had not renewed them in time",
+                SEMAPHORE,
             )?,
             acquire_duration: made.histograms(
                 "acquire_duration_seconds",
@@ -191,7 +203,7 @@ impl Metrics {
         for histogram in self.semaphore_histograms() {
             histogram.with_label_values(labels);
         }
-        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+        for counter in self.semaphore_counters() {
             counter.with_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -210,7 +222,7 @@ impl Metrics {
         for histogram in self.semaphore_histograms() {
             let _ = histogram.remove_label_values(labels);
         }
-        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+        for counter in self.semaphore_counters() {
             let _ = counter.remove_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -259,6 +271,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a lease that its client has not renewed in time.
+    pub fn lease_expired(&self, name: &str) {
+        self.leases_expired.with_label_values(&[name]).inc();
+    }
+
     /// Counts a request to Consul.
     pub fn consul_request(&self, operation: &str, code: &str, took: Duration) {
         self.consul_requests.with_label_values(&[operation, code]).inc();
@@ -284,9 +301,14 @@ impl Metrics {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
         for semaphore in &snapshot.semaphores {
             let name = &[semaphore.name.as_str()];
-            let held = semaphore.state == State::Held && lease_is_fresh;
+            let held = semaphore.mode == Mode::Hold && semaphore.state == State::Held && lease_is_fresh;
+            let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
+            let leases = count(semaphore.leases.iter().filter(|lease| lease.is_held(now)).count());
+            let waits = semaphore.leases.iter().filter(|lease| lease.state == State::Waiting);
+            self.leases.with_label_values(name).set(leases);
+            self.lease_waiters.with_label_values(name).set(count(waits.count()));
             let mismatch = semaphore.limit != semaphore.configured_limit;
-            self.slot_held.with_label_values(name).set(held.into());
+            self.slot_held.with_label_values(name).set(i64::from(held) + leases);
             self.holders.with_label_values(name).set(semaphore.taken.into());
             self.limit.with_label_values(name).set(semaphore.limit.into());
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
@@ -304,7 +326,11 @@ impl Metrics {
         self.ready.set(snapshot.is_ready(now).into());
     }
 
-    fn semaphore_gauges(&self) -> [&IntGaugeVec; 7] {
+    fn semaphore_counters(&self) -> [&IntCounterVec; 3] {
+        [&self.pruned_holders, &self.cas_conflicts, &self.leases_expired]
+    }
+
+    fn semaphore_gauges(&self) -> [&IntGaugeVec; 9] {
         [
             &self.slot_held,
             &self.holders,
@@ -313,6 +339,8 @@ impl Metrics {
             &self.waiters,
             &self.queue_position,
             &self.slot_index,
+            &self.leases,
+            &self.lease_waiters,
         ]
     }
 
@@ -410,6 +438,9 @@ mod tests {
             "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"} 0",
             "slotkeeper_pruned_holders_total{semaphore=\"s\"} 0",
             "slotkeeper_prune_duration_seconds_count{semaphore=\"s\"} 0",
+            "slotkeeper_leases{semaphore=\"s\"} 0",
+            "slotkeeper_lease_waiters{semaphore=\"s\"} 0",
+            "slotkeeper_leases_expired_total{semaphore=\"s\"} 0",
             "slotkeeper_session_renew_duration_seconds_count 0",
             "slotkeeper_session_renew_failures_total{reason=\"denied\"} 0",
             "slotkeeper_consul_requests_total{code=\"timeout\",operation=\"txn\"} 0",

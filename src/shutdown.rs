@@ -4,10 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
-use tokio::sync::mpsc;
 
 use crate::clock;
 use crate::semaphore::Moment;
@@ -23,8 +22,6 @@ pub enum Ask {
     Stop,
     /// SIGHUP: read the configuration again.
     Reload,
-    /// The workload says that it is done: give everything back and exit.
-    Drain,
     /// A signal that is meant for the command that runs on the slot, where there is one.
     Signal(i32),
 }
@@ -63,18 +60,11 @@ impl Asks {
         Self { asks: asks.fuse().boxed(), stopped_at: None }
     }
 
-    /// These, and what comes by `others`.
-    #[must_use]
-    pub fn and(self, mut others: mpsc::Receiver<Ask>) -> Self {
-        let others = stream::poll_fn(move |cx| others.poll_recv(cx));
-        Self { asks: stream::select(self.asks, others).boxed(), stopped_at: self.stopped_at }
-    }
-
     /// The next one. Never ends: a stream that closed means that nothing can be asked for any more.
     pub async fn next(&mut self) -> Ask {
         loop {
             match self.asks.next().await {
-                Some(ask @ (Ask::Reload | Ask::Drain | Ask::Signal(_))) => return ask,
+                Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
                 Some(Ask::Stop) => {
                     let now = clock::now();
                     let echo = self.stopped_at.is_some_and(|first| now.since(first) < ECHO);
@@ -91,7 +81,7 @@ impl Asks {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
+    use futures_util::{FutureExt, stream};
 
     use super::*;
 

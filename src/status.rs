@@ -52,6 +52,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Taken on demand, and nobody wants it.
+    Idle,
     /// Nothing is known yet, or not any more.
     Starting,
     /// In line.
@@ -74,6 +76,7 @@ impl State {
     /// The spelling in the status.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Idle => "idle",
             Self::Starting => "starting",
             Self::Waiting => "waiting",
             Self::Held => "held",
@@ -95,7 +98,9 @@ pub struct Semaphore {
     pub prefix: String,
     /// Whether readiness waits for it.
     pub required: bool,
-    /// Where it stands.
+    /// How it is taken.
+    pub mode: Mode,
+    /// Where it stands. On demand: `Held` where a client has a lease, `Waiting` where one waits for it, or `Idle`.
     pub state: State,
     /// What is wrong, if anything is.
     pub reason: Option<String>,
@@ -123,6 +128,37 @@ pub struct Semaphore {
     pub asked_at: Option<Moment>,
     /// When limit, holders and queue were looked at last, all together; `None` where nothing is known of them.
     pub seen_at: Option<Moment>,
+    /// The leases, from the oldest on. What stands above of a slot that is held or waited for stands there of each.
+    pub leases: Vec<Lease>,
+}
+
+/// How a semaphore is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// By the agent, for as long as it runs.
+    Hold,
+    /// By clients, each with a lease.
+    OnDemand,
+}
+
+/// A lease, for those who only look: its id is not among it, since whoever knows that can give the lease back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its session, once there is one.
+    pub session: Option<String>,
+    /// `Waiting`, `Held` or `Leaving`.
+    pub state: State,
+    /// The numbers of the slots that are held.
+    pub indexes: Vec<u32>,
+    /// The fencing token.
+    pub fencing_token: Option<u64>,
+    /// Since when it is held.
+    pub held_since: Option<Moment>,
+    /// Until when it may be believed in, unless it is renewed.
+    pub expires_at: Option<Moment>,
+    /// Since when it is waited for, while it is not held.
+    pub asked_at: Option<Moment>,
 }
 
 /// One holder of a semaphore.
@@ -225,6 +261,7 @@ impl Snapshot {
             state: semaphore.state,
             reason: semaphore.reason.as_deref(),
             required: semaphore.required,
+            mode: semaphore.mode,
             slots: semaphore.slots,
             held_since: semaphore.held_since.map(|since| wall.text(since)),
             fencing_token: semaphore.fencing_token,
@@ -239,12 +276,15 @@ impl Snapshot {
             queue_length: semaphore.seen_at.map(|_| semaphore.waiters),
             queue_position: semaphore.position,
             seen_seconds_ago: semaphore.seen_at.map(|at| seconds(now.since(at))),
+            leases: semaphore.leases.iter().map(|lease| lease.report(now, wall)).collect(),
         }
     }
 
     /// What the readiness file holds: the session, and for each held semaphore its fencing token and the slot's number.
+    /// Leases are their clients'.
     pub fn file(&self) -> serde_json::Value {
-        let held = self.semaphores.iter().filter(|semaphore| semaphore.state == State::Held);
+        let own = self.semaphores.iter().filter(|semaphore| semaphore.mode == Mode::Hold);
+        let held = own.filter(|semaphore| semaphore.state == State::Held);
         let semaphores: BTreeMap<_, _> = held
             .map(|semaphore| {
                 let held = serde_json::json!({
@@ -259,6 +299,26 @@ impl Snapshot {
             "session": self.session.as_ref().map(|session| &session.id),
             "semaphores": semaphores,
         })
+    }
+}
+
+impl Lease {
+    /// Whether it is held, and may be believed in.
+    pub fn is_held(&self, now: Moment) -> bool {
+        self.state == State::Held && self.expires_at.is_some_and(|at| now < at)
+    }
+
+    fn report(&self, now: Moment, wall: Wall) -> LeaseReport<'_> {
+        LeaseReport {
+            session: self.session.as_deref(),
+            state: self.state,
+            slot: self.indexes.first().copied(),
+            slot_indexes: &self.indexes,
+            fencing_token: self.fencing_token,
+            held_since: self.held_since.map(|since| wall.text(since)),
+            expires_in_seconds: self.expires_at.map(|at| seconds(at.since(now))),
+            waiting_seconds: self.asked_at.map(|since| seconds(now.since(since))),
+        }
     }
 }
 
@@ -314,6 +374,7 @@ pub struct SemaphoreReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     required: bool,
+    mode: Mode,
     slots: u32,
     held_since: Option<String>,
     fencing_token: Option<u64>,
@@ -328,4 +389,17 @@ pub struct SemaphoreReport<'a> {
     queue_length: Option<u32>,
     queue_position: Option<u32>,
     seen_seconds_ago: Option<f64>,
+    leases: Vec<LeaseReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeaseReport<'a> {
+    session: Option<&'a str>,
+    state: State,
+    slot: Option<u32>,
+    slot_indexes: &'a [u32],
+    fencing_token: Option<u64>,
+    held_since: Option<String>,
+    expires_in_seconds: Option<f64>,
+    waiting_seconds: Option<f64>,
 }

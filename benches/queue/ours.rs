@@ -90,6 +90,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         vitals: Arc::new(Vitals::new(clock::now())),
         status,
         asks,
+        control: None,
         command: None,
         servers: JoinSet::new(),
     }

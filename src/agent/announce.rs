@@ -77,6 +77,35 @@ pub(super) fn log(notice: &Notice) {
     }
 }
 
+/// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
+/// again.
+pub(super) fn log_of_lease(notice: &Notice) {
+    match notice {
+        Notice::Waiting { name, position, taken, limit } => {
+            debug!(semaphore = %name, position, taken, limit, "a lease is waited for");
+        }
+        Notice::GaveUp { name, reached, trouble } => {
+            debug!(semaphore = %name, reached, trouble, "a lease was not to be had in the time given");
+        }
+        Notice::SessionStarted { .. }
+        | Notice::SessionEnded { .. }
+        | Notice::Renewed { .. }
+        | Notice::RenewFailed { .. }
+        | Notice::Trouble { .. }
+        | Notice::TroubleOver { .. }
+        | Notice::Acquired { .. }
+        | Notice::Lost { .. }
+        | Notice::Released { .. }
+        | Notice::Blocked { .. }
+        | Notice::LimitDiffers { .. }
+        | Notice::LimitChanged { .. }
+        | Notice::LimitSet { .. }
+        | Notice::Pruned { .. }
+        | Notice::Conflict { .. }
+        | Notice::Removed { .. } => log(notice),
+    }
+}
+
 /// Calls the hook that a change has, if it has one.
 pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
     let (name, session, token, indexes, reason, command) = match notice {

@@ -5,7 +5,7 @@ use tracing::{error, info, warn};
 use super::files::PATIENCE;
 use super::{Agent, client, translate};
 use crate::clock;
-use crate::config::{Acquire, Config, Loaded, Semaphore};
+use crate::config::{Acquire, Config, Loaded, Mode, Semaphore};
 use crate::status::Stage;
 
 impl Agent {
@@ -24,9 +24,11 @@ impl Agent {
         for warning in warnings {
             warn!("{warning}");
         }
-        let is_leaving = |name: &str| {
-            self.keeper.machine(name).is_some()
-                && !self.parts.config.semaphores.iter().any(|semaphore| semaphore.name == name)
+        let is_leaving = |wanted: &Semaphore| {
+            let configured = self.parts.config.semaphores.iter().any(|had| had.name == wanted.name);
+            // Leases of before and of now go well together, but not with a slot that the agent itself holds.
+            let lent = wanted.mode == Mode::Hold && self.leases.any_of(&wanted.name);
+            !configured && (self.own.keeper.machine(&wanted.name).is_some() || lent)
         };
         let changes = compare(&self.parts.config, &mut new, is_leaving);
         match client(&new, &self.parts.metrics) {
@@ -39,7 +41,8 @@ impl Agent {
         for refused in &changes.refused {
             warn!("not changed: {refused}");
         }
-        if !changes.removed.is_empty() {
+        let is_held = |name: &String| self.own.keeper.machine(name).is_some();
+        if changes.removed.iter().any(is_held) {
             // The file names what is about to be given back; it comes back without it.
             if let Some(readiness) = &self.parts.files.readiness {
                 readiness.set(None);
@@ -47,14 +50,18 @@ impl Agent {
             self.unready(PATIENCE).await;
         }
         let now = clock::now();
+        // What is lent stays lent, on the terms of before; only new leases go by the new ones.
         for name in &changes.removed {
-            self.keeper.remove(&name.as_str().into(), now);
+            self.own.keeper.remove(&name.as_str().into(), now);
         }
         for semaphore in &changes.changed {
-            self.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
+            self.own.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
         }
         self.parts.log.set_level(new.log.level);
         self.parts.config = new;
+        for name in &changes.removed {
+            self.forget_removed(name);
+        }
         for semaphore in &changes.added {
             self.add(semaphore, now);
         }
@@ -87,7 +94,7 @@ pub(super) struct Changes {
 }
 
 /// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on.
-pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) -> bool) -> Changes {
+pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&Semaphore) -> bool) -> Changes {
     let mut changes = Changes::default();
     keep_fixed(old, new, &mut changes.refused);
     let mut kept = Vec::new();
@@ -107,7 +114,7 @@ pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) 
                 }
                 kept.push(wanted);
             }
-            None if is_leaving(&wanted.name) => changes.refused.push(format!(
+            None if is_leaving(&wanted) => changes.refused.push(format!(
                 "semaphores: {} is still being given back; reload again in a moment",
                 wanted.name
             )),
@@ -183,6 +190,8 @@ fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
 /// The fields of a semaphore that have changed, under its name.
 fn changed_fields(had: &Semaphore, wanted: &Semaphore) -> impl Iterator<Item = String> {
     let fields = [
+        ("prefix", had.prefix != wanted.prefix),
+        ("slots", had.slots != wanted.slots),
         ("limit", had.limit != wanted.limit),
         ("priority", had.priority != wanted.priority),
         ("required", had.required != wanted.required),
@@ -197,12 +206,14 @@ fn changed_fields(had: &Semaphore, wanted: &Semaphore) -> impl Iterator<Item = S
     fields.into_iter().filter(|(_, differs)| *differs).map(move |(field, _)| format!("{name}.{field}"))
 }
 
-/// The first field that differs and that a machine cannot take over.
+/// The first field that differs and that a machine cannot take over. One on demand has a machine only for each lease,
+/// which keeps what it was granted with.
 fn fixed_field(had: &Semaphore, wanted: &Semaphore) -> Option<&'static str> {
+    let on_demand = had.mode == Mode::OnDemand;
     let differs = [
-        ("prefix", had.prefix != wanted.prefix),
-        ("slots", had.slots != wanted.slots),
         ("mode", had.mode != wanted.mode),
+        ("prefix", !on_demand && had.prefix != wanted.prefix),
+        ("slots", !on_demand && had.slots != wanted.slots),
     ];
     differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
 }
@@ -297,8 +308,23 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
         let text = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
         let mut new = config(text);
-        let changes = compare(&old, &mut new, |name| name == "b");
+        let changes = compare(&old, &mut new, |one| one.name == "b");
         assert_eq!(names(&new.semaphores), ["a"]);
         assert!(changes.added.is_empty() && changes.refused[0].contains("b is still being given back"));
+    }
+
+    #[test]
+    fn of_one_on_demand_everything_but_its_mode_changes_for_the_next_lease() {
+        let one = |fields: &str| {
+            config(&format!("control: {{listen: 'unix:/c'}}\nsemaphores: [{{name: a, limit: 3, {fields}}}]"))
+        };
+        let old = one("prefix: p/a, mode: on_demand");
+        let mut new = one("prefix: p/b, slots: 2, mode: on_demand");
+        let changes = compare(&old, &mut new, |_| false);
+        assert_eq!((changes.refused, changes.fields), (vec![], vec!["a.prefix".into(), "a.slots".into()]));
+        let mut new = one("prefix: p/a, mode: hold");
+        let changes = compare(&old, &mut new, |_| false);
+        assert!(changes.refused[0].contains("a: mode cannot change"), "{:?}", changes.refused);
+        assert_eq!(new.semaphores, old.semaphores);
     }
 }

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config;
 use crate::semaphore::{Lease, Moment, Name};
 use crate::shutdown::ECHO;
-use crate::status::{Semaphore, Snapshot};
+use crate::status::{Mode, Semaphore, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, Running, Told, signals};
@@ -45,7 +45,7 @@ impl Agent {
 
     /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
     pub(super) async fn mind_command(&mut self, now: Moment) {
-        let lease = self.keeper.lease().map(Lease::ends);
+        let lease = self.own.keeper.lease().map(Lease::ends);
         if let Some(running) = &mut self.running {
             if self.ending.is_some() {
                 running.stop(now);
@@ -71,7 +71,7 @@ impl Agent {
         let required = self.parts.config.semaphores.iter().filter(|one| one.required);
         let occupied = required.map(|one| Name::from(one.name.as_str())).collect();
         // Before it is there: what is lost from here on is lost under a command.
-        self.keeper.occupy(occupied, clock::now());
+        self.own.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
         match Running::start(command, environment, lease_ends).await {
             Ok(running) => {
@@ -94,7 +94,7 @@ impl Agent {
             Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
             Told::Stopping(Why::Lease) => {
                 // Whether it is lost is not known, and so it counts as lost.
-                self.keeper.forfeit(clock::now());
+                self.own.keeper.forfeit(clock::now());
                 self.end(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
@@ -156,7 +156,7 @@ impl Agent {
     fn command_is_over(&mut self) {
         self.running = None;
         self.parts.command = None;
-        self.keeper.occupy(BTreeSet::new(), clock::now());
+        self.own.keeper.occupy(BTreeSet::new(), clock::now());
     }
 }
 
@@ -179,7 +179,8 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
         variables
             .extend(token.into_iter().chain(slot).map(|(name, value)| (format!("{name}{suffix}"), value)));
     };
-    for (place, semaphore) in snapshot.semaphores.iter().enumerate() {
+    let own = snapshot.semaphores.iter().filter(|semaphore| semaphore.mode == Mode::Hold);
+    for (place, semaphore) in own.enumerate() {
         if place == 0 {
             of(semaphore, "");
         }

@@ -13,7 +13,7 @@ use super::Exit;
 use crate::agent::{self, Files, Parts};
 use crate::config::{Config, Faults, Listen, Loaded};
 use crate::consul::{self, Address, Code, Operation};
-use crate::control::{self, Socket};
+use crate::control::{self, Socket, request};
 use crate::http::serve::{Limits, serve};
 use crate::http::{Site, router};
 use crate::metrics::Metrics;
@@ -101,19 +101,20 @@ async fn start(
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
         servers.spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
     }
-    let asks = match &config.control {
+    let control = match &config.control {
         Some(Listen::Unix(path)) => {
             let socket = Socket::bind(path).context("control.listen")?;
             info!("control endpoints at unix:{}", path.display());
-            let (sender, receiver) = control::asks();
+            let (sender, receiver) = request::requests();
             servers.spawn(serve(socket, control::router(sender), Limits::default(), std::future::pending()));
-            asks.and(receiver)
+            Some(receiver)
         }
         // `config` refuses the other one.
-        Some(Listen::Tcp(_)) | None => asks,
+        Some(Listen::Tcp(_)) | None => None,
     };
-    agent::run(Parts { config, files, read_config, metrics, vitals, status, asks, command, log, servers })
-        .await
+    let parts =
+        Parts { config, files, read_config, metrics, vitals, status, asks, control, command, log, servers };
+    agent::run(parts).await
 }
 
 fn metrics() -> prometheus::Result<Arc<Metrics>> {

@@ -12,29 +12,21 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::http::error::Error;
-use crate::shutdown::Ask;
+use request::Request;
 
 pub use socket::Socket;
 
-/// Asks that may wait for the agent, which takes each at once.
-const ASKS: usize = 8;
-
-/// Where the endpoints' asks go, and where the agent finds them.
-pub fn asks() -> (mpsc::Sender<Ask>, mpsc::Receiver<Ask>) {
-    mpsc::channel(ASKS)
-}
-
 /// The endpoints.
-pub fn router(asks: mpsc::Sender<Ask>) -> Router {
+pub fn router(requests: mpsc::Sender<Request>) -> Router {
     Router::new()
-        .route("/v1/drain", post(move || drain(asks.clone())))
+        .route("/v1/drain", post(move || drain(requests.clone())))
         .fallback(async |uri: Uri| Error::no_such_control(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::not_post(&method, uri.path()))
 }
 
 /// The workload is done: everything is given back, and the agent ends. Said again it changes nothing.
-async fn drain(asks: mpsc::Sender<Ask>) -> Response {
+async fn drain(requests: mpsc::Sender<Request>) -> Response {
     // Where the queue is full, it has been said.
-    let _ = asks.try_send(Ask::Drain);
+    let _ = requests.try_send(Request::Drain);
     (StatusCode::ACCEPTED, Json(json!({ "state": "draining" }))).into_response()
 }

@@ -1,0 +1,119 @@
+//! What is asked for at the control endpoints.
+
+use tokio::sync::mpsc;
+
+use super::leases::{self, Bounds, Wanted};
+use super::{Agent, announce, translate};
+use crate::clock;
+use crate::config::{Config, Mode};
+use crate::control::request::{Kind, Refusal, Request};
+use crate::semaphore::{Keeper, Moment, Name, Notice, OnLost, Settings};
+use crate::status::Stage;
+
+/// How many leases there may be.
+pub(super) const BOUNDS: Bounds = Bounds { waits: 32, leases: 64 };
+
+/// The next request; waits for ever where nobody can ask.
+pub(super) async fn next(requests: &mut Option<mpsc::Receiver<Request>>) -> Option<Request> {
+    match requests {
+        Some(requests) => requests.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Agent {
+    /// Takes a request.
+    pub(super) fn asked(&mut self, request: Request) {
+        let now = clock::now();
+        // An answer goes by what is so now, and not by what the last round has seen.
+        self.leases.tick(now);
+        self.mind_leases(now);
+        match request {
+            Request::Drain => self.workload_is_done(),
+            Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
+                Ok(settings) => {
+                    let name = Name::from(name);
+                    // One that is lost is lost for its client, who knows nothing of another one.
+                    let settings = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..settings };
+                    let start =
+                        translate::start(&self.parts.config, vec![(Name::clone(&name), settings)], None);
+                    let wanted = Wanted { kind, name, wait, present, reply };
+                    self.leases.acquire(wanted, || Keeper::new(start, now), now);
+                }
+                Err(refusal) => leases::tell(reply, Err(refusal)),
+            },
+            Request::Renew { lease, reply } => self.leases.show(&lease, true, reply, now),
+            Request::Show { lease, reply } => self.leases.show(&lease, false, reply, now),
+            Request::Release { lease, reply } => self.leases.release(&lease, reply, now),
+        }
+    }
+
+    /// On which terms a lease can be had.
+    fn terms(&self, kind: Kind, name: &str) -> Result<Settings, Refusal> {
+        let (mode, settings) = find(&self.parts.config, kind, name)?;
+        if self.ending.is_some() || self.stage != Stage::Running {
+            return Err(Refusal::Draining);
+        }
+        match mode {
+            Mode::OnDemand => Ok(settings),
+            Mode::Hold => Err(Refusal::NotOnDemand),
+        }
+    }
+
+    /// Carries out what the leases' keepers have decided, and ends what is over.
+    pub(super) fn mind_leases(&mut self, now: Moment) {
+        self.carry_out_leases(now);
+        for name in self.leases.end_overdue(now) {
+            self.parts.metrics.lease_expired(&name);
+        }
+        self.carry_out_leases(now);
+        for name in self.leases.sweep() {
+            self.forget_removed(&name);
+        }
+    }
+
+    /// Ends the series of one that was removed from the configuration, once nothing is counted there any more.
+    pub(super) fn forget_removed(&self, name: &str) {
+        let configured = self.parts.config.semaphores.iter().any(|one| one.name == name);
+        if !configured && !self.leases.any_of(name) && self.own.keeper.machine(name).is_none() {
+            self.parts.metrics.remove_semaphore(name);
+        }
+    }
+
+    fn carry_out_leases(&mut self, now: Moment) {
+        let client = self.client_for_now();
+        for key in self.leases.keys() {
+            loop {
+                let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests);
+                if notices.is_empty() {
+                    break;
+                }
+                for notice in notices {
+                    self.tell_of_lease(&notice);
+                    self.leases.noticed(key, &notice, now);
+                }
+            }
+        }
+    }
+
+    /// Tells the world; its client is told apart.
+    fn tell_of_lease(&self, notice: &Notice) {
+        announce::log_of_lease(notice);
+        self.parts.metrics.observe(notice);
+        announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+    }
+}
+
+/// What is configured under that name.
+fn find(config: &Config, kind: Kind, name: &str) -> Result<(Mode, Settings), Refusal> {
+    match kind {
+        Kind::Semaphore => {
+            let found = config.semaphores.iter().find(|one| one.name == name);
+            let known = || config.semaphores.iter().map(|one| one.name.clone()).collect();
+            found
+                .map(|one| (one.mode, translate::settings(one)))
+                .ok_or_else(|| Refusal::UnknownName { known: known() })
+        }
+        Kind::Lock => Err(Refusal::UnknownName { known: Vec::new() }),
+    }
+}
