@@ -164,7 +164,7 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
     if !config.semaphores.iter().any(|one| one.required) {
         return Some(config::fault(
             "semaphores",
-            "none is required, so there is nothing to run the command on",
+            "none is held and required, so there is nothing to run the command on",
         ));
     }
     if config.session.state_file.is_some() {

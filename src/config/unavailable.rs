@@ -2,7 +2,6 @@
 //!
 //! It is refused, since a setting that is silently without effect would be believed in.
 
-use super::choice::Mode;
 use super::findings::Findings;
 use super::path::FieldPath;
 use super::raw;
@@ -20,9 +19,4 @@ pub(super) fn refuse(raw: &raw::Config, findings: &mut Findings) {
     refuse(tcp, FieldPath::of("control.listen"), "control endpoints at a TCP address are");
     let login = raw.consul.as_ref().is_some_and(|consul| consul.login.is_some());
     refuse(login, FieldPath::of("consul.login"), "logging in with an auth method is");
-    for (index, semaphore) in raw.semaphores.iter().flatten().enumerate() {
-        let Some(semaphore) = semaphore else { continue };
-        let at = FieldPath::of("semaphores").index(index);
-        refuse(semaphore.mode == Some(Mode::OnDemand), at.key("mode"), "`on_demand` is");
-    }
 }

@@ -164,11 +164,11 @@ fn an_entry_of_the_wrong_kind_hides_no_other() {
 
 #[test]
 fn what_this_version_cannot_do_is_refused() {
-    let semaphore = "semaphores: [{name: a, prefix: b, limit: 1, mode: on_demand}]\n";
+    let semaphore = "semaphores: [{name: a, prefix: b, limit: 1}]\n";
     let rest = "locks: [{name: c, key: d}]\ncontrol: {listen: '127.0.0.1:9378'}\n\
                 consul: {login: {auth_method: k, bearer_token_file: /t}}\n";
     let faults = faults(&format!("{semaphore}{rest}"));
-    assert_eq!(faults.len(), 4, "{faults:#?}");
+    assert_eq!(faults.len(), 3, "{faults:#?}");
     assert!(faults.iter().all(|fault| fault.contains("not available in this version")), "{faults:#?}");
 }
 
