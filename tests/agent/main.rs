@@ -23,6 +23,7 @@ mod foreign;
 mod guide;
 mod hold;
 mod http;
+mod leases;
 mod loss;
 mod operator;
 mod outage;

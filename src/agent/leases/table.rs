@@ -290,14 +290,15 @@ impl Table {
         self.leases.get(&key)
     }
 
-    /// When something is due for it. One that cannot be given back is tried for a TTL; then its session is renewed no
-    /// longer, and ends by itself within two more.
+    /// When something is due for it. Where Consul answers nothing, its session has ended by itself after two TTLs at the
+    /// latest; so long it is tried to give it back. From then on it is not renewed either, and so has ended after two
+    /// more, whatever was answered.
     fn due_at(&self, lease: &Lease) -> Moment {
         match &lease.stage {
             Stage::Waiting => lease.until,
             Stage::Held { renewed, .. } => *renewed + self.ttl + (self.ttl / 10).max(LEAST_MARGIN),
-            Stage::Leaving { since, abandoned: false, .. } => *since + self.ttl,
-            Stage::Leaving { since, abandoned: true, .. } => *since + self.ttl * 3,
+            Stage::Leaving { since, abandoned: false, .. } => *since + self.ttl * 2,
+            Stage::Leaving { since, abandoned: true, .. } => *since + self.ttl * 4,
         }
     }
 

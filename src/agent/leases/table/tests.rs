@@ -82,14 +82,14 @@ fn a_wait_that_nobody_ends_is_ended_and_what_was_granted_is_not() {
 }
 
 #[test]
-fn what_cannot_be_given_back_is_left_after_a_ttl_and_forgotten_two_later() {
+fn what_cannot_be_given_back_is_left_after_two_ttls_and_forgotten_two_later() {
     let mut table = table();
     let key = held(&mut table, "a");
     assert!(table.released(key, NOW) && !table.released(key, after(1)));
     assert_eq!(table.find("a"), Some(key));
-    assert_eq!(table.due(after(30)), [(key, Due::Abandon)]);
-    assert_eq!(table.due(after(89)), []);
-    assert_eq!(table.due(after(90)), [(key, Due::Forget)]);
+    assert_eq!(table.due(after(60)), [(key, Due::Abandon)]);
+    assert_eq!(table.due(after(119)), []);
+    assert_eq!(table.due(after(120)), [(key, Due::Forget)]);
     table.gone(key);
     assert_eq!((table.is_empty(), table.fate("a")), (true, NoLease::Released));
 }
