@@ -350,9 +350,10 @@ impl Keeper {
         self.session.act(self.wants_session(), now, &mut self.out);
     }
 
-    /// Whether there is anything that would hang on a session.
+    /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
+    /// old one is gone.
     fn wants_session(&self) -> bool {
-        !self.machines.is_empty()
+        self.machines.values().any(Machine::asks)
     }
 
     fn with<T>(
