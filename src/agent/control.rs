@@ -7,7 +7,7 @@ use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
-use crate::semaphore::{Keeper, Moment, Name, Notice, OnLost, Settings};
+use crate::semaphore::{Keeper, Moment, Name, Notice, Settings};
 use crate::status::Stage;
 
 /// How many leases there may be.
@@ -31,14 +31,12 @@ impl Agent {
         match request {
             Request::Drain => self.workload_is_done(),
             Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
-                Ok(settings) => {
-                    let name = Name::from(name);
-                    // One that is lost is lost for its client, who knows nothing of another one.
-                    let settings = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..settings };
-                    let start =
-                        translate::start(&self.parts.config, vec![(Name::clone(&name), settings)], None);
-                    let wanted = Wanted { kind, name, wait, present, reply };
-                    self.leases.acquire(wanted, || Keeper::new(start, now), now);
+                Ok(terms) => {
+                    let config = &self.parts.config;
+                    let keeper =
+                        |name, terms| Keeper::new(translate::start(config, vec![(name, terms)], None), now);
+                    let wanted = Wanted { kind, name: Name::from(name), wait, present, reply };
+                    self.leases.acquire(wanted, terms, keeper, now);
                 }
                 Err(refusal) => leases::tell(reply, Err(refusal)),
             },
@@ -73,10 +71,11 @@ impl Agent {
     }
 
     /// Ends the series of one that was removed from the configuration, once nothing is counted there any more.
-    pub(super) fn forget_removed(&self, name: &str) {
+    pub(super) fn forget_removed(&mut self, name: &str) {
         let configured = self.parts.config.semaphores.iter().any(|one| one.name == name);
         if !configured && !self.leases.any_of(name) && self.own.keeper.machine(name).is_none() {
             self.parts.metrics.remove_semaphore(name);
+            self.leases.forget(name);
         }
     }
 

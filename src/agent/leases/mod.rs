@@ -3,6 +3,7 @@
 //!
 //! [`table`] decides; here are the keepers, and those who wait for answers.
 
+mod limits;
 mod table;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use uuid::Uuid;
 use super::driver::{Driver, Owner, Requests};
 use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
-use crate::semaphore::{self, Event, Keeper, Moment, Name, Notice};
+use crate::semaphore::{self, Event, Keeper, Moment, Name, Notice, OnLost, Settings};
 
+use limits::Limits;
 pub(super) use table::{Bounds, Key, Lease, Stage};
 use table::{Due, Granted, Table};
 
@@ -60,6 +62,7 @@ pub(super) struct Leases {
     running: BTreeMap<Key, Running>,
     /// Those who wait, each until it has gone away.
     absent: FuturesUnordered<BoxFuture<'static, Key>>,
+    limits: Limits,
     /// Consul has answered one of them.
     reached: bool,
 }
@@ -67,17 +70,27 @@ pub(super) struct Leases {
 impl Leases {
     pub(super) fn new(bounds: Bounds, ttl: Duration) -> Self {
         let (running, absent) = (BTreeMap::new(), FuturesUnordered::new());
-        Self { table: Table::new(bounds, ttl), running, absent, reached: false }
+        let (table, limits) = (Table::new(bounds, ttl), Limits::default());
+        Self { table, running, absent, limits, reached: false }
     }
 
-    /// Begins to ask for a lease; `keeper` makes what asks.
-    pub(super) fn acquire(&mut self, wanted: Wanted, keeper: impl FnOnce() -> Keeper, now: Moment) {
+    /// Begins to ask for a lease on these terms; `keeper` makes what asks.
+    pub(super) fn acquire(
+        &mut self,
+        wanted: Wanted,
+        terms: Settings,
+        keeper: impl FnOnce(Name, Settings) -> Keeper,
+        now: Moment,
+    ) {
         let Wanted { kind, name, wait, present, reply } = wanted;
+        // One that is lost is lost for its client, who knows nothing of another one.
+        let terms = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..terms };
         // Nobody is told of it before it is granted.
         let id = Uuid::new_v4().to_string();
-        match self.table.open(id, (kind, name), wait, now) {
+        match self.table.open(id, (kind, Name::clone(&name)), wait, now) {
             Ok(key) => {
-                let driver = Driver::new(Owner::Lease(key), keeper());
+                let terms = self.limits.settings(&name, terms);
+                let driver = Driver::new(Owner::Lease(key), keeper(name, terms));
                 self.running.insert(key, Running { driver, reply: Some(reply), releases: Vec::new() });
                 self.absent.push(present.map(move |_closed| key).boxed());
             }
@@ -138,8 +151,14 @@ impl Leases {
         spec: &SessionSpec,
         requests: &mut Requests,
     ) -> Vec<Notice> {
-        let running = self.running.get_mut(&key);
-        running.map(|running| running.driver.carry_out(client, spec, requests)).unwrap_or_default()
+        let Some(Running { driver, .. }) = self.running.get_mut(&key) else { return Vec::new() };
+        let notices = driver.carry_out(client, spec, requests);
+        notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
+    }
+
+    /// Nothing is lent of it any more, and it is not configured.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.limits.forget(name);
     }
 
     /// Tells a keeper what came of a request. One that is gone wanted nothing of it any more.
@@ -302,9 +321,10 @@ impl Leases {
             // Its client has gone, and so does it.
             return self.leave(key, now);
         }
-        let answer = self.grant(key, now).map_err(|_lost| Refusal::NotInTime);
-        if !self.answer(key, answer) {
-            debug!("a lease was granted to somebody who has gone away, and is given back");
+        let grant = self.grant(key, now);
+        let is_lost = grant.is_err();
+        if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
+            debug!("a lease was granted to somebody who has gone away, or too late, and is given back");
             self.table.released(key, now);
             self.leave(key, now);
         }
