@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
+use serde_json::json;
 use slotkeeper::agent::{self, Files, Parts};
 use slotkeeper::cli::Exit;
 use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
+use crate::process::{Agent, Home};
 use crate::wait_for;
 
 /// An agent, and the channel by which it is asked.
@@ -186,6 +188,11 @@ impl Lender {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 fn sessions(operator: &Operator) -> Vec<String> {
     operator.sessions().into_iter().map(|session| session.id).collect()
 }
@@ -272,7 +279,7 @@ fn nothing_is_left_of_a_client_that_goes_away() {
     assert_eq!(agent.release(&first.lease), Ok(Released::Done));
     for millis in 0..20 {
         let waiting = agent.waits(600);
-        std::thread::sleep(Duration::from_millis(millis));
+        pause(Duration::from_millis(millis));
         waiting.goes_away();
     }
     wait_for("all to be gone", || sessions(&operator).is_empty());
@@ -364,6 +371,27 @@ fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
 }
 
 #[test]
+fn the_configured_limit_is_written_once_and_not_by_every_lease() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 10s}\n\
+         semaphores: [{name: s, prefix: service/s, limit: 2, mode: on_demand, limit_policy: set}]",
+    );
+    let lease = agent.acquire(5).unwrap();
+    assert_eq!(operator.record("service/s")["Limit"], 2);
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    let lease = agent.acquire(5).unwrap();
+    assert_eq!(operator.record("service/s")["Limit"], 7, "an operator's limit lasts");
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
 fn a_drain_ends_waits_and_leases() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
@@ -377,6 +405,32 @@ fn a_drain_ends_waits_and_leases() {
     operator.assert_nothing_left("service/s");
 }
 
+/// The real binary, with nothing of its own.
+#[test]
+fn an_agent_that_only_lends_has_no_session_and_says_what_it_lends() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: s, prefix: service/s, limit: 3, mode: on_demand}]\n\
+         control: {listen: 'unix:$HOME/run/control.sock'}",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(agent.status()["session"], serde_json::Value::Null);
+    let semaphore = agent.semaphore();
+    let said = |field: &str| semaphore[field].clone();
+    assert_eq!((said("state"), said("mode"), said("leases")), ("idle".into(), "on_demand".into(), json!([])));
+    assert_eq!((said("required"), said("limit")), (json!(false), json!(null)));
+    for series in ["leases", "lease_waiters", "leases_expired_total", "slot_held"] {
+        assert_eq!(agent.metric(&format!("slotkeeper_{series}{{semaphore=\"s\"}}")), 0.0);
+    }
+    assert!(sessions(&operator).is_empty());
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(agent.log().contains("nothing of ours is left"), "{}", agent.log());
+}
+
 #[test]
 fn with_after_workload_leases_are_held_until_the_workload_is_done() {
     let consul = Consul::start();
@@ -388,7 +442,7 @@ fn with_after_workload_leases_are_held_until_the_workload_is_done() {
     );
     let lease = agent.acquire(5).unwrap();
     agent.asks.send(Ask::Stop).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    pause(Duration::from_millis(300));
     assert!(agent.renew(&lease.lease).is_ok() && !agent.has_ended());
     agent.ask(Request::Drain);
     assert_eq!(agent.ended(), Exit::Done);
@@ -459,7 +513,7 @@ fn many_clients_never_hold_more_than_there_are() {
                     let now = held.fetch_add(1, Ordering::SeqCst) + 1;
                     most.fetch_max(now, Ordering::SeqCst);
                     assert!(now <= LIMIT, "{now} hold at once");
-                    std::thread::sleep(Duration::from_millis(40));
+                    pause(Duration::from_millis(40));
                     held.fetch_sub(1, Ordering::SeqCst);
                     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
                 }
