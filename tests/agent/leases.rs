@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
+use rustix::process::Signal;
 use serde_json::json;
 use slotkeeper::agent::{self, Files, Parts};
 use slotkeeper::cli::Exit;
@@ -494,6 +495,26 @@ fn while_consul_is_away_a_wait_ends_in_time_and_a_lease_is_lost_at_its_end() {
     assert_eq!(agent.release(&lease.lease), Ok(Released::UnderWay));
     consul.restart();
     wait_for("all to be gone", || sessions(&operator).is_empty());
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_wait_ends_in_time_also_where_consul_stands_still() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let lease = agent.acquire(5).unwrap();
+    consul.signal(Signal::STOP);
+    #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+    let began = Instant::now();
+    let refusal = agent.acquire(1).unwrap_err();
+    let took = began.elapsed();
+    consul.signal(Signal::CONT);
+    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
+    assert!((Duration::from_millis(900)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    wait_for("what it began to be undone", || sessions(&operator) == [&*lease.session]);
+    assert!(agent.renew(&lease.lease).is_ok());
     assert_eq!(agent.stop(), Exit::Done);
     operator.assert_nothing_left("service/s");
 }
