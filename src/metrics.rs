@@ -11,7 +11,7 @@ use prometheus::{
 };
 
 use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
-use crate::status::{Snapshot, State};
+use crate::status::{Lease, Mode, Snapshot, State};
 
 /// Slots are numbered from 0.
 const NO_SLOT: i64 = -1;
@@ -37,6 +37,9 @@ pub struct Metrics {
     queue_position: IntGaugeVec,
     fencing_token: GaugeVec,
     slot_index: IntGaugeVec,
+    leases: IntGaugeVec,
+    lease_waiters: IntGaugeVec,
+    leases_expired: IntCounterVec,
     acquire_duration: HistogramVec,
     handoff_duration: HistogramVec,
     hold_duration: HistogramVec,
@@ -64,8 +67,10 @@ impl Metrics {
     pub fn new(operations: &[&str], codes: &[&str]) -> prometheus::Result<Self> {
         let made = Maker { registry: Registry::new() };
         let metrics = Self {
-            slot_held: made
-                .gauges("slot_held", "Whether the slot is held with a fresh lease (1) or not (0)")?,
+            slot_held: made.gauges(
+                "slot_held",
+                "Whether the slot is held with a fresh lease (1) or not (0); on demand, by how many clients",
+            )?,
             holders: made.gauges("holders", "Slots taken by anybody, as last seen in .lock")?,
             limit: made.gauges("limit", "The limit in force")?,
             limit_mismatch: made
@@ -80,6 +85,13 @@ impl Metrics {
             slot_index: made.gauges(
                 "slot_index",
                 "Number of the slot held, from 0 and below the limit, the first of several; -1 when none is",
+            )?,
+            leases: made.gauges("leases", "Leases that clients have, of a semaphore taken on demand")?,
+            lease_waiters: made.gauges("lease_waiters", "Clients that wait for a lease")?,
+            leases_expired: made.counters(
+                "leases_expired_total",
+                "Leases that were given back because their clients had not renewed them in time",
+                SEMAPHORE,
             )?,
             acquire_duration: made.histograms(
                 "acquire_duration_seconds",
@@ -197,7 +209,7 @@ impl Metrics {
         for histogram in self.semaphore_histograms() {
             histogram.with_label_values(labels);
         }
-        for counter in [&self.pruned_holders, &self.cas_conflicts] {
+        for counter in self.semaphore_counters() {
             counter.with_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -208,7 +220,7 @@ impl Metrics {
     /// Makes every series of a single-key lock: a slot that only one can have, of whose queue Consul tells nothing.
     pub fn add_lock(&self, name: &str) {
         let labels = &[name];
-        for gauge in [&self.slot_held, &self.holders] {
+        for gauge in [&self.slot_held, &self.holders, &self.leases, &self.lease_waiters] {
             gauge.with_label_values(labels);
         }
         self.limit.with_label_values(labels).set(1);
@@ -217,7 +229,7 @@ impl Metrics {
         for histogram in [&self.acquire_duration, &self.handoff_duration, &self.hold_duration] {
             histogram.with_label_values(labels);
         }
-        for counter in [&self.cas_conflicts, &self.leader_changes] {
+        for counter in [&self.cas_conflicts, &self.leader_changes, &self.leases_expired] {
             counter.with_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -236,7 +248,8 @@ impl Metrics {
         for histogram in self.semaphore_histograms() {
             let _ = histogram.remove_label_values(labels);
         }
-        for counter in [&self.pruned_holders, &self.cas_conflicts, &self.leader_changes] {
+        let _ = self.leader_changes.remove_label_values(labels);
+        for counter in self.semaphore_counters() {
             let _ = counter.remove_label_values(labels);
         }
         for reason in LossReason::ALL {
@@ -288,6 +301,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a lease that its client has not renewed in time.
+    pub fn lease_expired(&self, name: &str) {
+        self.leases_expired.with_label_values(&[name]).inc();
+    }
+
     /// Counts a request to Consul.
     pub fn consul_request(&self, operation: &str, code: &str, took: Duration) {
         self.consul_requests.with_label_values(&[operation, code]).inc();
@@ -313,9 +331,9 @@ impl Metrics {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
         for semaphore in &snapshot.semaphores {
             let name = &[semaphore.name.as_str()];
-            let held = semaphore.state == State::Held && lease_is_fresh;
+            let held = semaphore.mode == Mode::Hold && semaphore.state == State::Held && lease_is_fresh;
+            self.set_held(&semaphore.name, held, &semaphore.leases, now);
             let mismatch = semaphore.limit != semaphore.configured_limit;
-            self.slot_held.with_label_values(name).set(held.into());
             self.holders.with_label_values(name).set(semaphore.taken.into());
             self.limit.with_label_values(name).set(semaphore.limit.into());
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
@@ -327,8 +345,8 @@ impl Metrics {
         }
         for lock in &snapshot.locks {
             let name = &[lock.name.as_str()];
-            let held = lock.state == State::Held && lease_is_fresh;
-            self.slot_held.with_label_values(name).set(held.into());
+            let held = lock.mode == Mode::Hold && lock.state == State::Held && lease_is_fresh;
+            self.set_held(&lock.name, held, &lock.leases, now);
             self.holders.with_label_values(name).set(lock.leader.is_some().into());
             self.slot_index.with_label_values(name).set(if held { 0 } else { NO_SLOT });
             self.set_token(&lock.name, lock.fencing_token);
@@ -345,7 +363,21 @@ impl Metrics {
         self.fencing_token.with_label_values(&[name]).set(token.unwrap_or(0) as f64);
     }
 
-    fn semaphore_gauges(&self) -> [&IntGaugeVec; 7] {
+    /// Those who have it: this agent where it does, and its clients.
+    fn set_held(&self, name: &str, held: bool, leases: &[Lease], now: Moment) {
+        let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
+        let lent = count(leases.iter().filter(|lease| lease.is_held(now)).count());
+        let waits = count(leases.iter().filter(|lease| lease.state == State::Waiting).count());
+        self.leases.with_label_values(&[name]).set(lent);
+        self.lease_waiters.with_label_values(&[name]).set(waits);
+        self.slot_held.with_label_values(&[name]).set(i64::from(held) + lent);
+    }
+
+    fn semaphore_counters(&self) -> [&IntCounterVec; 3] {
+        [&self.pruned_holders, &self.cas_conflicts, &self.leases_expired]
+    }
+
+    fn semaphore_gauges(&self) -> [&IntGaugeVec; 9] {
         [
             &self.slot_held,
             &self.holders,
@@ -354,6 +386,8 @@ impl Metrics {
             &self.waiters,
             &self.queue_position,
             &self.slot_index,
+            &self.leases,
+            &self.lease_waiters,
         ]
     }
 
@@ -451,6 +485,9 @@ mod tests {
             "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"} 0",
             "slotkeeper_pruned_holders_total{semaphore=\"s\"} 0",
             "slotkeeper_prune_duration_seconds_count{semaphore=\"s\"} 0",
+            "slotkeeper_leases{semaphore=\"s\"} 0",
+            "slotkeeper_lease_waiters{semaphore=\"s\"} 0",
+            "slotkeeper_leases_expired_total{semaphore=\"s\"} 0",
             "slotkeeper_session_renew_duration_seconds_count 0",
             "slotkeeper_session_renew_failures_total{reason=\"denied\"} 0",
             "slotkeeper_consul_requests_total{code=\"timeout\",operation=\"txn\"} 0",

@@ -1,5 +1,6 @@
 //! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
 
+mod lease;
 mod lock;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use utoipa::ToSchema;
 
 use crate::semaphore::{Identity, Moment, Wall};
 
+use lease::LeaseReport;
+pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock, LockReport};
 
 /// What an agent is doing as a whole.
@@ -59,6 +62,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Taken on demand, and nobody wants it.
+    Idle,
     /// Nothing is known yet, or not any more.
     Starting,
     /// In line.
@@ -81,6 +86,7 @@ impl State {
     /// The spelling in the status.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Idle => "idle",
             Self::Starting => "starting",
             Self::Waiting => "waiting",
             Self::Held => "held",
@@ -102,7 +108,9 @@ pub struct Semaphore {
     pub prefix: String,
     /// Whether readiness waits for it.
     pub required: bool,
-    /// Where it stands.
+    /// How it is taken.
+    pub mode: Mode,
+    /// Where it stands. On demand: `Held` where a client has a lease, `Waiting` where one waits for it, or `Idle`.
     pub state: State,
     /// What is wrong, if anything is.
     pub reason: Option<String>,
@@ -130,6 +138,8 @@ pub struct Semaphore {
     pub asked_at: Option<Moment>,
     /// When limit, holders and queue were looked at last, all together; `None` where nothing is known of them.
     pub seen_at: Option<Moment>,
+    /// The leases, from the oldest on. What stands above of a slot that is held or waited for stands there of each.
+    pub leases: Vec<Lease>,
 }
 
 /// One holder of a semaphore.
@@ -237,6 +247,7 @@ impl Snapshot {
             state: semaphore.state,
             reason: semaphore.reason.as_deref(),
             required: semaphore.required,
+            mode: semaphore.mode,
             slots: semaphore.slots,
             held_since: semaphore.held_since.map(|since| wall.text(since)),
             fencing_token: semaphore.fencing_token,
@@ -251,13 +262,15 @@ impl Snapshot {
             queue_length: semaphore.seen_at.map(|_| semaphore.waiters),
             queue_position: semaphore.position,
             seen_seconds_ago: semaphore.seen_at.map(|at| seconds(now.since(at))),
+            leases: semaphore.leases.iter().map(|lease| lease.report(now, wall)).collect(),
         }
     }
 
     /// What the readiness file holds: the session, for each held semaphore its fencing token and the slot's number, and
-    /// for each held lock its fencing token and LockIndex.
+    /// for each held lock its fencing token and LockIndex. Leases are their clients'.
     pub fn file(&self) -> serde_json::Value {
-        let held = self.semaphores.iter().filter(|semaphore| semaphore.state == State::Held);
+        let own = self.semaphores.iter().filter(|semaphore| semaphore.mode == Mode::Hold);
+        let held = own.filter(|semaphore| semaphore.state == State::Held);
         let semaphores: BTreeMap<_, _> = held
             .map(|semaphore| {
                 let held = serde_json::json!({
@@ -268,7 +281,8 @@ impl Snapshot {
                 (semaphore.name.as_str(), held)
             })
             .collect();
-        let held = self.locks.iter().filter(|lock| lock.state == State::Held);
+        let own = self.locks.iter().filter(|lock| lock.mode == Mode::Hold);
+        let held = own.filter(|lock| lock.state == State::Held);
         let locks: BTreeMap<_, _> = held
             .map(|lock| {
                 let held = serde_json::json!({
@@ -365,6 +379,8 @@ pub struct SemaphoreReport<'a> {
     reason: Option<&'a str>,
     /// Whether readiness waits for it.
     required: bool,
+    /// How it is taken.
+    mode: Mode,
     /// Slots that this workload takes.
     slots: u32,
     /// Since when it is held, in UTC; null where it is not.
@@ -403,4 +419,6 @@ pub struct SemaphoreReport<'a> {
     /// How old this picture of limit, holders and queue is; null before there is one.
     #[schema(required = true, minimum = 0)]
     seen_seconds_ago: Option<f64>,
+    /// What clients have of it, or wait for.
+    leases: Vec<LeaseReport<'a>>,
 }

@@ -96,6 +96,42 @@ pub(super) fn log(notice: &Notice) {
     }
 }
 
+/// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
+/// again.
+pub(super) fn log_of_lease(notice: &Notice) {
+    match notice {
+        Notice::Waiting { name, position, taken, limit } => {
+            debug!(semaphore = %name, position, taken, limit, "a lease is waited for");
+        }
+        Notice::GaveUp { name, reached, trouble } => {
+            debug!(semaphore = %name, reached, trouble, "a lease was not to be had in the time given");
+        }
+        Notice::Leader { name, leader } => {
+            let session = leader.as_ref().map(|leader| leader.session.as_str());
+            debug!(semaphore = %name, session, "seen by one who waits for a lease: who has the lock");
+        }
+        Notice::Delayed { name, left } => {
+            debug!(semaphore = %name, ?left, "seen by one who waits for a lease: a lock-delay");
+        }
+        Notice::SessionStarted { .. }
+        | Notice::SessionEnded { .. }
+        | Notice::Renewed { .. }
+        | Notice::RenewFailed { .. }
+        | Notice::Trouble { .. }
+        | Notice::TroubleOver { .. }
+        | Notice::Acquired { .. }
+        | Notice::Lost { .. }
+        | Notice::Released { .. }
+        | Notice::Blocked { .. }
+        | Notice::LimitDiffers { .. }
+        | Notice::LimitChanged { .. }
+        | Notice::LimitSet { .. }
+        | Notice::Pruned { .. }
+        | Notice::Conflict { .. }
+        | Notice::Removed { .. } => log(notice),
+    }
+}
+
 /// Calls the hook that a change has, if it has one.
 pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
     let (command, event, name, about) = match notice {

@@ -1,46 +1,133 @@
-//! What the control endpoints ask of the agent.
-
-use std::future;
+//! What is asked for at the control endpoints.
 
 use tokio::sync::mpsc;
 
-use super::Agent;
-use crate::control::request::{Kind, NoLease, Refusal, Request};
+use super::leases::{self, Bounds, Wanted};
+use super::{Agent, announce, translate};
+use crate::clock;
+use crate::config::{Config, Mode};
+use crate::control::request::{Kind, Refusal, Request};
+use crate::semaphore::{Keeper, Moment, Name, Notice, Settings};
+use crate::status::Stage;
 
-impl Agent {
-    /// Takes one request. No lease is given yet: nothing is free, and no lease is known.
-    pub(super) fn asked(&mut self, request: Request) {
-        // Where the client has gone away, nobody hears the answer.
-        match request {
-            Request::Drain => self.workload_is_done(),
-            Request::Acquire { kind, name, reply, .. } => {
-                let known: Vec<_> = match kind {
-                    Kind::Semaphore => {
-                        self.parts.config.semaphores.iter().map(|one| one.name.clone()).collect()
-                    }
-                    Kind::Lock => Vec::new(),
-                };
-                let refusal =
-                    if known.contains(&name) { Refusal::NotInTime } else { Refusal::UnknownName { known } };
-                let _ = reply.send(Err(refusal));
-            }
-            Request::Renew { reply, .. } | Request::Show { reply, .. } => {
-                let _ = reply.send(Err(NoLease::Unknown));
-            }
-            Request::Release { reply, .. } => {
-                let _ = reply.send(Err(NoLease::Unknown));
-            }
-        }
+/// How many leases there may be. Without control endpoints nobody asks for any.
+pub(super) fn bounds(config: &Config) -> Bounds {
+    let control = config.control.as_ref();
+    control.map_or(Bounds { waits: 0, leases: 0 }, |control| Bounds {
+        waits: control.max_waits,
+        leases: control.max_leases,
+    })
+}
+
+/// The next request; waits for ever where nobody can ask.
+pub(super) async fn next(requests: &mut Option<mpsc::Receiver<Request>>) -> Option<Request> {
+    match requests {
+        Some(requests) => requests.recv().await,
+        None => std::future::pending().await,
     }
 }
 
-/// The next request. Never comes where there are no control endpoints.
-pub(super) async fn next(requests: &mut Option<mpsc::Receiver<Request>>) -> Request {
-    match requests {
-        Some(requests) => match requests.recv().await {
-            Some(request) => request,
-            None => future::pending().await,
-        },
-        None => future::pending().await,
+impl Agent {
+    /// Takes a request.
+    pub(super) fn asked(&mut self, request: Request) {
+        let now = clock::now();
+        // An answer goes by what is so now, and not by what the last round has seen.
+        self.leases.tick(now);
+        self.mind_leases(now);
+        match request {
+            Request::Drain => self.workload_is_done(),
+            Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
+                Ok(terms) => {
+                    let config = &self.parts.config;
+                    let keeper =
+                        |name, terms| Keeper::new(translate::start(config, vec![(name, terms)], None), now);
+                    let wanted = Wanted { kind, name: Name::from(name), wait, present, reply };
+                    self.leases.acquire(wanted, terms, keeper, now);
+                }
+                Err(refusal) => leases::tell(reply, Err(refusal)),
+            },
+            Request::Renew { lease, reply } => self.leases.show(&lease, true, reply, now),
+            Request::Show { lease, reply } => self.leases.show(&lease, false, reply, now),
+            Request::Release { lease, reply } => self.leases.release(&lease, reply, now),
+        }
     }
+
+    /// On which terms a lease can be had.
+    fn terms(&self, kind: Kind, name: &str) -> Result<Settings, Refusal> {
+        let (mode, settings) = find(&self.parts.config, kind, name)?;
+        if self.ending.is_some() || self.stage != Stage::Running {
+            return Err(Refusal::Draining);
+        }
+        match mode {
+            Mode::OnDemand => Ok(settings),
+            Mode::Hold => Err(Refusal::NotOnDemand),
+        }
+    }
+
+    /// Carries out what the leases' keepers have decided, and ends what is over.
+    pub(super) fn mind_leases(&mut self, now: Moment) {
+        self.carry_out_leases(now);
+        for name in self.leases.end_overdue(now) {
+            self.parts.metrics.lease_expired(&name);
+        }
+        self.carry_out_leases(now);
+        for name in self.leases.sweep() {
+            self.forget_removed(&name);
+        }
+    }
+
+    /// Ends the series of one that was removed from the configuration, once nothing is counted there any more.
+    pub(super) fn forget_removed(&mut self, name: &str) {
+        let config = &self.parts.config;
+        let configured = config.semaphores.iter().any(|one| one.name == name)
+            || config.locks.iter().any(|one| one.name == name);
+        if !configured && !self.leases.any_of(name) && self.own.keeper.machine(name).is_none() {
+            self.parts.metrics.remove_semaphore(name);
+            self.leases.forget(name);
+        }
+    }
+
+    fn carry_out_leases(&mut self, now: Moment) {
+        let client = self.client_for_now();
+        for key in self.leases.keys() {
+            loop {
+                let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests);
+                if notices.is_empty() {
+                    break;
+                }
+                for notice in notices {
+                    self.tell_of_lease(&notice);
+                    self.leases.noticed(key, &notice, now);
+                }
+            }
+        }
+    }
+
+    /// Tells the world; its client is told apart.
+    fn tell_of_lease(&self, notice: &Notice) {
+        announce::log_of_lease(notice);
+        // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.
+        if matches!(notice, Notice::Leader { .. }) {
+            return;
+        }
+        self.parts.metrics.observe(notice);
+        announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+    }
+}
+
+/// What is configured under that name.
+fn find(config: &Config, kind: Kind, name: &str) -> Result<(Mode, Settings), Refusal> {
+    let (found, known): (_, Vec<_>) = match kind {
+        Kind::Semaphore => {
+            let found = config.semaphores.iter().find(|one| one.name == name);
+            let known = config.semaphores.iter().map(|one| one.name.clone()).collect();
+            (found.map(|one| (one.mode, translate::settings(one))), known)
+        }
+        Kind::Lock => {
+            let found = config.locks.iter().find(|one| one.name == name);
+            let known = config.locks.iter().map(|one| one.name.clone()).collect();
+            (found.map(|one| (one.mode, translate::lock(one, &config.session))), known)
+        }
+    };
+    found.ok_or(Refusal::UnknownName { known })
 }

@@ -9,7 +9,7 @@ use super::files::PATIENCE;
 use crate::cli::Exit;
 use crate::clock;
 use crate::config::{self, Release};
-use crate::semaphore::{Machine, Moment, Phase};
+use crate::semaphore::{Keeper, Machine, Moment, Phase};
 use crate::shutdown::Ask;
 use crate::status::Stage;
 use crate::workload::signals;
@@ -48,7 +48,8 @@ impl Agent {
     pub(super) fn stop(&mut self) {
         self.told_to_stop = true;
         let config::Drain { timeout, release } = self.parts.config.drain;
-        let holds = self.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }));
+        let holds = self.own.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }))
+            || self.leases.any_held();
         if release == Release::AtOnce || !holds || self.ending.is_some() {
             return self.end(Exit::Done, "told to stop");
         }
@@ -111,7 +112,14 @@ impl Agent {
         if let Some(state) = &mut self.parts.files.state {
             state.clear(PATIENCE.min(timeout / 8)).await;
         }
-        self.keeper.drain(clock::now());
+        let now = clock::now();
+        self.own.keeper.drain(now);
+        self.leases.drain(now);
+    }
+
+    /// Whether nothing is left to be given back.
+    pub(super) fn everything_has_ended(&self) -> bool {
+        self.own.keeper.has_ended() && self.leases.is_empty()
     }
 
     /// Time for giving everything back: what waiting for the workload has left of `drain.timeout`.
@@ -128,18 +136,23 @@ impl Agent {
 
     /// What is left to do once everything was given back, or the time for that is over. A second signal ends it.
     pub(super) async fn finish(self) -> Exit {
-        let clean = self.keeper.has_ended() && !self.abandoned;
+        let clean = self.everything_has_ended() && !self.abandoned;
+        let keepers =
+            || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
+        // One with nothing to hold has asked nothing.
+        let in_vain = self.own.keeper.machines().next().is_some() && !self.own.keeper.has_reached_consul();
         let exit = match self.ending {
             Some(Exit::Done) | None if !clean => Exit::Failed,
             ending => ending.unwrap_or(Exit::Done),
         };
-        if clean && !self.keeper.has_reached_consul() {
+        if clean && in_vain && !self.leases.have_reached_consul() {
             info!("drained: Consul has never answered, so there is nothing to give back");
         } else if clean {
             info!("drained: nothing of ours is left in Consul");
         } else {
-            let machines = self.keeper.machines().filter_map(Machine::trouble);
-            let why = self.keeper.trouble().into_iter().chain(machines).next().unwrap_or("it takes too long");
+            let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
+            let why = keepers().filter_map(Keeper::trouble).chain(machines).next();
+            let why = why.unwrap_or("it takes too long");
             error!(
                 "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
                  given on once the session has ended, by its TTL at the latest",

@@ -3,32 +3,33 @@
 
 mod announce;
 mod control;
+mod driver;
 mod ending;
 mod execute;
 mod files;
+mod leases;
 mod reload;
 mod snapshot;
 mod state_file;
 mod translate;
 mod workload;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::cli::Exit;
 use crate::clock::{self, Alarm};
-use crate::config::{self, Config, Faults, Loaded};
+use crate::config::{Config, Faults, Loaded};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
 use crate::metrics::Metrics;
-use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
+use crate::semaphore::{Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Snapshot, Stage};
 use crate::telemetry;
@@ -37,8 +38,10 @@ use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running};
 
+use driver::{Driver, Owner, Requests};
 use ending::{Drain, Patience};
 pub use files::Files;
+use leases::Leases;
 
 /// What an agent is made of.
 pub struct Parts {
@@ -56,7 +59,7 @@ pub struct Parts {
     pub status: watch::Sender<Arc<Snapshot>>,
     /// What it is asked for: the signals, where it is alone in its process.
     pub asks: Asks,
-    /// What the control endpoints ask of it, where there are any.
+    /// What is asked for at the control endpoints, where there are any.
     pub control: Option<mpsc::Receiver<Request>>,
     /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
     pub command: Option<Command>,
@@ -86,9 +89,11 @@ struct Agent {
     parts: Parts,
     client: Client,
     spec: SessionSpec,
-    keeper: Keeper,
-    requests: JoinSet<Event>,
-    watches: HashMap<execute::Watched, AbortHandle>,
+    /// Of what it holds by itself.
+    own: Driver,
+    /// What its clients take and give back.
+    leases: Leases,
+    requests: Requests,
     alarm: Alarm,
     hooks: Hooks,
     /// The command that runs on the slots.
@@ -117,20 +122,9 @@ impl Agent {
         let now = clock::now();
         let config = &parts.config;
         let client = client(config, &parts.metrics)?;
-        let semaphores =
-            config.semaphores.iter().map(|one| (one.name.as_str().into(), translate::settings(one)));
-        let locks =
-            config.locks.iter().map(|one| (one.name.as_str().into(), translate::lock(one, &config.session)));
-        let start = Start {
-            ttl: config.session.ttl,
-            watch_grace: config.session.watch_grace,
-            who: translate::identity(&config.identity),
-            wall: clock::wall(),
-            seed: fastrand::u64(..),
-            resume: parts.files.resume.take(),
-            semaphores: semaphores.chain(locks).collect(),
-            together: translate::together(config),
-        };
+        let together = translate::together(config);
+        let start = translate::start(config, translate::held(config), parts.files.resume.take());
+        let start = Start { together, ..start };
         for semaphore in &config.semaphores {
             parts.metrics.add_semaphore(&semaphore.name);
         }
@@ -140,9 +134,9 @@ impl Agent {
         let agent = Self {
             client,
             spec: translate::session_spec(&config.session),
-            keeper: Keeper::new(start, now),
+            own: Driver::new(Owner::Agent, Keeper::new(start, now)),
+            leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: JoinSet::new(),
-            watches: HashMap::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::start(),
             running: None,
@@ -174,6 +168,7 @@ impl Agent {
             let now = clock::now();
             self.parts.vitals.beat(now);
             self.carry_out();
+            self.mind_leases(now);
             self.publish(now);
             self.check_tasks()?;
             self.mind_command(now).await;
@@ -182,31 +177,38 @@ impl Agent {
                 self.begin_drain().await;
                 continue;
             }
-            if self.keeper.has_ended() || self.drain.is_some_and(|drain| drain.ends <= now) {
+            if self.everything_has_ended() || self.drain.is_some_and(|drain| drain.ends <= now) {
                 return Ok(self.finish().await);
             }
             if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {
                 self.abandoned = true;
-                self.keeper.abandon(now);
+                self.own.keeper.abandon(now);
+                self.leases.abandon(now);
                 continue;
             }
             let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
             let command = self.running.as_ref().map(Running::deadline);
             let patience =
                 self.patience.filter(|_| self.ending.is_none()).map(|patience| patience.holds_until);
-            let wake = [self.keeper.deadline(), bounds, command, patience].into_iter().flatten();
+            let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
+            let wake = [own, leases, bounds, command, patience].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => match ended {
-                    Ok(event) => self.answered(event),
+                    Ok((Owner::Agent, event)) => self.own.answered(event, clock::now()),
+                    Ok((Owner::Lease(key), event)) => self.leases.answered(key, event, clock::now()),
                     // A watch that was called off.
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => return Err(error).context("a request's task failed"),
                 },
                 rung = self.alarm.until(wake) => {
                     rung.context("the timer failed")?;
-                    self.keeper.tick(clock::now());
+                    let now = clock::now();
+                    self.own.keeper.tick(now);
+                    self.leases.tick(now);
                 }
+                Some(request) = control::next(&mut self.parts.control) => self.asked(request),
+                Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 ask = self.parts.asks.next() => match ask {
@@ -221,7 +223,6 @@ impl Agent {
                         return Ok(Exit::Failed);
                     }
                 },
-                request = control::next(&mut self.parts.control) => self.asked(request),
                 Some(ended) = self.parts.servers.join_next() => {
                     ended.context("a server's task failed")?.context("a server failed")?;
                     anyhow::bail!("a server ended by itself");
@@ -242,38 +243,18 @@ impl Agent {
 
     /// Carries out what the core has decided.
     fn carry_out(&mut self) {
-        let client = match self.drain {
-            Some(drain) => self.client.within(drain.request),
-            None => self.client.clone(),
-        };
-        while let Some(command) = self.keeper.next_command() {
-            match execute::work(command, &self.keeper, client.clone(), &self.spec) {
-                execute::Work::Request(request) => {
-                    self.requests.spawn(request);
-                }
-                execute::Work::Watch(watched, watch) => {
-                    self.watches.insert(watched, self.requests.spawn(watch));
-                }
-                execute::Work::StopWatch(watched) => {
-                    if let Some(watch) = self.watches.remove(&watched) {
-                        watch.abort();
-                    }
-                }
-                execute::Work::Tell(notice) => self.tell(&notice),
-            }
+        let client = self.client_for_now();
+        for notice in self.own.carry_out(&client, &self.spec, &mut self.requests) {
+            self.tell(&notice);
         }
     }
 
-    fn answered(&mut self, event: Event) {
-        if let Event::Watched(name, key, _) = &event {
-            let watched = (name.clone(), key.clone());
-            // One that was called off as it ended, and another one has begun since.
-            if self.watches.get(&watched).is_none_or(|watch| !watch.is_finished()) {
-                return;
-            }
-            self.watches.remove(&watched);
+    /// A dead connection must not use up the time of a drain.
+    fn client_for_now(&self) -> Client {
+        match self.drain {
+            Some(drain) => self.client.within(drain.request),
+            None => self.client.clone(),
         }
-        self.keeper.handle(event, clock::now());
     }
 
     fn tell(&mut self, notice: &Notice) {
@@ -283,7 +264,8 @@ impl Agent {
         if let Notice::Lost { name, .. } = notice {
             if self.running.is_some() && self.is_required(name) {
                 self.end(Exit::SlotLost, "the slot was lost, on which the command runs");
-            } else if self.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit) {
+            } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
+            {
                 self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
             }
         }
@@ -301,7 +283,13 @@ impl Agent {
 
     /// Lets the world see where things stand.
     fn publish(&mut self, now: Moment) {
-        let mut snapshot = snapshot::snapshot(&self.keeper, &self.parts.config, self.stage, self.started_at);
+        let mut snapshot = snapshot::snapshot(
+            &self.own.keeper,
+            &self.leases,
+            &self.parts.config,
+            self.stage,
+            self.started_at,
+        );
         let ready = self.ending.is_none() && snapshot.is_ready(now);
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
@@ -313,7 +301,7 @@ impl Agent {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }
         if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.stage == Stage::Running) {
-            state.save(&self.keeper);
+            state.save(&self.own.keeper);
         }
         self.parts.status.send_if_modified(|shown| {
             let changed = **shown != snapshot;
@@ -322,11 +310,6 @@ impl Agent {
             }
             changed
         });
-    }
-
-    fn add(&mut self, semaphore: &config::Semaphore, now: Moment) {
-        self.parts.metrics.add_semaphore(&semaphore.name);
-        self.keeper.add(semaphore.name.as_str().into(), translate::settings(semaphore), now);
     }
 }
 

@@ -2,11 +2,15 @@
 
 use tracing::{error, info, warn};
 
+mod entries;
+
 use super::files::PATIENCE;
 use super::{Agent, client, translate};
 use crate::clock;
-use crate::config::{Acquire, Config, Loaded, Semaphore};
+use crate::config::{Acquire, Config, Loaded, Lock, Mode, Semaphore};
+use crate::semaphore::{Moment, Settings};
 use crate::status::Stage;
+use entries::{Difference, Told, difference};
 
 impl Agent {
     /// Reads the configuration again and takes over what can change.
@@ -24,9 +28,10 @@ impl Agent {
         for warning in warnings {
             warn!("{warning}");
         }
-        let is_leaving = |name: &str| {
-            self.keeper.machine(name).is_some()
-                && !self.parts.config.semaphores.iter().any(|semaphore| semaphore.name == name)
+        let is_leaving = |name: &str, mode| {
+            // Leases of before and of now go well together, but not with a slot that the agent itself holds.
+            let lent = mode == Mode::Hold && self.leases.any_of(name);
+            self.own.keeper.machine(name).is_some() || lent
         };
         let changes = compare(&self.parts.config, &mut new, is_leaving);
         match client(&new, &self.parts.metrics) {
@@ -39,7 +44,7 @@ impl Agent {
         for refused in &changes.refused {
             warn!("not changed: {refused}");
         }
-        if !changes.removed.is_empty() {
+        if changes.removed().any(|name| self.own.keeper.machine(name).is_some()) {
             // The file names what is about to be given back; it comes back without it.
             if let Some(readiness) = &self.parts.files.readiness {
                 readiness.set(None);
@@ -47,85 +52,84 @@ impl Agent {
             self.unready(PATIENCE).await;
         }
         let now = clock::now();
-        for name in &changes.removed {
-            self.keeper.remove(&name.as_str().into(), now);
+        // What is lent stays lent, on the terms of before; only new leases go by the new ones.
+        for name in changes.removed() {
+            self.own.keeper.remove(&name.into(), now);
         }
-        for semaphore in &changes.changed {
-            self.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
+        for semaphore in &changes.semaphores.changed {
+            self.own.keeper.reconfigure(&semaphore.name.as_str().into(), translate::settings(semaphore), now);
+        }
+        for lock in &changes.locks.changed {
+            let settings = translate::lock(lock, &new.session);
+            self.own.keeper.reconfigure(&lock.name.as_str().into(), settings, now);
         }
         self.parts.log.set_level(new.log.level);
         self.parts.config = new;
-        for semaphore in &changes.added {
-            self.add(semaphore, now);
+        for name in changes.removed() {
+            self.forget_removed(name);
+        }
+        for semaphore in &changes.semaphores.added {
+            self.parts.metrics.add_semaphore(&semaphore.name);
+            self.begin(&semaphore.name, semaphore.mode, translate::settings(semaphore), now);
+        }
+        for lock in &changes.locks.added {
+            self.parts.metrics.add_lock(&lock.name);
+            let settings = translate::lock(lock, &self.parts.config.session);
+            self.begin(&lock.name, lock.mode, settings, now);
         }
         self.parts.metrics.reloaded(true);
-        let added: Vec<_> = changes.added.iter().map(|one| one.name.as_str()).collect();
-        let said = |names: &[&str]| (!names.is_empty()).then(|| names.join(", "));
-        let all = |names: &[String]| said(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let all = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(", "));
         info!(
-            added = said(&added),
-            removed = all(&changes.removed),
-            changed = all(&changes.fields),
+            added = all(changes.added().collect()),
+            removed = all(changes.removed().collect()),
+            changed = all(changes.fields.iter().map(String::as_str).collect()),
             "configuration reloaded"
         );
+    }
+
+    /// Asks for one more, unless it is for clients to ask.
+    fn begin(&mut self, name: &str, mode: Mode, settings: Settings, now: Moment) {
+        if mode == Mode::Hold {
+            self.own.keeper.add(name.into(), settings, now);
+        }
     }
 }
 
 /// The difference between two configurations, split by what can be done about it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
-    /// Semaphores to be asked for.
-    pub(super) added: Vec<Semaphore>,
-    /// Names of semaphores to be given back.
-    pub(super) removed: Vec<String>,
-    /// Semaphores whose terms have changed.
-    pub(super) changed: Vec<Semaphore>,
+    pub(super) semaphores: Difference<Semaphore>,
+    pub(super) locks: Difference<Lock>,
     /// The keys of everything that has changed, for people.
     pub(super) fields: Vec<String>,
     /// What differs and stays as it was until a restart, each with what to do.
     pub(super) refused: Vec<String>,
 }
 
-/// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on.
-pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str) -> bool) -> Changes {
-    let mut changes = Changes::default();
-    keep_fixed(old, new, &mut changes.refused);
-    let mut kept = Vec::new();
-    for mut wanted in std::mem::take(&mut new.semaphores) {
-        match old.semaphores.iter().find(|had| had.name == wanted.name) {
-            Some(had) => {
-                if let Some(field) = fixed_field(had, &wanted) {
-                    changes.refused.push(format!(
-                        "semaphores: {}: {field} cannot change while it is held or waited for; remove the \
-                         semaphore, reload, add it again and reload",
-                        had.name
-                    ));
-                    wanted = had.clone();
-                } else if *had != wanted {
-                    changes.fields.extend(changed_fields(had, &wanted));
-                    changes.changed.push(wanted.clone());
-                }
-                kept.push(wanted);
-            }
-            None if is_leaving(&wanted.name) => changes.refused.push(format!(
-                "semaphores: {} is still being given back; reload again in a moment",
-                wanted.name
-            )),
-            // Those that are held would have to be given back first.
-            None if wanted.required && new.acquire == Acquire::Together => changes.refused.push(format!(
-                "semaphores: {} cannot be acquired together with what is held already; restart, or make it not required",
-                wanted.name
-            )),
-            None => {
-                changes.added.push(wanted.clone());
-                kept.push(wanted);
-            }
-        }
+impl Changes {
+    /// The names of all that is to be given back.
+    fn removed(&self) -> impl Iterator<Item = &str> {
+        self.semaphores.removed.iter().chain(&self.locks.removed).map(String::as_str)
     }
-    let is_kept = |had: &&Semaphore| !kept.iter().any(|wanted| wanted.name == had.name);
-    changes.removed = old.semaphores.iter().filter(is_kept).map(|had| had.name.clone()).collect();
-    new.semaphores = kept;
-    changes.fields.extend(changed_keys(old, new));
+
+    /// The names of all that is new.
+    fn added(&self) -> impl Iterator<Item = &str> {
+        let semaphores = self.semaphores.added.iter().map(|one| one.name.as_str());
+        semaphores.chain(self.locks.added.iter().map(|one| one.name.as_str()))
+    }
+}
+
+/// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on.
+/// `is_leaving`: something of that name, which is to be taken so, is still being given back.
+pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str, Mode) -> bool) -> Changes {
+    let mut changes = Changes::default();
+    let Changes { semaphores, locks, fields, refused } = &mut changes;
+    keep_fixed(old, new, refused);
+    let mut told = Told { fields, refused };
+    let together = new.acquire == Acquire::Together;
+    *semaphores = difference(&old.semaphores, &mut new.semaphores, together, &is_leaving, &mut told);
+    *locks = difference(&old.locks, &mut new.locks, together, &is_leaving, &mut told);
+    fields.extend(changed_keys(old, new));
     changes
 }
 
@@ -180,33 +184,6 @@ fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
     fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field.to_owned())
 }
 
-/// The fields of a semaphore that have changed, under its name.
-fn changed_fields(had: &Semaphore, wanted: &Semaphore) -> impl Iterator<Item = String> {
-    let fields = [
-        ("limit", had.limit != wanted.limit),
-        ("priority", had.priority != wanted.priority),
-        ("required", had.required != wanted.required),
-        ("wait", had.wait != wanted.wait),
-        ("on_lost", had.on_lost != wanted.on_lost),
-        ("limit_policy", had.limit_policy != wanted.limit_policy),
-        ("prune_delay", had.prune_delay != wanted.prune_delay),
-        ("format", had.format != wanted.format),
-        ("body", had.body != wanted.body),
-    ];
-    let name = had.name.clone();
-    fields.into_iter().filter(|(_, differs)| *differs).map(move |(field, _)| format!("{name}.{field}"))
-}
-
-/// The first field that differs and that a machine cannot take over.
-fn fixed_field(had: &Semaphore, wanted: &Semaphore) -> Option<&'static str> {
-    let differs = [
-        ("prefix", had.prefix != wanted.prefix),
-        ("slots", had.slots != wanted.slots),
-        ("mode", had.mode != wanted.mode),
-    ];
-    differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -228,10 +205,13 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
         let mut new =
             config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
-        let changes = compare(&old, &mut new, |_| false);
-        assert_eq!(names(&changes.added), ["c"]);
-        assert_eq!(changes.removed, ["a"]);
-        assert_eq!((names(&changes.changed), changes.fields), (vec!["b"], vec!["b.limit".to_owned()]));
+        let changes = compare(&old, &mut new, |_, _| false);
+        assert_eq!(names(&changes.semaphores.added), ["c"]);
+        assert_eq!(changes.semaphores.removed, ["a"]);
+        assert_eq!(
+            (names(&changes.semaphores.changed), changes.fields),
+            (vec!["b"], vec!["b.limit".to_owned()])
+        );
         assert_eq!(changes.refused, [""; 0]);
         assert_eq!(names(&new.semaphores), ["b", "c"]);
     }
@@ -244,7 +224,7 @@ mod tests {
              consul: {address: 'http://127.0.0.2:8500', token_file: /token}\nreadiness: {file: /tmp/r}\n\
              control: {listen: 'unix:/tmp/c'}\nlog: {format: json, level: debug}",
         );
-        let changes = compare(&old, &mut new, |_| false);
+        let changes = compare(&old, &mut new, |_, _| false);
         let said = changes.refused.join("\n");
         let fields =
             ["consul.address ", "session.ttl ", "readiness.file ", "control takes", "log.format ", "prefix"];
@@ -268,11 +248,11 @@ mod tests {
         let added = "[{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}, \
                      {name: c, prefix: p/c, limit: 1, required: false}]";
         let mut new = config(&format!("{{acquire: together, semaphores: {added}}}"));
-        let changes = compare(&old, &mut new, |_| false);
-        assert_eq!(names(&changes.added), ["c"]);
+        let changes = compare(&old, &mut new, |_, _| false);
+        assert_eq!(names(&changes.semaphores.added), ["c"]);
         assert!(changes.refused[0].contains("b cannot be acquired together"));
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
-        let changes = compare(&old, &mut new, |_| false);
+        let changes = compare(&old, &mut new, |_, _| false);
         assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
     }
 
@@ -281,9 +261,9 @@ mod tests {
         let one = |fields: &str| config(&format!("semaphores: [{{name: a, prefix: p/a, limit: 3{fields}}}]"));
         let old = one("");
         let mut new = one(", priority: 7, body: urgent");
-        let changes = compare(&old, &mut new, |_| false);
-        assert_eq!((changes.changed, changes.refused), (new.semaphores.clone(), Vec::new()));
-        assert_eq!(compare(&old, &mut one(", slots: 2"), |_| false).refused.len(), 1);
+        let changes = compare(&old, &mut new, |_, _| false);
+        assert_eq!((changes.semaphores.changed, changes.refused), (new.semaphores.clone(), Vec::new()));
+        assert_eq!(compare(&old, &mut one(", slots: 2"), |_, _| false).refused.len(), 1);
     }
 
     #[test]
@@ -291,8 +271,51 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
         let text = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
         let mut new = config(text);
-        let changes = compare(&old, &mut new, |name| name == "b");
+        let changes = compare(&old, &mut new, |name, _| name == "b");
         assert_eq!(names(&new.semaphores), ["a"]);
-        assert!(changes.added.is_empty() && changes.refused[0].contains("b is still being given back"));
+        assert!(
+            changes.semaphores.added.is_empty() && changes.refused[0].contains("b is still being given back")
+        );
+    }
+
+    #[test]
+    fn of_one_on_demand_everything_but_its_mode_changes_for_the_next_lease() {
+        let one = |fields: &str| {
+            config(&format!("control: {{listen: 'unix:/c'}}\nsemaphores: [{{name: a, limit: 3, {fields}}}]"))
+        };
+        let old = one("prefix: p/a, mode: on_demand");
+        let mut new = one("prefix: p/b, slots: 2, mode: on_demand");
+        let changes = compare(&old, &mut new, |_, _| false);
+        assert_eq!((changes.refused, changes.fields), (vec![], vec!["a.prefix".into(), "a.slots".into()]));
+        let mut new = one("prefix: p/a, mode: hold");
+        let changes = compare(&old, &mut new, |_, _| false);
+        assert!(changes.refused[0].contains("a: mode cannot change"), "{:?}", changes.refused);
+        assert_eq!(new.semaphores, old.semaphores);
+    }
+
+    #[test]
+    fn locks_come_go_and_change_as_semaphores_do() {
+        let old = config("locks: [{name: a, key: k/a}, {name: b, key: k/b}, {name: d, key: k/d}]");
+        let mut new = config(
+            "locks: [{name: b, key: k/b, required: false, wait: 5s}, {name: c, key: k/c}, {name: d, key: k/e}]",
+        );
+        let changes = compare(&old, &mut new, |_, _| false);
+        let names = |locks: &[Lock]| locks.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&changes.locks.added), &changes.locks.removed),
+            (vec!["c".into()], &vec!["a".into()])
+        );
+        assert_eq!(
+            (names(&changes.locks.changed), changes.fields),
+            (vec!["b".into()], vec!["b.required".into(), "b.wait".into()])
+        );
+        assert!(changes.refused[0].contains("locks: d: key cannot change"), "{:?}", changes.refused);
+        assert_eq!(new.locks[2].key, "k/d");
+        // What was a semaphore of that name goes first.
+        let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
+        let mut new = config("locks: [{name: a, key: k/a}]");
+        let changes = compare(&old, &mut new, |name, _| name == "a");
+        assert_eq!(changes.semaphores.removed, ["a"]);
+        assert!(changes.locks.added.is_empty() && changes.refused[0].contains("a is still being given back"));
     }
 }

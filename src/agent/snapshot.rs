@@ -1,14 +1,21 @@
 //! The agent as the world may see it, read off the core.
 
-use crate::config;
-use crate::semaphore::{Contender, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
-use crate::status::{Holder, Leader, Lock, Semaphore, Session, Snapshot, Stage, State};
+mod lent;
+mod lock;
+
+use super::leases::Leases;
+use super::translate;
+use crate::config::{self, Mode};
+use crate::control::request::Kind;
+use crate::semaphore::{Contender, Identity, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
+use crate::status::{self, Holder, Semaphore, Session, Snapshot, Stage, State};
 
 /// Holders that the status lists; it stays readable and bounded whatever a record holds.
 const LISTED: usize = 1000;
 
 pub(super) fn snapshot(
     keeper: &Keeper,
+    leases: &Leases,
     config: &config::Config,
     stage: Stage,
     started_at: Moment,
@@ -19,15 +26,27 @@ pub(super) fn snapshot(
         ttl: config.session.ttl,
         lease_ends: lease.ends(),
     });
-    let semaphores = config.semaphores.iter().filter_map(|wanted| {
-        let machine = keeper.machine(&wanted.name)?;
-        Some(semaphore(machine, wanted, keeper))
+    let semaphores = config.semaphores.iter().filter_map(|wanted| match wanted.mode {
+        Mode::Hold => Some(semaphore(keeper.machine(&wanted.name)?, wanted, keeper)),
+        Mode::OnDemand => Some(lent::semaphore(&wanted.name, &translate::settings(wanted), leases)),
     });
-    let locks = config.locks.iter().filter_map(|wanted| {
-        let machine = keeper.machine(&wanted.name)?;
-        Some(lock(machine, wanted, keeper))
+    let locks = config.locks.iter().filter_map(|wanted| match wanted.mode {
+        Mode::Hold => Some(lock::held(keeper.machine(&wanted.name)?, wanted, keeper)),
+        Mode::OnDemand => Some(lock::lent(&wanted.name, &wanted.key, leases)),
     });
-    let (semaphores, locks) = (semaphores.collect(), locks.collect());
+    let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
+    // Those of which something is still lent although they are not configured any more.
+    for (lease, keeper) in leases.iter() {
+        let shown = match lease.kind() {
+            Kind::Semaphore => semaphores.iter().any(|one| *one.name == **lease.name()),
+            Kind::Lock => locks.iter().any(|one| *one.name == **lease.name()),
+        };
+        let Some(machine) = keeper.machine(lease.name()).filter(|_| !shown) else { continue };
+        match lease.kind() {
+            Kind::Semaphore => semaphores.push(lent::semaphore(lease.name(), machine.settings(), leases)),
+            Kind::Lock => locks.push(lock::lent(lease.name(), &machine.settings().prefix, leases)),
+        }
+    }
     Snapshot { stage, started_at, started_up: false, session, semaphores, locks }
 }
 
@@ -62,33 +81,6 @@ impl Standing {
     }
 }
 
-fn lock(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
-    let standing = Standing::of(machine);
-    let single = machine.view().filter(|_| !standing.rests()).and_then(View::single);
-    let held =
-        if let Phase::Held { since, token, .. } = machine.phase() { Some((*since, *token)) } else { None };
-    let leader = single.and_then(|single| {
-        let session = single.owner.as_ref()?;
-        let who = single.entry.as_ref().map(|entry| entry.who.clone());
-        Some(Leader { session: session.to_string(), mine: keeper.session() == Some(session), who })
-    });
-    let free = standing.state == State::Waiting && leader.is_none();
-    Lock {
-        name: wanted.name.clone(),
-        key: wanted.key.clone(),
-        required: wanted.required,
-        state: standing.state,
-        held_since: held.map(|(since, _)| since),
-        fencing_token: held.map(|(_, token)| token),
-        lock_index: single.map(|single| single.times_locked),
-        leader,
-        asked_at: standing.asks().then(|| machine.asked_at()),
-        delayed_until: machine.delayed_until().filter(|_| free),
-        seen_at: machine.listed_at().filter(|_| !standing.rests()),
-        reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
-    }
-}
-
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> Semaphore {
     let me = keeper.session();
     let standing = Standing::of(machine);
@@ -111,6 +103,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         name: wanted.name.clone(),
         prefix: wanted.prefix.clone(),
         required: wanted.required,
+        mode: status::Mode::Hold,
         state,
         reason: standing
             .why
@@ -127,11 +120,12 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         limit: record.map_or(wanted.limit, |record| record.limit),
         configured_limit: wanted.limit,
         taken: record.map_or(0, Record::taken),
-        holders: view.zip(record).map(|(view, record)| holders(view, record, keeper)).unwrap_or_default(),
-        waiters: view.map_or(0, |view| u32::try_from(view.waiters().len()).unwrap_or(u32::MAX)),
+        holders: view.map(|view| holders(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
+        waiters: view.map_or(0, waiters),
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         asked_at: asking.then(|| machine.asked_at()),
         seen_at: machine.listed_at().filter(|_| !rests),
+        leases: Vec::new(),
     }
 }
 
@@ -167,16 +161,21 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
     })
 }
 
-fn holders(view: &View, record: &Record, keeper: &Keeper) -> Vec<Holder> {
+fn waiters(view: &View) -> u32 {
+    u32::try_from(view.waiters().len()).unwrap_or(u32::MAX)
+}
+
+fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Holder> {
     let mut holders: Vec<Holder> = Vec::new();
+    let Some(record) = view.record() else { return holders };
     for session in record.holders.iter().take(LISTED) {
         if holders.iter().any(|holder| holder.session == session.as_str()) {
             continue;
         }
-        let mine = Some(session) == keeper.session();
+        let mine = is_mine(session);
         let entry = view.contender(session).and_then(|Contender { entry, .. }| entry.as_ref());
         // Whoever was let in by another signs its contender later, and knows who it is before.
-        let who = if mine { Some(keeper.who().clone()) } else { entry.map(|entry| entry.who.clone()) };
+        let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.clone()) };
         let (slots, alive) = (record.slots_of(session), view.lives(session));
         holders.push(Holder { session: session.to_string(), slots, mine, alive, who });
     }

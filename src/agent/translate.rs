@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Acquire, Wait};
+use crate::clock;
+use crate::config::{self, Acquire, Mode, Wait};
 use crate::consul::{self, SessionSpec};
-use crate::semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Settings};
+use crate::semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     Settings {
@@ -54,6 +55,33 @@ fn on_lost(on_lost: config::OnLost) -> OnLost {
         config::OnLost::Reacquire => OnLost::Reacquire,
         config::OnLost::Exit => OnLost::Exit,
     }
+}
+
+/// What a keeper of these begins with, each taken by itself. Chance is its own.
+pub(super) fn start(
+    config: &config::Config,
+    semaphores: Vec<(Name, Settings)>,
+    resume: Option<Resume>,
+) -> Start {
+    Start {
+        ttl: config.session.ttl,
+        watch_grace: config.session.watch_grace,
+        who: identity(&config.identity),
+        wall: clock::wall(),
+        seed: fastrand::u64(..),
+        resume,
+        semaphores,
+        together: Vec::new(),
+    }
+}
+
+/// The semaphores and locks that the agent takes by itself, and holds.
+pub(super) fn held(config: &config::Config) -> Vec<(Name, Settings)> {
+    let semaphores = config.semaphores.iter().filter(|one| one.mode == Mode::Hold);
+    let semaphores = semaphores.map(|one| (one.name.as_str().into(), settings(one)));
+    let locks = config.locks.iter().filter(|one| one.mode == Mode::Hold);
+    let locks = locks.map(|one| (one.name.as_str().into(), lock(one, &config.session)));
+    semaphores.chain(locks).collect()
 }
 
 /// The semaphores whose slots are taken together: all required ones, where that is asked for.

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config;
 use crate::semaphore::{Lease, Moment, Name};
 use crate::shutdown::ECHO;
-use crate::status::Snapshot;
+use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, Running, Told, signals};
@@ -45,7 +45,7 @@ impl Agent {
 
     /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
     pub(super) async fn mind_command(&mut self, now: Moment) {
-        let lease = self.keeper.lease().map(Lease::ends);
+        let lease = self.own.keeper.lease().map(Lease::ends);
         if let Some(running) = &mut self.running {
             if self.ending.is_some() {
                 running.stop(now);
@@ -70,7 +70,7 @@ impl Agent {
         }
         let occupied = self.parts.config.required().map(Name::from).collect();
         // Before it is there: what is lost from here on is lost under a command.
-        self.keeper.occupy(occupied, clock::now());
+        self.own.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
         match Running::start(command, environment, lease_ends).await {
             Ok(running) => {
@@ -93,7 +93,7 @@ impl Agent {
             Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
             Told::Stopping(Why::Lease) => {
                 // Whether it is lost is not known, and so it counts as lost.
-                self.keeper.forfeit(clock::now());
+                self.own.keeper.forfeit(clock::now());
                 self.end(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
@@ -155,7 +155,7 @@ impl Agent {
     fn command_is_over(&mut self) {
         self.running = None;
         self.parts.command = None;
-        self.keeper.occupy(BTreeSet::new(), clock::now());
+        self.own.keeper.occupy(BTreeSet::new(), clock::now());
     }
 }
 
@@ -172,10 +172,11 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     variables.extend(
         snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
     );
-    let semaphores = snapshot.semaphores.iter();
+    let semaphores = snapshot.semaphores.iter().filter(|one| one.mode == Mode::Hold);
     let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.indexes.first().copied()));
     // A lock is one slot, which has the first number.
-    let locks = snapshot.locks.iter().map(|one| (&one.name, one.fencing_token, one.fencing_token.map(|_| 0)));
+    let locks = snapshot.locks.iter().filter(|one| one.mode == Mode::Hold);
+    let locks = locks.map(|one| (&one.name, one.fencing_token, one.fencing_token.map(|_| 0)));
     for (place, (name, token, slot)) in semaphores.chain(locks).enumerate() {
         let token = token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
         let slot = slot.map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));

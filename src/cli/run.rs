@@ -195,7 +195,7 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
     if config.required().next().is_none() {
         return Some(config::fault(
             "semaphores",
-            "none is required, so there is nothing to run the command on",
+            "none is held and required, so there is nothing to run the command on",
         ));
     }
     if config.session.state_file.is_some() {

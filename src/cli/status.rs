@@ -76,6 +76,14 @@ struct Semaphore {
     queue_position: Option<u32>,
     seen_seconds_ago: Option<f64>,
     holders: Vec<Holder>,
+    mode: String,
+    leases: Vec<Lease>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lease {
+    state: String,
+    slot_indexes: Vec<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,6 +95,27 @@ struct Holder {
 }
 
 impl Semaphore {
+    /// The slots that this agent, or whoever has a lease of it, holds.
+    fn slots(&self) -> String {
+        let lent = self.leases.iter().flat_map(|lease| &lease.slot_indexes);
+        let slots: Vec<_> = self.slot_indexes.iter().chain(lent).map(u32::to_string).collect();
+        if slots.is_empty() { "-".into() } else { slots.join(",") }
+    }
+
+    fn since(&self) -> String {
+        let count = |state: &str| self.leases.iter().filter(|lease| lease.state == state).count();
+        match (&self.held_since, self.waiting_seconds) {
+            (Some(since), _) => since.clone(),
+            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
+            (None, None) if self.mode == "on_demand" => match (count("held"), count("waiting")) {
+                (0, 0) => "on demand".into(),
+                (held, 0) => format!("on demand: {held} leased"),
+                (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
+            },
+            (None, None) => "-".into(),
+        }
+    }
+
     /// A line of who holds it, where anybody does. After its lease has ended this agent may still stand in `.lock`, and
     /// holds nothing all the same.
     fn held_by(&self) -> String {
@@ -202,13 +231,7 @@ fn semaphores(semaphores: &[Semaphore]) -> io::Result<String> {
             (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
             (_, _) => "-".into(),
         };
-        let since = match (&semaphore.held_since, semaphore.waiting_seconds) {
-            (Some(since), _) => since.clone(),
-            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
-            (None, None) => "-".into(),
-        };
-        let slots: Vec<_> = semaphore.slot_indexes.iter().map(u32::to_string).collect();
-        let slots = if slots.is_empty() { "-".into() } else { slots.join(",") };
+        let (slots, since) = (semaphore.slots(), semaphore.since());
         writeln!(
             table,
             "{}\t{}\t{}\t{taken}\t{queue}\t{slots}\t{}\t{since}",
@@ -241,19 +264,25 @@ mod tests {
         let report = r#"{"agent":{"version":"1.2.3","state":"running","ready":false},
             "session":{"id":"5e55","lease_remaining_seconds":26.6},
             "semaphores":[
-              {"name":"writers","state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
+              {"name":"writers","mode":"hold","leases":[],"state":"waiting","required":true,"limit":5,"slots_taken":5,"queue_length":4,
                "queue_position":2,"waiting_seconds":12.3,"slot_indexes":[],"seen_seconds_ago":8.2,"holders":[
                  {"session":"5e55","mine":false,"alive":true,"who":{"pod":"batch-7","pid":1}},
                  {"session":"dead","mine":false,"alive":false},
                  {"session":"new","mine":false,"alive":null},
                  {"session":"go","mine":false,"alive":true}]},
-              {"name":"lapsed","state":"starting","required":false,"limit":1,"slots_taken":1,"queue_length":0,
+              {"name":"lapsed","mode":"hold","leases":[],"state":"starting","required":false,"limit":1,"slots_taken":1,"queue_length":0,
                "slot_indexes":[],"seen_seconds_ago":1.0,"holders":[{"session":"5e55","mine":true,"alive":true}]},
-              {"name":"optional","state":"gave_up","required":false,"limit":null,"slots_taken":null,
+              {"name":"optional","mode":"hold","leases":[],"state":"gave_up","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
-              {"name":"licences","state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
+              {"name":"licences","mode":"hold","leases":[],"state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
                "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
-               "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]}]}"#;
+               "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]},
+              {"name":"lent","mode":"on_demand","state":"held","required":false,"limit":3,"slots_taken":2,
+               "queue_length":1,"slot_indexes":[],"seen_seconds_ago":0.1,"holders":[],"leases":[
+                 {"state":"held","slot_indexes":[2]},{"state":"held","slot_indexes":[0]},
+                 {"state":"waiting","slot_indexes":[]}]},
+              {"name":"spare","mode":"on_demand","state":"idle","required":false,"limit":null,"slots_taken":null,
+               "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[],"leases":[]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
         let expected = "\
 SEMAPHORE  STATE     REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
@@ -261,6 +290,8 @@ writers    waiting   yes       5/5    2 of 4  -     -      waiting 12 s
 lapsed     starting  no        1/1    0       -     -      -
 optional   gave_up   no        -      -       -     -      -
 licences   held      no        2/5    0       0,3   77     2026-01-02T03:04:05Z
+lent       held      no        2/3    1       2,0   -      on demand: 2 leased, 1 waiting
+spare      idle      no        -      -       -     -      on demand
 writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
 lapsed: .lock still names this agent, which does not count on it
 licences is held by vm\\u{1b}[1m pid 7 (this agent)

@@ -82,7 +82,7 @@ pub struct Semaphore {
     pub slots: u32,
     /// Higher goes first.
     pub priority: i32,
-    /// Whether readiness waits for it.
+    /// Whether readiness waits for it; not where it is taken on demand.
     pub required: bool,
     /// Who takes the slot and when.
     pub mode: Mode,
@@ -107,7 +107,7 @@ pub struct Lock {
     pub name: String,
     /// The key, without a slash at either end.
     pub key: String,
-    /// Whether readiness waits for it.
+    /// Whether readiness waits for it; not where it is taken on demand.
     pub required: bool,
     /// Who takes the lock and when.
     pub mode: Mode,

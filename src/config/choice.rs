@@ -23,7 +23,7 @@ pub enum Mode {
     /// The agent takes it at its start and holds it until it stops.
     #[default]
     Hold,
-    /// The workload takes and returns it through the control endpoints. Not available in this version.
+    /// The workload takes and returns it through the control endpoints (`control.listen`). Readiness does not wait for it.
     OnDemand,
 }
 

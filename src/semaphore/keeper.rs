@@ -229,7 +229,7 @@ impl Keeper {
     pub fn deadline(&self) -> Option<Moment> {
         let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace));
         let lease = self.session.lease().map(Lease::ends);
-        let timers = machines.chain(lease).chain(self.session.deadline());
+        let timers = machines.chain(lease).chain(self.session.deadline(self.wants_session()));
         // What was due by then has been looked at; if it was not done, it waits for an answer and not for the clock.
         timers.filter(|at| *at > self.settled_at).min()
     }
@@ -372,7 +372,13 @@ impl Keeper {
         if self.draining && (self.session.is_none() || self.machines.values().all(Machine::is_gone)) {
             self.session.end(now);
         }
-        self.session.act(now, &mut self.out);
+        self.session.act(self.wants_session(), now, &mut self.out);
+    }
+
+    /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
+    /// old one is gone.
+    fn wants_session(&self) -> bool {
+        self.machines.values().any(Machine::asks)
     }
 
     fn with<T>(

@@ -111,20 +111,20 @@ impl Session {
         matches!(self.state, State::Ended)
     }
 
-    /// When [`Self::act`] has something to do next.
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    /// When [`Self::act`] has something to do next; `wanted` as there.
+    pub(super) fn deadline(&self, wanted: bool) -> Option<Moment> {
         match &self.state {
-            State::None { create_at } => Some(*create_at),
+            State::None { create_at } => wanted.then_some(*create_at),
             State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
             State::Destroying { retry_at, .. } => *retry_at,
             State::Live(_) | State::Creating { .. } | State::Ended => None,
         }
     }
 
-    /// Sends what is due.
-    pub(super) fn act(&mut self, now: Moment, out: &mut VecDeque<Command>) {
+    /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same.
+    pub(super) fn act(&mut self, wanted: bool, now: Moment, out: &mut VecDeque<Command>) {
         match &mut self.state {
-            State::None { create_at } if *create_at <= now => {
+            State::None { create_at } if wanted && *create_at <= now => {
                 out.push_back(Command::CreateSession);
                 self.state = State::Creating { sent: now };
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Check, Snapshot, State, seconds};
+use super::{Check, Lease, LeaseReport, Mode, Snapshot, State, seconds};
 use crate::semaphore::{Identity, Moment, Wall};
 
 /// One lock of an agent.
@@ -17,6 +17,8 @@ pub struct Lock {
     pub key: String,
     /// Whether readiness waits for it.
     pub required: bool,
+    /// How it is taken.
+    pub mode: Mode,
     /// Where it stands.
     pub state: State,
     /// What is wrong, if anything is.
@@ -35,6 +37,8 @@ pub struct Lock {
     pub delayed_until: Option<Moment>,
     /// When its key was looked at last; `None` where nothing is known of it.
     pub seen_at: Option<Moment>,
+    /// What clients have of it, or wait for.
+    pub leases: Vec<Lease>,
 }
 
 /// Who has a lock.
@@ -79,6 +83,8 @@ pub struct LockReport<'a> {
     reason: Option<&'a str>,
     /// Whether readiness waits for it.
     required: bool,
+    /// How it is taken.
+    mode: Mode,
     /// Since when this agent has it, in UTC; null where it has not.
     #[schema(required = true, format = DateTime)]
     held_since: Option<String>,
@@ -104,6 +110,8 @@ pub struct LockReport<'a> {
     /// How old the last look at its key is, which its watch has kept up with since; null before there was one.
     #[schema(required = true, minimum = 0)]
     seen_seconds_ago: Option<f64>,
+    /// What clients have of it, or wait for.
+    leases: Vec<LeaseReport<'a>>,
 }
 
 impl Snapshot {
@@ -116,6 +124,7 @@ impl Snapshot {
             state: lock.state,
             reason: lock.reason.as_deref(),
             required: lock.required,
+            mode: lock.mode,
             held_since: lock.held_since.map(|since| wall.text(since)),
             fencing_token: lock.fencing_token,
             lock_index: lock.lock_index,
@@ -124,6 +133,7 @@ impl Snapshot {
             delayed_seconds: delayed.map(seconds),
             leader: lock.leader.as_ref(),
             seen_seconds_ago: lock.seen_at.map(|at| seconds(now.since(at))),
+            leases: lock.leases.iter().map(|lease| lease.report(now, wall)).collect(),
         }
     }
 }

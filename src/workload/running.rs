@@ -29,6 +29,8 @@ use crate::semaphore::Moment;
 const ORDERS: usize = 64;
 /// Time that the guard has for starting. Nobody renews the lease meanwhile.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Time in which what a guard has said that is gone already can be read.
+const SAID: Duration = Duration::from_millis(200);
 /// Time that the guard has for ending a command besides what the command has.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a command whose guard is gone is gone too.
@@ -259,9 +261,14 @@ async fn begin(listener: &UnixListener, guard: &mut Child) -> anyhow::Result<(Re
         };
         Ok((reports, writer, Pid::from_raw(pid).context("the guard told of no process")?))
     };
+    tokio::pin!(first);
     tokio::select! {
-        first = first => first,
-        ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", ended?),
+        first = &mut first => first,
+        // With a short command it may have done all that it had to before we came to look: what it said is there.
+        ended = guard.wait() => match tokio::time::timeout(SAID, first).await {
+            Ok(first) => first,
+            Err(_late) => anyhow::bail!("its guard ended at once: {}", ended?),
+        },
     }
 }
 

@@ -175,6 +175,31 @@ fn locks_are_apart_from_semaphores_and_taken_by_themselves() {
 }
 
 #[test]
+fn what_is_taken_on_demand_can_be_asked_for_and_is_not_waited_for() {
+    let control = "control: {listen: 'unix:/c'}\nsemaphores:\n";
+    let with = |fields: &str| parse(&format!("{control}{}", semaphore(fields)));
+    let loaded = with("mode: on_demand").unwrap();
+    assert!(!loaded.config.semaphores[0].required);
+    assert_eq!(loaded.warnings, [""; 0], "nothing that it holds itself is there to be required");
+    refused(one("mode: on_demand"), "semaphores[0].mode");
+    refused(with("mode: on_demand, required: true"), "semaphores[0].required");
+    with("mode: on_demand, required: false").unwrap();
+    for field in ["wait: 5s", "on_lost: exit"] {
+        let warnings = with(&format!("mode: on_demand, {field}")).unwrap().warnings;
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("has no effect with `on_demand`"),
+            "{warnings:?}"
+        );
+    }
+    // It is not among those that are taken together.
+    let together = "acquire: together\ncontrol: {listen: 'unix:/c'}\nsemaphores:\n";
+    let lent = semaphore("name: b, prefix: q, mode: on_demand, priority: 3");
+    parse(&format!("{together}{}{lent}", semaphore(""))).unwrap();
+    let warnings = parse(&format!("{control}{}{lent}", semaphore("required: false"))).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("none is required"), "{warnings:?}");
+}
+
+#[test]
 fn a_misspelt_required_key_is_one_fault() {
     refused(parse("semaphores: [{name: a, prefix: b, limt: 1}]"), "semaphores[0].limt");
     refused(parse("semafores: [{name: a, prefix: b, limit: 1}]"), "semafores");

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::contended::MOST_ENTRIES;
-use crate::config::choice::{Acquire, Release};
+use super::contended::{MOST_ENTRIES, is_required};
+use crate::config::choice::{Acquire, Mode, Release};
 use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -19,7 +19,7 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
             &FieldPath::of("semaphores"),
             "nothing to hold; list at least one semaphore, or one of `locks`",
         );
-    } else if contended.iter().all(|one| one.required == Some(false)) {
+    } else if any_held(&contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
         findings.warn(&FieldPath::of("semaphores"), "none is required: readiness waits for nothing");
     }
     names_are_unique(&contended, findings);
@@ -29,6 +29,11 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     files_are_apart(raw, findings);
     checks_leave_time(raw, findings);
     somebody_can_say_it(raw, findings);
+    what_is_on_demand_can_be_asked_for(raw, &contended, findings);
+}
+
+fn any_held(contended: &[Contended<'_>]) -> bool {
+    contended.iter().any(|one| one.mode != Some(Mode::OnDemand))
 }
 
 /// What semaphores and locks have in common.
@@ -38,6 +43,9 @@ struct Contended<'r> {
     key: Option<&'r str>,
     key_field: &'static str,
     required: Option<bool>,
+    mode: Option<Mode>,
+    waits: bool,
+    says_on_lost: bool,
 }
 
 fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
@@ -48,6 +56,9 @@ fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
             key: one.as_ref().and_then(|one| one.prefix.as_deref()),
             key_field: "prefix",
             required: one.as_ref().and_then(|one| one.required),
+            mode: one.as_ref().and_then(|one| one.mode),
+            waits: one.as_ref().is_some_and(|one| one.wait.is_some()),
+            says_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
         });
     let locks = raw.locks.iter().flatten().take(MOST_ENTRIES).enumerate().map(|(index, one)| Contended {
         at: FieldPath::of("locks").index(index),
@@ -55,6 +66,9 @@ fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
         key: one.as_ref().and_then(|one| one.key.as_deref()),
         key_field: "key",
         required: one.as_ref().and_then(|one| one.required),
+        mode: one.as_ref().and_then(|one| one.mode),
+        waits: one.as_ref().is_some_and(|one| one.wait.is_some()),
+        says_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
     });
     semaphores.chain(locks).collect()
 }
@@ -128,7 +142,7 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
     let semaphores = raw.semaphores.iter().flatten().enumerate();
     let required: Vec<_> = semaphores
         .filter_map(|(index, one)| Some((FieldPath::of("semaphores").index(index), one.as_ref()?)))
-        .filter(|(_, one)| one.required != Some(false))
+        .filter(|(_, one)| is_required(one.mode, one.required))
         .collect();
     let [(first_at, first), others @ ..] = required.as_slice() else { return };
     if required.len() > MOST {
@@ -195,6 +209,40 @@ fn somebody_can_say_it(raw: &raw::Config, findings: &mut Findings) {
             "nobody can say that the workload is done, so that each stop takes the whole of drain.timeout; set \
              control.listen",
         );
+    }
+}
+
+/// What is taken on demand is nobody's to wait for before, and each request brings its own terms.
+fn what_is_on_demand_can_be_asked_for(
+    raw: &raw::Config,
+    contended: &[Contended<'_>],
+    findings: &mut Findings,
+) {
+    for one in contended.iter().filter(|one| one.mode == Some(Mode::OnDemand)) {
+        if raw.control.is_none() {
+            findings.fault(
+                &one.at.key("mode"),
+                "nobody can ask for it without the control endpoints; set control.listen, or write `hold`",
+            );
+        }
+        if one.required == Some(true) {
+            findings.fault(
+                &one.at.key("required"),
+                "readiness cannot wait for what is taken on demand; remove it, or write `mode: hold`",
+            );
+        }
+        if one.waits {
+            findings.warn(
+                &one.at.key("wait"),
+                "has no effect with `on_demand`, where each request says how long it waits; remove it",
+            );
+        }
+        if one.says_on_lost {
+            findings.warn(
+                &one.at.key("on_lost"),
+                "has no effect with `on_demand`, where a lost slot is lost for whoever took it; remove it",
+            );
+        }
     }
 }
 

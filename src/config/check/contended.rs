@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{DAY, value};
 use crate::config::checked::{Lock, Semaphore};
-use crate::config::choice::Format;
+use crate::config::choice::{Format, Mode};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
@@ -64,7 +64,7 @@ fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Op
         limit: limit?,
         slots: slots?,
         priority: priority?,
-        required: raw.required.unwrap_or(true),
+        required: is_required(raw.mode, raw.required),
         mode: raw.mode.unwrap_or_default(),
         wait: raw.wait.unwrap_or_default(),
         on_lost: raw.on_lost.unwrap_or_default(),
@@ -83,12 +83,17 @@ fn lock(raw: raw::Lock, at: &FieldPath, findings: &mut Findings) -> Option<Lock>
     Some(Lock {
         name: name?,
         key: key?,
-        required: raw.required.unwrap_or(true),
+        required: is_required(raw.mode, raw.required),
         mode: raw.mode.unwrap_or_default(),
         wait: raw.wait.unwrap_or_default(),
         on_lost: raw.on_lost.unwrap_or_default(),
         body,
     })
+}
+
+/// Readiness cannot wait for what nobody may ever ask for.
+pub(super) fn is_required(mode: Option<Mode>, required: Option<bool>) -> bool {
+    mode != Some(Mode::OnDemand) && required != Some(false)
 }
 
 fn limit(limit: Option<i64>, at: &FieldPath, findings: &mut Findings) -> Option<u32> {

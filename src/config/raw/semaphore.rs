@@ -26,16 +26,17 @@ pub(in crate::config) struct Semaphore {
     /// Higher goes first; equal priority is first come, first served.
     #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647), extend("default" = 0))]
     pub(in crate::config) priority: Option<i64>,
-    /// Whether readiness waits for it.
+    /// Whether readiness waits for it; never with the mode `on_demand`.
     #[schemars(extend("default" = true))]
     pub(in crate::config) required: Option<bool>,
     /// Who takes the slot and when.
     #[schemars(extend("default" = "hold"))]
     pub(in crate::config) mode: Option<Mode>,
-    /// How long to wait for the slot: `forever`, or a duration; `0s` tries once.
+    /// How long to wait for the slot: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
+    /// it.
     #[schemars(extend("default" = "forever"))]
     pub(in crate::config) wait: Option<Wait>,
-    /// What follows a lost slot.
+    /// What follows a lost slot. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
     #[schemars(extend("default" = "reacquire"))]
     pub(in crate::config) on_lost: Option<OnLost>,
     /// What is done where the limit stored in Consul is another than `limit`.
@@ -62,16 +63,17 @@ pub(in crate::config) struct Lock {
     /// The key in Consul's key-value store. No leading slash.
     #[schemars(required, length(min = 1, max = 400))]
     pub(in crate::config) key: Option<String>,
-    /// Whether readiness waits for it.
+    /// Whether readiness waits for it; never with the mode `on_demand`.
     #[schemars(extend("default" = true))]
     pub(in crate::config) required: Option<bool>,
     /// Who takes the lock and when.
     #[schemars(extend("default" = "hold"))]
     pub(in crate::config) mode: Option<Mode>,
-    /// How long to wait for the lock: `forever`, or a duration; `0s` tries once.
+    /// How long to wait for the lock: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
+    /// it.
     #[schemars(extend("default" = "forever"))]
     pub(in crate::config) wait: Option<Wait>,
-    /// What follows a lost lock.
+    /// What follows a lost lock. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
     #[schemars(extend("default" = "reacquire"))]
     pub(in crate::config) on_lost: Option<OnLost>,
     /// Text for operators in the lock's value, at most 1024 bytes.

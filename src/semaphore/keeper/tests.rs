@@ -5,7 +5,7 @@ use crate::semaphore::command::{Listing, Op, Reading};
 use crate::semaphore::contender::{Entry, Standing};
 use crate::semaphore::settings::{LimitPolicy, OnLost};
 use crate::semaphore::view::Pair;
-use crate::semaphore::{Form, Phase};
+use crate::semaphore::{FailureKind, Form, Phase};
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -276,4 +276,38 @@ fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() 
     // Somebody has written its contender: only a look tells who.
     keeper.handle(stale(&[0]), NOW);
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+}
+
+#[test]
+fn without_anything_to_hold_there_is_no_session() {
+    let mut keeper = wanting(&[], &[], None, None);
+    assert_eq!((keeper.next_command(), keeper.deadline()), (None, None));
+    keeper.add("a".into(), settings("a", None), NOW);
+    assert_eq!(keeper.next_command(), Some(Command::CreateSession));
+
+    let mut keeper = wanting(&[], &[], None, None);
+    keeper.drain(NOW);
+    assert!(keeper.has_ended() && keeper.next_command().is_none());
+}
+
+#[test]
+fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.reconfigure(&"a".into(), Settings { on_lost: OnLost::Exit, ..settings("a", None) }, NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let later = NOW + Duration::from_secs(10);
+    keeper.tick(later);
+    assert!(
+        std::iter::from_fn(|| keeper.next_command()).any(|it| matches!(it, Command::RenewSession { .. }))
+    );
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    keeper.handle(Event::SessionRenewed(Err(gone)), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
+    assert!(!commands.contains(&Command::CreateSession), "{commands:?}");
+    keeper.drain(later);
+    assert!(keeper.has_ended());
 }

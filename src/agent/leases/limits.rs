@@ -1,0 +1,55 @@
+//! What is done once for a semaphore, although each lease's keeper begins anew: writing the configured limit, and warning
+//! that another one governs.
+
+use std::collections::BTreeMap;
+
+use crate::semaphore::{Keeper, LimitPolicy, Name, Notice, Settings};
+
+/// What has been done, of each semaphore.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// The configured limit that has been written, or was found written, under `limit_policy: set`.
+    set: BTreeMap<Name, u32>,
+    /// The limits that were told to differ: the stored one, and the configured one.
+    told: BTreeMap<Name, (u32, u32)>,
+}
+
+impl Limits {
+    /// The settings of one more keeper. A limit that is written already is left to whoever changes it since.
+    pub(super) fn settings(&mut self, name: &Name, settings: Settings) -> Settings {
+        if settings.limit_policy != LimitPolicy::Set {
+            self.set.remove(name);
+        }
+        match self.set.get(name) {
+            Some(limit) if *limit == settings.limit => {
+                Settings { limit_policy: LimitPolicy::Adopt, ..settings }
+            }
+            Some(_) | None => settings,
+        }
+    }
+
+    /// What a keeper has told, as it is to be told to the world, if it is.
+    pub(super) fn noticed(&mut self, keeper: &Keeper, notice: Notice) -> Option<Notice> {
+        for machine in keeper.machines() {
+            let (name, settings) = (machine.name(), machine.settings());
+            let stored = machine.view().and_then(|view| view.record()).map(|record| record.limit);
+            if stored == Some(settings.limit) {
+                self.told.remove(name);
+                if settings.limit_policy == LimitPolicy::Set {
+                    self.set.insert(Name::clone(name), settings.limit);
+                }
+            }
+        }
+        let Notice::LimitDiffers { name, policy, stored, configured } = notice else { return Some(notice) };
+        let told = self.told.insert(Name::clone(&name), (stored, configured));
+        let policy = if self.set.contains_key(&name) { LimitPolicy::Set } else { policy };
+        let news = told != Some((stored, configured));
+        news.then_some(Notice::LimitDiffers { name, policy, stored, configured })
+    }
+
+    /// Nothing is lent of it any more, and it is not configured.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.set.remove(name);
+        self.told.remove(name);
+    }
+}

@@ -1,0 +1,402 @@
+//! Leases: what clients take and give back at the control endpoints. Each has a session and a keeper of its own, so that
+//! one of them can end, or be lost, without the others.
+//!
+//! [`table`] decides; here are the keepers, and those who wait for answers.
+
+mod limits;
+mod table;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::driver::{Driver, Owner, Requests};
+use crate::consul::{Client, SessionSpec};
+use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
+use crate::semaphore::{self, Event, Keeper, Moment, Name, Notice, OnLost, Settings};
+
+use limits::Limits;
+pub(super) use table::{Bounds, Key, Lease, Stage};
+use table::{Due, Granted, Table};
+
+/// Whoever gives a lease back is told after this long that Consul has not answered yet.
+const RELEASE: Duration = Duration::from_secs(10);
+
+type GrantReply = oneshot::Sender<Result<Grant, Refusal>>;
+type HeldReply = oneshot::Sender<Result<Grant, NoLease>>;
+type ReleaseReply = oneshot::Sender<Result<Released, NoLease>>;
+
+/// One who wants a lease.
+pub(super) struct Wanted {
+    /// Of what kind of thing.
+    pub(super) kind: Kind,
+    /// The configured name of that.
+    pub(super) name: Name,
+    /// How long it waits.
+    pub(super) wait: Duration,
+    /// Closes when it has gone away.
+    pub(super) present: oneshot::Receiver<Infallible>,
+    /// Where the answer goes.
+    pub(super) reply: GrantReply,
+}
+
+/// A lease's keeper, and who waits for an answer about it.
+struct Running {
+    driver: Driver,
+    /// Of the client that waits for it.
+    reply: Option<GrantReply>,
+    /// Of those who give it back, each with when it is told that this takes long.
+    releases: Vec<(Moment, ReleaseReply)>,
+}
+
+/// All leases of an agent.
+pub(super) struct Leases {
+    table: Table,
+    running: BTreeMap<Key, Running>,
+    /// Those who wait, each until it has gone away.
+    absent: FuturesUnordered<BoxFuture<'static, Key>>,
+    limits: Limits,
+    /// Consul has answered one of them.
+    reached: bool,
+}
+
+impl Leases {
+    pub(super) fn new(bounds: Bounds, ttl: Duration) -> Self {
+        let (running, absent) = (BTreeMap::new(), FuturesUnordered::new());
+        let (table, limits) = (Table::new(bounds, ttl), Limits::default());
+        Self { table, running, absent, limits, reached: false }
+    }
+
+    /// Begins to ask for a lease on these terms; `keeper` makes what asks.
+    pub(super) fn acquire(
+        &mut self,
+        wanted: Wanted,
+        terms: Settings,
+        keeper: impl FnOnce(Name, Settings) -> Keeper,
+        now: Moment,
+    ) {
+        let Wanted { kind, name, wait, present, reply } = wanted;
+        // One that is lost is lost for its client, who knows nothing of another one.
+        let terms = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..terms };
+        // Nobody is told of it before it is granted.
+        let id = Uuid::new_v4().to_string();
+        match self.table.open(id, (kind, Name::clone(&name)), wait, now) {
+            Ok(key) => {
+                let terms = self.limits.settings(&name, terms);
+                let driver = Driver::new(Owner::Lease(key), keeper(name, terms));
+                self.running.insert(key, Running { driver, reply: Some(reply), releases: Vec::new() });
+                self.absent.push(present.map(move |_closed| key).boxed());
+            }
+            Err(refusal) => tell(reply, Err(refusal)),
+        }
+    }
+
+    /// The lease as it is; `renews`: its client needs it further on.
+    pub(super) fn show(&mut self, id: &str, renews: bool, reply: HeldReply, now: Moment) {
+        let found = self.table.find(id).ok_or_else(|| self.table.fate(id));
+        let answer = found.and_then(|key| {
+            let grant = self.grant(key, now)?;
+            if !renews {
+                return Ok(grant);
+            }
+            self.table.renewed(key, now);
+            self.grant(key, now)
+        });
+        tell(reply, answer);
+    }
+
+    /// Gives a lease back.
+    pub(super) fn release(&mut self, id: &str, reply: ReleaseReply, now: Moment) {
+        let Some(key) = self.table.find(id) else {
+            let answer = match self.table.fate(id) {
+                NoLease::Unknown => Err(NoLease::Unknown),
+                // Nothing of it is left, which is what is wanted.
+                NoLease::Released | NoLease::Expired | NoLease::Lost(_) => Ok(Released::Done),
+            };
+            return tell(reply, answer);
+        };
+        if let Some(running) = self.running.get_mut(&key) {
+            running.releases.push((now + RELEASE, reply));
+        }
+        if self.table.released(key, now) {
+            self.leave(key, now);
+        }
+    }
+
+    /// The next client that has gone away; `None` where nobody waits.
+    pub(super) async fn absent(&mut self) -> Option<Key> {
+        self.absent.next().await
+    }
+
+    /// A client has gone away. One that has its lease by now, or its refusal, has only stopped waiting.
+    pub(super) fn client_gone(&mut self, key: Key, now: Moment) {
+        if self.table.refused(key, now) {
+            debug!("whoever waited for a lease has gone away");
+            self.leave(key, now);
+        }
+    }
+
+    /// Carries out what a lease's keeper has decided; gives back what it has to tell.
+    pub(super) fn carry_out(
+        &mut self,
+        key: Key,
+        client: &Client,
+        spec: &SessionSpec,
+        requests: &mut Requests,
+    ) -> Vec<Notice> {
+        let Some(Running { driver, .. }) = self.running.get_mut(&key) else { return Vec::new() };
+        let notices = driver.carry_out(client, spec, requests);
+        notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
+    }
+
+    /// Nothing is lent of it any more, and it is not configured.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.limits.forget(name);
+    }
+
+    /// Tells a keeper what came of a request. One that is gone wanted nothing of it any more.
+    pub(super) fn answered(&mut self, key: Key, event: Event, now: Moment) {
+        if let Some(running) = self.running.get_mut(&key) {
+            running.driver.answered(event, now);
+            self.reached |= running.driver.keeper.has_reached_consul();
+        }
+    }
+
+    /// What a lease's keeper has told, for its client.
+    pub(super) fn noticed(&mut self, key: Key, notice: &Notice, now: Moment) {
+        match notice {
+            Notice::Acquired { session, token, indexes, .. } => {
+                let granted =
+                    Granted { session: session.clone(), token: *token, indexes: indexes.clone(), since: now };
+                self.granted(key, granted, now);
+            }
+            Notice::Lost { reason, .. } => {
+                if self.table.lost(key, *reason, now) {
+                    self.leave(key, now);
+                }
+            }
+            Notice::GaveUp { reached, trouble, .. } => self.refuse(key, in_vain(*reached, trouble), now),
+            Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
+            Notice::SessionStarted { .. }
+            | Notice::SessionEnded { .. }
+            | Notice::Renewed { .. }
+            | Notice::RenewFailed { .. }
+            | Notice::Trouble { .. }
+            | Notice::TroubleOver { .. }
+            | Notice::Waiting { .. }
+            | Notice::Leader { .. }
+            | Notice::Delayed { .. }
+            | Notice::Released { .. }
+            | Notice::LimitDiffers { .. }
+            | Notice::LimitChanged { .. }
+            | Notice::LimitSet { .. }
+            | Notice::Pruned { .. }
+            | Notice::Conflict { .. }
+            | Notice::Removed { .. } => {}
+        }
+    }
+
+    /// Lets every keeper do what is due.
+    pub(super) fn tick(&mut self, now: Moment) {
+        for running in self.running.values_mut() {
+            running.driver.keeper.tick(now);
+        }
+    }
+
+    /// Ends what has lasted long enough; the names of those that their clients did not renew.
+    pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Name> {
+        let mut expired = Vec::new();
+        for (key, due) in self.table.due(now) {
+            let Some(lease) = self.table.get(key) else { continue };
+            let name = lease.name().clone();
+            let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+            match due {
+                Due::Late => {
+                    let (reached, trouble) = keeper.map_or((false, None), standing);
+                    self.answer(key, Err(in_vain(reached, &trouble)));
+                    self.leave(key, now);
+                }
+                Due::Expired => {
+                    let session = keeper.and_then(Keeper::session).map(ToString::to_string);
+                    warn!(semaphore = %name, session, "a lease was not renewed in time by its client, and is given back");
+                    self.leave(key, now);
+                    expired.push(name);
+                }
+                Due::Abandon => {
+                    if let Some(running) = self.running.get_mut(&key) {
+                        running.driver.keeper.abandon(now);
+                    }
+                }
+                Due::Forget => {
+                    let session = keeper.and_then(Keeper::session).map(ToString::to_string);
+                    warn!(
+                        semaphore = %name, session,
+                        "a lease could not be given back in time, and its session has ended by its TTL meanwhile"
+                    );
+                    self.remove(key);
+                }
+            }
+        }
+        for running in self.running.values_mut() {
+            for (_, reply) in running.releases.extract_if(.., |(at, _)| *at <= now) {
+                tell(reply, Ok(Released::UnderWay));
+            }
+        }
+        expired
+    }
+
+    /// Forgets those of which nothing is left; their names.
+    pub(super) fn sweep(&mut self) -> Vec<Name> {
+        let has_ended = |(_, running): &(&Key, &Running)| running.driver.keeper.has_ended();
+        let ended: Vec<Key> = self.running.iter().filter(has_ended).map(|(key, _)| *key).collect();
+        ended.into_iter().filter_map(|key| self.remove(key)).collect()
+    }
+
+    /// Ends all waits and gives everything back.
+    pub(super) fn drain(&mut self, now: Moment) {
+        for key in self.keys() {
+            if self.table.refused(key, now) {
+                self.answer(key, Err(Refusal::Draining));
+            }
+            self.table.released(key, now);
+            self.leave(key, now);
+        }
+    }
+
+    /// Leaves what could not be given back, and destroys the sessions.
+    pub(super) fn abandon(&mut self, now: Moment) {
+        for running in self.running.values_mut() {
+            running.driver.keeper.abandon(now);
+        }
+    }
+
+    /// When something is due next.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        let keepers = self.running.values().filter_map(|running| running.driver.keeper.deadline());
+        let releases = self.running.values().flat_map(|running| &running.releases).map(|(at, _)| *at);
+        keepers.chain(releases).chain(self.table.deadline()).min()
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.running.keys().copied().collect()
+    }
+
+    /// Each lease with its keeper.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Lease, &Keeper)> {
+        let running = |key| self.running.get(&key).map(|running| &running.driver.keeper);
+        self.table.iter().filter_map(move |(key, lease)| Some((lease, running(key)?)))
+    }
+
+    /// Whether there is one of that name.
+    pub(super) fn any_of(&self, name: &str) -> bool {
+        self.table.iter().any(|(_, lease)| **lease.name() == *name)
+    }
+
+    /// Whether a client has one.
+    pub(super) fn any_held(&self) -> bool {
+        self.table.iter().any(|(_, lease)| matches!(lease.stage(), Stage::Held { .. }))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Whether Consul has answered any of them.
+    pub(super) fn have_reached_consul(&self) -> bool {
+        self.reached
+    }
+
+    /// Until when a client may believe in what it has, which it renewed then.
+    pub(super) fn expires_at(&self, renewed: Moment, keeper: &Keeper) -> Option<Moment> {
+        keeper.lease().map(|lease| self.table.expires_at(renewed, lease.ends()))
+    }
+
+    fn granted(&mut self, key: Key, granted: Granted, now: Moment) {
+        if !self.table.granted(key, granted, now) {
+            // Its client has gone, and so does it.
+            return self.leave(key, now);
+        }
+        let grant = self.grant(key, now);
+        let is_lost = grant.is_err();
+        if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
+            debug!("a lease was granted to somebody who has gone away, or too late, and is given back");
+            self.table.released(key, now);
+            self.leave(key, now);
+        }
+    }
+
+    fn refuse(&mut self, key: Key, refusal: Refusal, now: Moment) {
+        if self.table.refused(key, now) {
+            self.answer(key, Err(refusal));
+            self.leave(key, now);
+        }
+    }
+
+    /// What the client of one that is held is told of it.
+    fn grant(&self, key: Key, now: Moment) -> Result<Grant, NoLease> {
+        let lease = self.running.get(&key).and_then(|running| running.driver.keeper.lease());
+        let lease_ends = lease.map_or(now, semaphore::Lease::ends);
+        let (lease, granted, expires_in) = self.table.held(key, lease_ends, now)?;
+        Ok(Grant {
+            lease: lease.id().to_owned(),
+            kind: lease.kind(),
+            name: lease.name().to_string(),
+            session: granted.session.to_string(),
+            fencing_token: granted.token,
+            slot_indexes: granted.indexes.clone(),
+            expires_in,
+        })
+    }
+
+    /// Answers who waits for it; whether anybody has taken the answer.
+    fn answer(&mut self, key: Key, answer: Result<Grant, Refusal>) -> bool {
+        let reply = self.running.get_mut(&key).and_then(|running| running.reply.take());
+        reply.is_some_and(|reply| reply.send(answer).is_ok())
+    }
+
+    /// Has the keeper give back what it holds, and destroy its session.
+    fn leave(&mut self, key: Key, now: Moment) {
+        if let Some(running) = self.running.get_mut(&key) {
+            running.driver.keeper.drain(now);
+        }
+    }
+
+    /// Nothing of it is left, as far as we can know.
+    fn remove(&mut self, key: Key) -> Option<Name> {
+        let name = self.table.get(key)?.name().clone();
+        for (_, reply) in self.running.remove(&key)?.releases {
+            tell(reply, Ok(Released::Done));
+        }
+        self.table.gone(key);
+        Some(name)
+    }
+}
+
+/// Whoever has gone away needs no answer.
+pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
+    let _ = reply.send(answer);
+}
+
+/// How a keeper of one stands: whether Consul has answered, and what fails.
+fn standing(keeper: &Keeper) -> (bool, Option<String>) {
+    let machines = keeper.machines().filter_map(semaphore::Machine::trouble);
+    let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
+    (keeper.machines().any(|machine| machine.view().is_some()), trouble)
+}
+
+/// Why a wait has ended without a lease.
+fn in_vain(reached: bool, trouble: &Option<String>) -> Refusal {
+    match trouble {
+        // Whether there is room is not known, whatever Consul has answered before.
+        Some(trouble) => Refusal::Unavailable(trouble.clone()),
+        None if reached => Refusal::NotInTime,
+        None => Refusal::Unavailable("Consul has not answered in the time given".into()),
+    }
+}

@@ -1,0 +1,115 @@
+//! What is taken on demand: what the keepers of its leases know of it, together.
+
+use super::{holders, never_fits, waiters};
+use crate::agent::leases::{Lease, Leases, Stage};
+use crate::semaphore::{Keeper, Machine, Moment, Record, SessionId, Settings, View};
+use crate::status::{self, Mode, Semaphore, State};
+
+/// All that is lent of one semaphore or lock.
+pub(super) struct Lent<'a> {
+    /// Its leases, as they are shown.
+    pub(super) shown: Vec<status::Lease>,
+    /// Those that look at it still.
+    machines: Vec<(&'a Keeper, &'a Machine)>,
+}
+
+impl<'a> Lent<'a> {
+    pub(super) fn of(name: &str, leases: &'a Leases) -> Self {
+        let all: Vec<_> = leases.iter().filter(|(lease, _)| **lease.name() == *name).collect();
+        let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
+        // Whoever leaves looks no longer.
+        let looking = all.iter().filter(|(lease, _)| !matches!(lease.stage(), Stage::Leaving { .. }));
+        let machines = looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machine(name)?))).collect();
+        Self { shown, machines }
+    }
+
+    pub(super) fn any(&self, state: State) -> bool {
+        self.shown.iter().any(|lease| lease.state == state)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match (self.any(State::Held), self.any(State::Waiting)) {
+            (true, _) => State::Held,
+            (false, true) => State::Waiting,
+            (false, false) => State::Idle,
+        }
+    }
+
+    /// The view that is the latest, when everything was looked at for it, and whose it is.
+    pub(super) fn freshest(&self) -> Option<(&'a View, Moment, &'a Keeper)> {
+        let seen = self.machines.iter().filter_map(|(keeper, machine)| {
+            let (view, at) = (machine.view()?, machine.listed_at()?);
+            Some((view, at, *keeper))
+        });
+        seen.max_by_key(|(view, at, _)| (view.lock_index(), *at))
+    }
+
+    /// Whether the session is that of one of the leases.
+    pub(super) fn has(&self, session: &SessionId) -> bool {
+        self.machines.iter().any(|(keeper, _)| keeper.session() == Some(session))
+    }
+
+    /// What fails, if anything does.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.machines.iter().find_map(|(keeper, machine)| machine.trouble().or(keeper.trouble()))
+    }
+}
+
+/// `settings` are those that the next lease would have.
+pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Semaphore {
+    let lent = Lent::of(name, leases);
+    let freshest = lent.freshest();
+    let record = freshest.and_then(|(view, ..)| view.record());
+    let too_small = record
+        .filter(|_| lent.any(State::Waiting))
+        .and_then(|record| never_fits(record.limit, settings.slots));
+    Semaphore {
+        name: name.to_owned(),
+        prefix: settings.prefix.clone(),
+        required: false,
+        mode: Mode::OnDemand,
+        state: lent.state(),
+        reason: too_small.or_else(|| lent.trouble().map(str::to_owned)),
+        slots: settings.slots,
+        held_since: None,
+        fencing_token: None,
+        indexes: Vec::new(),
+        limit: record.map_or(settings.limit, |record| record.limit),
+        configured_limit: settings.limit,
+        taken: record.map_or(0, Record::taken),
+        holders: freshest
+            .map(|(view, _, keeper)| holders(view, |one| lent.has(one), keeper.who()))
+            .unwrap_or_default(),
+        waiters: freshest.map_or(0, |(view, ..)| waiters(view)),
+        position: None,
+        asked_at: None,
+        seen_at: freshest.map(|(_, at, _)| at),
+        leases: lent.shown,
+    }
+}
+
+fn shown(lease: &Lease, keeper: &Keeper, leases: &Leases) -> status::Lease {
+    let session = keeper.session().map(ToString::to_string);
+    let waiting = status::Lease {
+        session,
+        state: State::Waiting,
+        indexes: Vec::new(),
+        fencing_token: None,
+        held_since: None,
+        expires_at: None,
+        asked_at: Some(lease.asked_at()),
+    };
+    match lease.stage() {
+        Stage::Waiting => waiting,
+        Stage::Held { granted, renewed } => status::Lease {
+            session: Some(granted.session.to_string()),
+            state: State::Held,
+            indexes: granted.indexes.clone(),
+            fencing_token: Some(granted.token),
+            held_since: Some(granted.since),
+            expires_at: leases.expires_at(*renewed, keeper),
+            asked_at: None,
+        },
+        Stage::Leaving { .. } => status::Lease { state: State::Leaving, asked_at: None, ..waiting },
+    }
+}

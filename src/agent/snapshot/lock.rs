@@ -1,0 +1,63 @@
+//! Single-key locks: those that the agent holds or asks for itself, and those that are taken on demand.
+
+use super::Standing;
+use super::lent::Lent;
+use crate::agent::leases::Leases;
+use crate::config;
+use crate::semaphore::{Keeper, Machine, Phase, SessionId, Single, View};
+use crate::status::{Leader, Lock, Mode, State};
+
+/// One that the agent takes itself.
+pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
+    let standing = Standing::of(machine);
+    let single = machine.view().filter(|_| !standing.rests()).and_then(View::single);
+    let held =
+        if let Phase::Held { since, token, .. } = machine.phase() { Some((*since, *token)) } else { None };
+    let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
+    let free = standing.state == State::Waiting && leader.is_none();
+    Lock {
+        name: wanted.name.clone(),
+        key: wanted.key.clone(),
+        required: wanted.required,
+        mode: Mode::Hold,
+        state: standing.state,
+        held_since: held.map(|(since, _)| since),
+        fencing_token: held.map(|(_, token)| token),
+        lock_index: single.map(|single| single.times_locked),
+        leader,
+        asked_at: standing.asks().then(|| machine.asked_at()),
+        delayed_until: machine.delayed_until().filter(|_| free),
+        seen_at: machine.listed_at().filter(|_| !standing.rests()),
+        reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
+        leases: Vec::new(),
+    }
+}
+
+/// One that clients take: what the keepers of its leases know of it, together.
+pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
+    let lent = Lent::of(name, leases);
+    let freshest = lent.freshest();
+    let single = freshest.and_then(|(view, ..)| view.single());
+    Lock {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        required: false,
+        mode: Mode::OnDemand,
+        state: lent.state(),
+        reason: lent.trouble().map(str::to_owned),
+        held_since: None,
+        fencing_token: None,
+        lock_index: single.map(|single| single.times_locked),
+        leader: single.and_then(|single| leader(single, |owner| lent.has(owner))),
+        asked_at: None,
+        delayed_until: None,
+        seen_at: freshest.map(|(_, at, _)| at),
+        leases: lent.shown,
+    }
+}
+
+fn leader(single: &Single, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
+    let session = single.owner.as_ref()?;
+    let who = single.entry.as_ref().map(|entry| entry.who.clone());
+    Some(Leader { session: session.to_string(), mine: mine(session), who })
+}

@@ -1,0 +1,548 @@
+//! Leases: semaphores that clients take and give back, one session each.
+//!
+//! The agent runs in a thread of this process, and is asked as the control endpoints ask it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures_util::stream;
+use rustix::process::Signal;
+use serde_json::json;
+use slotkeeper::agent::{self, Files, Parts};
+use slotkeeper::cli::Exit;
+use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
+use slotkeeper::consul::{Code, Operation};
+use slotkeeper::control::request::{Grant, Kind, NoLease, Refusal, Released, Request, requests};
+use slotkeeper::metrics::Metrics;
+use slotkeeper::shutdown::{Ask, Asks};
+use slotkeeper::status::{Report, Snapshot, State};
+use slotkeeper::vitals::Vitals;
+use slotkeeper::{clock, telemetry};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+/// An agent, and the channel by which it is asked.
+struct Lender {
+    requests: mpsc::Sender<Request>,
+    asks: mpsc::UnboundedSender<Ask>,
+    shown: watch::Receiver<Arc<Snapshot>>,
+    metrics: Arc<Metrics>,
+    file: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+    thread: Option<JoinHandle<Exit>>,
+}
+
+/// A client that waits for its lease.
+struct Waiting {
+    answer: oneshot::Receiver<Result<Grant, Refusal>>,
+    present: oneshot::Sender<Infallible>,
+}
+
+impl Waiting {
+    fn answer(self) -> Result<Grant, Refusal> {
+        self.answer.blocking_recv().expect("an answer")
+    }
+
+    fn goes_away(self) {
+        drop((self.answer, self.present));
+    }
+}
+
+fn text(consul: &str, rest: &str) -> String {
+    format!(
+        "consul: {{address: 'http://{}'}}\nhttp: {{listen: off}}\ncontrol: {{listen: 'unix:/nowhere'}}\n{rest}",
+        consul.trim_start_matches("http://")
+    )
+}
+
+impl Lender {
+    /// One that lends slots of `s`, of which there are `limit`.
+    fn of(consul: &Consul, limit: u32) -> Self {
+        let rest = format!(
+            "session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: {limit}, mode: on_demand}}]"
+        );
+        Self::start(consul, &rest)
+    }
+
+    fn start(consul: &Consul, rest: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, text(&consul.address(), rest)).unwrap();
+        let (sender, receiver) = requests();
+        let (asks, mut asked) = mpsc::unbounded_channel();
+        let (status, shown) = watch::channel(Arc::new(agent::before_start(clock::now())));
+        let operations = Operation::ALL.map(Operation::as_str);
+        let metrics = Arc::new(Metrics::new(&operations, &Code::ALL.map(Code::as_str)).unwrap());
+        let (counted, path) = (Arc::clone(&metrics), file.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let read_config = move || -> Result<Loaded, Faults> {
+                    config::load(&path, &Overrides::default(), &Environment::default())
+                };
+                let config = read_config().unwrap_or_else(|faults| panic!("{faults}")).config;
+                let parts = Parts {
+                    files: Files::open(&config).unwrap(),
+                    log: telemetry::start(config.log),
+                    config,
+                    read_config: Box::new(read_config),
+                    metrics: counted,
+                    vitals: Arc::new(Vitals::new(clock::now())),
+                    status,
+                    asks: Asks::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
+                    control: Some(receiver),
+                    command: None,
+                    servers: JoinSet::new(),
+                };
+                Box::pin(agent::run(parts)).await.expect("the agent runs")
+            })
+        });
+        let lender =
+            Self { requests: sender, asks, shown, metrics, file, _folder: folder, thread: Some(thread) };
+        wait_for("the agent to run", || !lender.snapshot().semaphores.is_empty());
+        lender
+    }
+
+    fn ask(&self, request: Request) {
+        self.requests.blocking_send(request).expect("the agent listens");
+    }
+
+    fn asks_for(&self, kind: Kind, name: &str, wait: Duration) -> Waiting {
+        let (present, presence) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Acquire { kind, name: name.into(), wait, present: presence, reply });
+        Waiting { answer, present }
+    }
+
+    fn waits(&self, seconds: u64) -> Waiting {
+        self.asks_for(Kind::Semaphore, "s", Duration::from_secs(seconds))
+    }
+
+    fn acquire(&self, seconds: u64) -> Result<Grant, Refusal> {
+        self.waits(seconds).answer()
+    }
+
+    fn renew(&self, lease: &str) -> Result<Grant, NoLease> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Renew { lease: lease.into(), reply });
+        answer.blocking_recv().expect("an answer")
+    }
+
+    fn show(&self, lease: &str) -> Result<Grant, NoLease> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Show { lease: lease.into(), reply });
+        answer.blocking_recv().expect("an answer")
+    }
+
+    fn release(&self, lease: &str) -> Result<Released, NoLease> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Release { lease: lease.into(), reply });
+        answer.blocking_recv().expect("an answer")
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.shown.borrow())
+    }
+
+    fn state(&self) -> State {
+        self.snapshot().semaphores[0].state
+    }
+
+    /// As `/v1/status` has the first semaphore.
+    fn report(&self) -> serde_json::Value {
+        let snapshot = self.snapshot();
+        let report: Report<'_> = snapshot.report(clock::now(), clock::wall());
+        serde_json::to_value(report).unwrap()["semaphores"][0].clone()
+    }
+
+    fn metric(&self, series: &str) -> f64 {
+        let text = self.metrics.text(&self.snapshot(), clock::now(), clock::wall()).unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{series} ")));
+        let line = line.unwrap_or_else(|| panic!("no series {series} in\n{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn has_series(&self, part: &str) -> bool {
+        self.metrics.text(&self.snapshot(), clock::now(), clock::wall()).unwrap().contains(part)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn ended(mut self) -> Exit {
+        wait_for("the agent to end", || self.has_ended());
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    fn stop(self) -> Exit {
+        self.asks.send(Ask::Stop).unwrap();
+        self.ended()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn sessions(operator: &Operator) -> Vec<String> {
+    operator.sessions().into_iter().map(|session| session.id).collect()
+}
+
+#[test]
+fn each_lease_has_a_session_and_a_slot_of_its_own_and_leaves_nothing() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    assert_eq!((agent.state(), sessions(&operator)), (State::Idle, vec![]));
+    assert!(agent.snapshot().is_ready(clock::now()), "readiness waits for nothing");
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 0.0);
+
+    let first = agent.acquire(0).unwrap();
+    assert_eq!((first.kind, first.name.as_str()), (Kind::Semaphore, "s"));
+    assert_eq!(Some(first.fencing_token), operator.lock("service/s").map(|pair| pair.modify_index));
+    assert!(Duration::from_secs(5) < first.expires_in && first.expires_in <= Duration::from_secs(9));
+    let second = agent.acquire(0).unwrap();
+    assert_eq!((&*first.slot_indexes, &*second.slot_indexes), (&[0][..], &[1][..]));
+    assert!(second.fencing_token > first.fencing_token && first.lease != second.lease);
+    assert_eq!(operator.holders("service/s"), [&*first.session, &*second.session]);
+    assert_eq!(sessions(&operator).len(), 2);
+
+    wait_for("the status", || agent.report()["leases"][1]["state"] == "held");
+    let report = agent.report();
+    assert_eq!((&report["mode"], &report["state"]), (&"on_demand".into(), &"held".into()));
+    assert_eq!(report["leases"][0]["session"], first.session);
+    assert_eq!(report["leases"][0]["fencing_token"], first.fencing_token);
+    assert!(!report.to_string().contains(&first.lease), "whoever knows the id can give the lease back");
+    wait_for("the holders", || {
+        let report = agent.report();
+        let holders = report["holders"].as_array().unwrap();
+        holders.len() == 2 && holders.iter().all(|holder| holder["mine"] == true)
+    });
+    assert_eq!(agent.metric("slotkeeper_slot_held{semaphore=\"s\"}"), 2.0);
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 2.0);
+
+    assert_eq!(agent.acquire(0), Err(Refusal::NotInTime));
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done));
+    assert_eq!(operator.holders("service/s"), [&*second.session]);
+    assert_eq!(sessions(&operator), [&*second.session]);
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done), "again it changes nothing");
+    assert_eq!(agent.renew(&first.lease), Err(NoLease::Released));
+    assert_eq!(agent.release("never"), Err(NoLease::Unknown));
+    assert_eq!(agent.show("never"), Err(NoLease::Unknown));
+    assert_eq!(agent.show(&second.lease).unwrap().slot_indexes, [1]);
+    assert_eq!(agent.release(&second.lease), Ok(Released::Done));
+    operator.assert_nothing_left("service/s");
+    assert_eq!(agent.metric("slotkeeper_hold_duration_seconds_count{semaphore=\"s\"}"), 2.0);
+    assert_eq!(agent.stop(), Exit::Done);
+}
+
+#[test]
+fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_not_in_time() {
+    let consul = Consul::start();
+    let agent = Lender::of(&consul, 1);
+    let first = agent.acquire(5).unwrap();
+    let second = agent.waits(60);
+    wait_for("the wait", || agent.metric("slotkeeper_lease_waiters{semaphore=\"s\"}") == 1.0);
+    #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+    let began = Instant::now();
+    assert_eq!(agent.acquire(1), Err(Refusal::NotInTime));
+    assert!((Duration::from_millis(900)..Duration::from_secs(4)).contains(&began.elapsed()));
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done));
+    let second = second.answer().unwrap();
+    assert!(second.fencing_token > first.fencing_token);
+    assert_eq!(agent.stop(), Exit::Done);
+    Operator::at(&consul.address()).assert_nothing_left("service/s");
+}
+
+#[test]
+fn nothing_is_left_of_a_client_that_goes_away() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let first = agent.acquire(5).unwrap();
+    let second = agent.waits(600);
+    wait_for("two in line", || operator.keys("service/s").len() == 3);
+    second.goes_away();
+    wait_for("one to leave", || operator.keys("service/s").len() == 2 && sessions(&operator).len() == 1);
+    assert_eq!(sessions(&operator), [&*first.session]);
+    // Gone at whatever instant, also that of its grant. Of one whose answer was on its way nobody can know that it was not
+    // read: it is given back when it is not renewed.
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done));
+    for millis in 0..20 {
+        let waiting = agent.waits(600);
+        pause(Duration::from_millis(millis));
+        waiting.goes_away();
+    }
+    wait_for("all to be gone", || sessions(&operator).is_empty());
+    operator.assert_nothing_left("service/s");
+    assert_eq!(agent.stop(), Exit::Done);
+}
+
+#[test]
+fn a_lease_lasts_while_it_is_renewed_and_is_given_back_when_it_is_not() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    let (kept, dropped) = (agent.acquire(5).unwrap(), agent.acquire(5).unwrap());
+    wait_for("the end of the one", || {
+        let renewed = agent.renew(&kept.lease).unwrap();
+        assert_eq!((renewed.fencing_token, &renewed.session), (kept.fencing_token, &kept.session));
+        assert!(renewed.expires_in > Duration::from_secs(3), "{:?}", renewed.expires_in);
+        operator.holders("service/s") == [&*kept.session]
+    });
+    assert_eq!(agent.renew(&dropped.lease), Err(NoLease::Expired));
+    assert_eq!(agent.metric("slotkeeper_leases_expired_total{semaphore=\"s\"}"), 1.0);
+    assert_eq!(agent.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"s\"}"), 0.0);
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn what_is_lost_is_told_and_not_taken_again() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 3);
+    let (first, second) = (agent.acquire(5).unwrap(), agent.acquire(5).unwrap());
+    operator.destroy(&first.session);
+    let mut fate = None;
+    wait_for("the loss", || {
+        fate = agent.show(&first.lease).err();
+        fate.is_some()
+    });
+    let Some(NoLease::Lost(reason)) = fate else { panic!("{fate:?}") };
+    assert!(["session_gone", "contender_gone"].contains(&reason), "{reason}");
+    assert_eq!(
+        agent.metric(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}}")),
+        1.0
+    );
+    assert_eq!(agent.renew(&first.lease), Err(NoLease::Lost(reason)));
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done));
+    wait_for("its slot to be free", || operator.holders("service/s") == [&*second.session]);
+    assert_eq!(sessions(&operator), [&*second.session]);
+    assert!(agent.renew(&second.lease).is_ok(), "one loss is not the others'");
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 10s}\nsemaphores:\n- {name: s, prefix: service/s, limit: 1, mode: on_demand}\n\
+         - {name: own, prefix: service/own, limit: 1}\n\
+         - {name: odd, prefix: service/odd, limit: 2, mode: on_demand, limit_policy: refuse}\n\
+         - {name: none, prefix: service/none, limit: 2, mode: on_demand}",
+    );
+    let minute = Duration::from_secs(60);
+    let refused = |kind, name| agent.asks_for(kind, name, minute).answer().unwrap_err();
+    let known = vec!["s".into(), "own".into(), "odd".into(), "none".into()];
+    assert_eq!(refused(Kind::Semaphore, "other"), Refusal::UnknownName { known });
+    assert!(matches!(refused(Kind::Lock, "s"), Refusal::UnknownName { .. }));
+    assert_eq!(refused(Kind::Semaphore, "own"), Refusal::NotOnDemand);
+    operator.put("service/odd/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    operator.put("service/none/.lock", "something else", slotkeeper::consul::Put::Plain, 0);
+    for name in ["odd", "none"] {
+        let refusal = refused(Kind::Semaphore, name);
+        assert!(matches!(refusal, Refusal::Blocked(_)), "{refusal:?}");
+    }
+    let first = agent.acquire(60).unwrap();
+    let waits: Vec<_> = (0..32).map(|_| agent.waits(60)).collect();
+    assert_eq!(agent.acquire(60), Err(Refusal::TooManyWaits(32)));
+    for waiting in waits {
+        waiting.goes_away();
+    }
+    wait_for("all waits to end", || operator.keys("service/s").len() == 2);
+    assert!(agent.renew(&first.lease).is_ok());
+    wait_for("room again", || agent.acquire(0) == Err(Refusal::NotInTime));
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+    operator.assert_nothing_left("service/own");
+}
+
+#[test]
+fn the_configured_limit_is_written_once_and_not_by_every_lease() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 10s}\n\
+         semaphores: [{name: s, prefix: service/s, limit: 2, mode: on_demand, limit_policy: set}]",
+    );
+    let lease = agent.acquire(5).unwrap();
+    assert_eq!(operator.record("service/s")["Limit"], 2);
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    let lease = agent.acquire(5).unwrap();
+    assert_eq!(operator.record("service/s")["Limit"], 7, "an operator's limit lasts");
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_drain_ends_waits_and_leases() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    let (_first, _second) = (agent.acquire(5).unwrap(), agent.acquire(5).unwrap());
+    let third = agent.waits(600);
+    wait_for("one in line", || operator.keys("service/s").len() == 4);
+    agent.ask(Request::Drain);
+    assert_eq!(third.answer(), Err(Refusal::Draining));
+    assert_eq!(agent.ended(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+/// The real binary, with nothing of its own.
+#[test]
+fn an_agent_that_only_lends_has_no_session_and_says_what_it_lends() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: s, prefix: service/s, limit: 3, mode: on_demand}]\n\
+         control: {listen: 'unix:$HOME/run/control.sock'}",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(agent.status()["session"], serde_json::Value::Null);
+    let semaphore = agent.semaphore();
+    let said = |field: &str| semaphore[field].clone();
+    assert_eq!((said("state"), said("mode"), said("leases")), ("idle".into(), "on_demand".into(), json!([])));
+    assert_eq!((said("required"), said("limit")), (json!(false), json!(null)));
+    for series in ["leases", "lease_waiters", "leases_expired_total", "slot_held"] {
+        assert_eq!(agent.metric(&format!("slotkeeper_{series}{{semaphore=\"s\"}}")), 0.0);
+    }
+    assert!(sessions(&operator).is_empty());
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(agent.log().contains("nothing of ours is left"), "{}", agent.log());
+}
+
+#[test]
+fn with_after_workload_leases_are_held_until_the_workload_is_done() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: service/s, limit: 1, mode: on_demand}]\n\
+         drain: {timeout: 60s, release: after_workload}",
+    );
+    let lease = agent.acquire(5).unwrap();
+    agent.asks.send(Ask::Stop).unwrap();
+    pause(Duration::from_millis(300));
+    assert!(agent.renew(&lease.lease).is_ok() && !agent.has_ended());
+    agent.ask(Request::Drain);
+    assert_eq!(agent.ended(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_reload_is_for_the_next_lease() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let lease = agent.acquire(5).unwrap();
+    let other = "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/t, limit: 1, mode: on_demand}]";
+    std::fs::write(&agent.file, text(&consul.address(), other)).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("the new one", || agent.snapshot().semaphores.iter().any(|one| one.name == "t"));
+    let next = agent.asks_for(Kind::Semaphore, "t", Duration::from_secs(5)).answer().unwrap();
+    assert_eq!(agent.acquire(5), Err(Refusal::UnknownName { known: vec!["t".into()] }));
+    assert!(agent.renew(&lease.lease).is_ok(), "it is held on the terms of before");
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 1.0);
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    wait_for("its series to end", || !agent.has_series("semaphore=\"s\""));
+    assert_eq!(operator.holders("service/t"), [next.session]);
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/t");
+}
+
+#[test]
+fn while_consul_is_away_a_wait_ends_in_time_and_a_lease_is_lost_at_its_end() {
+    let mut consul = Consul::start_persistent();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let lease = agent.acquire(5).unwrap();
+    consul.stop();
+    let refusal = agent.acquire(2).unwrap_err();
+    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
+    let mut last = lease.expires_in;
+    wait_for("the loss", || match agent.renew(&lease.lease) {
+        Ok(renewed) => {
+            assert!(renewed.expires_in <= last, "nothing was renewed at Consul");
+            last = renewed.expires_in;
+            false
+        }
+        Err(fate) => {
+            assert_eq!(fate, NoLease::Lost("lease_expired"));
+            true
+        }
+    });
+    assert_eq!(agent.release(&lease.lease), Ok(Released::UnderWay));
+    consul.restart();
+    wait_for("all to be gone", || sessions(&operator).is_empty());
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_wait_ends_in_time_also_where_consul_stands_still() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let lease = agent.acquire(5).unwrap();
+    consul.signal(Signal::STOP);
+    #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+    let began = Instant::now();
+    let refusal = agent.acquire(1).unwrap_err();
+    let took = began.elapsed();
+    consul.signal(Signal::CONT);
+    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
+    assert!((Duration::from_millis(900)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    wait_for("what it began to be undone", || sessions(&operator) == [&*lease.session]);
+    assert!(agent.renew(&lease.lease).is_ok());
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn many_clients_never_hold_more_than_there_are() {
+    const LIMIT: u32 = 3;
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, LIMIT);
+    let (held, most) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..15 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let lease = agent.acquire(60).unwrap();
+                    let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    assert!(now <= LIMIT, "{now} hold at once");
+                    pause(Duration::from_millis(40));
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+                }
+            });
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), LIMIT);
+    assert_eq!(agent.metric("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}"), 60.0);
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
