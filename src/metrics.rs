@@ -1,6 +1,8 @@
 //! The Prometheus metrics. Every series exists from the start, so that a dashboard tells "none yet" from "no data".
 //! No session id, pod name or error text is a label value.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::Collector;
@@ -29,6 +31,9 @@ const HOLD_BUCKETS: &[f64] = &[0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// The semaphores and locks that have series. A scrape that goes by an older picture must not bring back those of one
+    /// that was removed.
+    present: Mutex<BTreeSet<String>>,
     slot_held: IntGaugeVec,
     holders: IntGaugeVec,
     limit: IntGaugeVec,
@@ -170,6 +175,7 @@ impl Metrics {
                 "config_last_reload_successful",
                 "Whether the last reload of the configuration succeeded (1) or not (0)",
             ))?)?,
+            present: Mutex::default(),
             registry: made.registry,
         };
         metrics.begin(operations, codes)?;
@@ -200,6 +206,7 @@ impl Metrics {
 
     /// Makes every series of a semaphore.
     pub fn add_semaphore(&self, name: &str) {
+        self.present().insert(name.to_owned());
         let labels = &[name];
         for gauge in self.semaphore_gauges() {
             gauge.with_label_values(labels);
@@ -219,6 +226,7 @@ impl Metrics {
 
     /// Makes every series of a single-key lock: a slot that only one can have, of whose queue Consul tells nothing.
     pub fn add_lock(&self, name: &str) {
+        self.present().insert(name.to_owned());
         let labels = &[name];
         for gauge in [&self.slot_held, &self.holders, &self.leases, &self.lease_waiters] {
             gauge.with_label_values(labels);
@@ -239,6 +247,8 @@ impl Metrics {
 
     /// Ends the series of a semaphore or lock that was removed from the configuration.
     pub fn remove_semaphore(&self, name: &str) {
+        let mut present = self.present();
+        present.remove(name);
         let labels = &[name];
         // What is not there need not be removed.
         for gauge in self.semaphore_gauges() {
@@ -329,7 +339,8 @@ impl Metrics {
 
     fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
-        for semaphore in &snapshot.semaphores {
+        let present = self.present();
+        for semaphore in snapshot.semaphores.iter().filter(|one| present.contains(&one.name)) {
             let name = &[semaphore.name.as_str()];
             let held = semaphore.mode == Mode::Hold && semaphore.state == State::Held && lease_is_fresh;
             self.set_held(&semaphore.name, held, &semaphore.leases, now);
@@ -343,7 +354,7 @@ impl Metrics {
             self.slot_index.with_label_values(name).set(slot);
             self.set_token(&semaphore.name, semaphore.fencing_token);
         }
-        for lock in &snapshot.locks {
+        for lock in snapshot.locks.iter().filter(|one| present.contains(&one.name)) {
             let name = &[lock.name.as_str()];
             let held = lock.mode == Mode::Hold && lock.state == State::Held && lease_is_fresh;
             self.set_held(&lock.name, held, &lock.leases, now);
@@ -355,6 +366,11 @@ impl Metrics {
         let expiry = expiry.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         self.session_expiry.set(expiry.map_or(0.0, secs));
         self.ready.set(snapshot.is_ready(now).into());
+    }
+
+    fn present(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // Whoever had it and panicked has left a set all the same.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_token(&self, name: &str, token: Option<u64>) {

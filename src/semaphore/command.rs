@@ -243,8 +243,8 @@ pub enum Commit {
         /// The steps that failed, counted from 0.
         steps: Vec<usize>,
     },
-    /// Nothing was done: nobody has the lock, but whoever had it last lost it with its session, and Consul gives it to
-    /// nobody before that session's lock-delay is over.
+    /// Nothing was done: nobody has a key locked that was to be, but whoever had it last lost it with its session, and
+    /// Consul gives it to nobody before that session's lock-delay is over.
     Delayed,
     /// Nothing was done: the session has ended.
     SessionGone,

@@ -87,7 +87,8 @@ impl Consul {
 
     fn request(&self) -> Request {
         let (stays, delay) = match self.primitive {
-            Primitive::Semaphore => (false, Duration::ZERO),
+            // As long as Consul's own default is to its shortest TTL, more or less.
+            Primitive::Semaphore => (false, self.ttl),
             Primitive::Lock { stays, delay } => (stays, delay),
         };
         Request {

@@ -120,10 +120,9 @@ impl Referee {
         let waited = now.since(asked_at);
         assert!(
             waited >= bound || kept_out,
-            "seed {}: {} was given up after {waited:?}, of {:?}",
+            "seed {}: {} was given up after {waited:?}, of {settings:?}",
             self.seed,
-            self.name,
-            settings.wait
+            self.name
         );
     }
 

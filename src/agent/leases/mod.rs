@@ -26,6 +26,8 @@ use limits::Limits;
 pub(super) use table::{Bounds, Key, Lease, Stage};
 use table::{Due, Granted, Table};
 
+/// A client that was content to wait for less than this is not told that Consul is away.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Whoever gives a lease back is told after this long that Consul has not answered yet.
 const RELEASE: Duration = Duration::from_secs(10);
 
@@ -182,7 +184,10 @@ impl Leases {
                     self.leave(key, now);
                 }
             }
-            Notice::GaveUp { reached, trouble, .. } => self.refuse(key, in_vain(*reached, trouble), now),
+            Notice::GaveUp { reached, trouble, .. } => {
+                let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
+                self.refuse(key, in_vain(*reached, trouble, waited), now);
+            }
             Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
@@ -215,12 +220,12 @@ impl Leases {
         let mut expired = Vec::new();
         for (key, due) in self.table.due(now) {
             let Some(lease) = self.table.get(key) else { continue };
-            let name = lease.name().clone();
+            let (name, waited) = (lease.name().clone(), now.since(lease.asked_at()));
             let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
             match due {
                 Due::Late => {
                     let (reached, trouble) = keeper.map_or((false, None), standing);
-                    self.answer(key, Err(in_vain(reached, &trouble)));
+                    self.answer(key, Err(in_vain(reached, &trouble, waited)));
                     self.leave(key, now);
                 }
                 Due::Expired => {
@@ -392,11 +397,12 @@ fn standing(keeper: &Keeper) -> (bool, Option<String>) {
 }
 
 /// Why a wait has ended without a lease.
-fn in_vain(reached: bool, trouble: &Option<String>) -> Refusal {
+fn in_vain(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
     match trouble {
         // Whether there is room is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.clone()),
-        None if reached => Refusal::NotInTime,
+        // So short a silence says nothing about Consul.
+        None if reached || waited < SILENCE => Refusal::NotInTime,
         None => Refusal::Unavailable("Consul has not answered in the time given".into()),
     }
 }

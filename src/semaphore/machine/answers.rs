@@ -202,6 +202,12 @@ impl Machine {
                     self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
                 }
             }
+            // One who was to be let in by name has died, and its contender cannot be locked for a while: as if it had left.
+            Ok(Commit::Delayed) if !self.settings.is_lock() => {
+                self.write_works(cx);
+                self.need = Some(Need::List);
+                self.retry_at = Some(cx.now + self.contention.next(cx.rng));
+            }
             Ok(Commit::Delayed) => {
                 self.write_works(cx);
                 let left = self.hindsight.refused(cx.now, cx.rng);

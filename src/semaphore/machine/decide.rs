@@ -81,7 +81,10 @@ impl Machine {
             }
             Stand::Holding => self.hold(view, session, cx),
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
-            Stand::Apart { room: false } if self.settings.try_once() => return self.give_up(cx),
+            // Whether there is room is not known before that is read.
+            Stand::Apart { room: false } if self.settings.try_once() && plan.need.is_none() => {
+                return self.give_up(cx);
+            }
             Stand::Apart { room: false } => self.room_since = None,
             Stand::Blocked(why) => {
                 self.block(why, plan.watch, cx);

@@ -107,10 +107,13 @@ impl World {
         self.clients.entry(agent.life).or_default().may(&configuration);
         agent.configuration = configuration;
         agent.configured_at = self.now;
+        // Before any of them does what was due long ago, as one that was paused does now, and has yet to say so.
         for name in agent.configuration.wants.clone() {
             if agent.phase(name) == Some(&Phase::GaveUp) {
                 agent.asks_again(name, self.now);
             }
+        }
+        for name in agent.configuration.wants.clone() {
             agent.keeper.reconfigure(&Name::from(name), agent.configuration.of(name), self.now);
         }
         self.act(place);
