@@ -130,9 +130,11 @@ async fn lock(State(desk): State<Desk>, Segment(name): Segment, body: Body) -> R
 async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
     let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
     // Lives as long as this future, which goes when its client's connection does.
-    let (_present, present) = oneshot::channel();
+    let (got_it, present) = oneshot::channel();
     let wanted = name.clone();
     let answer = desk.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
+    // Where the agent has ended meanwhile it need not know.
+    let _ = got_it.send(());
     answer.map(|grant| Json(grant.into())).map_err(|refusal| refused(kind, &wanted, wait, refusal))
 }
 

@@ -1,6 +1,5 @@
 //! What the control endpoints ask of the agent, and what it answers: the border between HTTP and the loop.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -30,8 +29,9 @@ pub enum Request {
         name: String,
         /// How long to wait for it; zero tries once.
         wait: Duration,
-        /// Closes when the client has gone away: then the wait ends, and what was granted meanwhile is given back.
-        present: oneshot::Receiver<Infallible>,
+        /// Says that the client has got its answer, as far as can be known here; closes without a word when it has gone
+        /// away before. Then the wait ends, and what was granted meanwhile is given back.
+        present: oneshot::Receiver<()>,
         /// Where the answer goes.
         reply: oneshot::Sender<Result<Grant, Refusal>>,
     },

@@ -2,7 +2,6 @@
 //!
 //! The agent runs in a thread of this process, and is asked as the control endpoints ask it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -43,12 +42,14 @@ struct Lender {
 /// A client that waits for its lease.
 struct Waiting {
     answer: oneshot::Receiver<Result<Grant, Refusal>>,
-    present: oneshot::Sender<Infallible>,
+    present: oneshot::Sender<()>,
 }
 
 impl Waiting {
     fn answer(self) -> Result<Grant, Refusal> {
-        self.answer.blocking_recv().expect("an answer")
+        let answer = self.answer.blocking_recv().expect("an answer");
+        let _ = self.present.send(());
+        answer
     }
 
     fn goes_away(self) {
@@ -275,14 +276,18 @@ fn nothing_is_left_of_a_client_that_goes_away() {
     second.goes_away();
     wait_for("one to leave", || operator.keys("service/s").len() == 2 && sessions(&operator).len() == 1);
     assert_eq!(sessions(&operator), [&*first.session]);
-    // Gone at whatever instant, also that of its grant. Of one whose answer was on its way nobody can know that it was not
-    // read: it is given back when it is not renewed.
+    // Gone at whatever instant, also that of its grant.
     assert_eq!(agent.release(&first.lease), Ok(Released::Done));
     for millis in 0..20 {
         let waiting = agent.waits(600);
         pause(Duration::from_millis(millis));
         waiting.goes_away();
     }
+    // Also one that was granted, and whose client has gone before it could be told.
+    let untold = agent.waits(600);
+    let granted = untold.answer.blocking_recv();
+    wait_for("all but that one to be gone", || sessions(&operator).len() == 1);
+    drop((granted, untold.present));
     wait_for("all to be gone", || sessions(&operator).is_empty());
     operator.assert_nothing_left("service/s");
     assert_eq!(agent.stop(), Exit::Done);

@@ -15,6 +15,7 @@ mod acl;
 mod bounds;
 mod cluster;
 mod consul;
+mod control;
 mod crowd;
 mod disk;
 mod drain;

@@ -7,7 +7,6 @@ mod limits;
 mod table;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -43,8 +42,8 @@ pub(super) struct Wanted {
     pub(super) name: Name,
     /// How long it waits.
     pub(super) wait: Duration,
-    /// Closes when it has gone away.
-    pub(super) present: oneshot::Receiver<Infallible>,
+    /// Says that it has got its answer; closes without a word when it has gone away before.
+    pub(super) present: oneshot::Receiver<()>,
     /// Where the answer goes.
     pub(super) reply: GrantReply,
 }
@@ -62,8 +61,8 @@ struct Running {
 pub(super) struct Leases {
     table: Table,
     running: BTreeMap<Key, Running>,
-    /// Those who wait, each until it has gone away.
-    absent: FuturesUnordered<BoxFuture<'static, Key>>,
+    /// Those who wait, each until it has gone away or has got its answer.
+    absent: FuturesUnordered<BoxFuture<'static, Option<Key>>>,
     limits: Limits,
     /// Consul has answered one of them.
     reached: bool,
@@ -94,7 +93,7 @@ impl Leases {
                 let terms = self.limits.settings(&name, terms);
                 let driver = Driver::new(Owner::Lease(key), keeper(name, terms));
                 self.running.insert(key, Running { driver, reply: Some(reply), releases: Vec::new() });
-                self.absent.push(present.map(move |_closed| key).boxed());
+                self.absent.push(present.map(move |got_it| got_it.is_err().then_some(key)).boxed());
             }
             Err(refusal) => tell(reply, Err(refusal)),
         }
@@ -132,14 +131,18 @@ impl Leases {
         }
     }
 
-    /// The next client that has gone away; `None` where nobody waits.
+    /// The next client that has gone away without its answer; `None` where nobody waits any more.
     pub(super) async fn absent(&mut self) -> Option<Key> {
-        self.absent.next().await
+        loop {
+            if let Some(gone) = self.absent.next().await? {
+                return Some(gone);
+            }
+        }
     }
 
-    /// A client has gone away. One that has its lease by now, or its refusal, has only stopped waiting.
+    /// A client has gone away, be it that its lease was granted in the same instant and nobody knows of it.
     pub(super) fn client_gone(&mut self, key: Key, now: Moment) {
-        if self.table.refused(key, now) {
+        if self.table.refused(key, now) || self.table.released(key, now) {
             debug!("whoever waited for a lease has gone away");
             self.leave(key, now);
         }

@@ -1,0 +1,210 @@
+//! Leases over HTTP, of semaphores and of locks, by the real binary on a real Consul.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::consul::Consul;
+use crate::http::{Reply, request_with};
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+const CONFIG: &str = "session: {ttl: 10s, lock_delay: 0s}\n\
+                      semaphores: [{name: s, prefix: p/s, limit: 1, mode: on_demand}, {name: own, prefix: p/own, limit: 1}]\n\
+                      locks: [{name: l, key: p/l, mode: on_demand}]\n\
+                      control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token'}\n";
+
+/// An agent with both kinds, and whoever asks it.
+struct Desk {
+    agent: Agent,
+    home: Home,
+    address: String,
+    token: String,
+}
+
+impl Desk {
+    fn open(consul: &str) -> Self {
+        let home = Home::new();
+        home.configure(consul, CONFIG);
+        let agent = Agent::start(&home);
+        agent.await_ready();
+        let address = agent.control_address();
+        let token = std::fs::read_to_string(home.path("control.token")).unwrap().trim().to_owned();
+        Self { agent, home, address, token }
+    }
+
+    fn headers(&self, body: &str) -> String {
+        format!("Authorization: Bearer {}\r\nContent-Length: {}\r\n", self.token, body.len())
+    }
+
+    fn ask(&self, line: &str, body: &str) -> Reply {
+        request_with(&self.address, line, &self.headers(body), body)
+    }
+
+    fn acquire(&self, what: &str, wait: &str) -> Reply {
+        self.ask(&format!("POST /v1/{what}/acquire"), &json!({ "wait": wait }).to_string())
+    }
+
+    fn lease(&self, what: &str) -> Value {
+        let reply = self.acquire(what, "5s");
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        serde_json::from_str(&reply.body).unwrap()
+    }
+
+    fn of(&self, method: &str, lease: &Value, action: &str) -> Reply {
+        self.ask(&format!("{method} /v1/leases/{}{action}", lease["lease"].as_str().unwrap()), "")
+    }
+
+    fn code(reply: &Reply) -> (u16, String) {
+        let body: Value = serde_json::from_str(&reply.body).unwrap();
+        (reply.status, body["code"].as_str().unwrap().to_owned())
+    }
+}
+
+/// Who has it, whatever it is.
+fn owner(operator: &Operator, what: &str) -> Option<String> {
+    match what {
+        "locks/l" => operator.key("p/l")?.session,
+        _ => operator.lock("p/s").and_then(|_| operator.holders("p/s").first().cloned()),
+    }
+}
+
+#[test]
+fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut desk = Desk::open(&consul.address());
+    for what in ["semaphores/s", "locks/l"] {
+        let lease = desk.lease(what);
+        assert_eq!(owner(&operator, what).as_deref(), lease["session"].as_str(), "{what}");
+        assert_ne!(lease["session"], desk.agent.session());
+        assert_eq!((&lease["slot"], &lease["slot_indexes"]), (&json!(0), &json!([0])), "{what}: {lease}");
+        let expires = lease["expires_in"].as_f64().unwrap();
+        assert!(expires > 0.0 && expires <= 10.0, "{lease}");
+        // Another one is not to be had meanwhile.
+        assert_eq!(Desk::code(&desk.acquire(what, "0s")), (409, "not_in_time".into()));
+        assert_eq!(Desk::code(&desk.acquire(what, "100ms")), (409, "not_in_time".into()));
+        let renewed = desk.of("POST", &lease, "/renew");
+        let renewed: Value = serde_json::from_str(&renewed.body).unwrap();
+        assert_eq!(
+            (&renewed["lease"], &renewed["fencing_token"]),
+            (&lease["lease"], &lease["fencing_token"])
+        );
+        assert_eq!(desk.of("GET", &lease, "").status, 200);
+        assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+        assert_eq!(owner(&operator, what), None);
+        // Once more is harmless; and it is over for good.
+        assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+        assert_eq!(Desk::code(&desk.of("POST", &lease, "/renew")), (404, "unknown_lease".into()));
+        let next = desk.lease(what);
+        assert!(next["fencing_token"].as_u64() > lease["fencing_token"].as_u64(), "{next} after {lease}");
+        assert_eq!(desk.of("DELETE", &next, "").status, 204);
+    }
+    assert_eq!(operator.sessions().len(), 1, "the agent's own");
+    assert_eq!(desk.agent.terminate(), Some(0));
+}
+
+#[test]
+fn who_asks_wrongly_is_told_what_is_wrong() {
+    let consul = Consul::start();
+    let mut desk = Desk::open(&consul.address());
+    for (what, expected) in [
+        ("semaphores/none", (404, "unknown_semaphore")),
+        ("locks/s", (404, "unknown_lock")),
+        ("semaphores/l", (404, "unknown_semaphore")),
+        ("semaphores/own", (403, "not_on_demand")),
+    ] {
+        let (status, code) = Desk::code(&desk.acquire(what, "0s"));
+        assert_eq!((status, code.as_str()), expected, "{what}");
+    }
+    // A lease of another agent.
+    let mut other = Desk::open(&consul_free_of(&desk, &consul));
+    let lease = other.lease("semaphores/s");
+    for (method, action) in [("POST", "/renew"), ("GET", ""), ("DELETE", "")] {
+        assert_eq!(Desk::code(&desk.of(method, &lease, action)), (404, "unknown_lease".into()));
+    }
+    assert_eq!(other.of("POST", &lease, "/renew").status, 200);
+    for desk in [&mut other, &mut desk] {
+        assert_eq!(desk.agent.terminate(), Some(0));
+    }
+}
+
+/// The same Consul, once the first agent holds nothing there by itself.
+fn consul_free_of(first: &Desk, consul: &Consul) -> String {
+    let rest = CONFIG.replace(", {name: own, prefix: p/own, limit: 1}", "");
+    first.home.configure(&consul.address(), &rest);
+    first.agent.signal(rustix::process::Signal::HUP);
+    wait_for("its slot to be given back", || Operator::at(&consul.address()).holders("p/own").is_empty());
+    consul.address()
+}
+
+#[test]
+fn whoever_goes_away_mid_wait_leaves_nothing_behind() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut desk = Desk::open(&consul.address());
+    for what in ["semaphores/s", "locks/l"] {
+        let lease = desk.lease(what);
+        let mut stream = TcpStream::connect(&desk.address).unwrap();
+        let body = json!({ "wait": "10m" }).to_string();
+        let headers = desk.headers(&body);
+        write!(stream, "POST /v1/{what}/acquire HTTP/1.1\r\nHost: x\r\n{headers}\r\n{body}").unwrap();
+        wait_for("it to wait", || operator.sessions().len() == 3);
+        drop(stream);
+        wait_for("its session to go", || operator.sessions().len() == 2);
+        assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+    }
+    assert_eq!(operator.keys("p/s").len(), 1, "only .lock");
+    assert_eq!(desk.agent.terminate(), Some(0));
+}
+
+#[test]
+fn a_lease_that_is_lost_is_gone_and_says_why() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut desk = Desk::open(&consul.address());
+    for what in ["semaphores/s", "locks/l"] {
+        let lease = desk.lease(what);
+        operator.destroy(lease["session"].as_str().unwrap());
+        wait_for("it to be lost", || desk.of("POST", &lease, "/renew").status == 410);
+        let reply = desk.of("GET", &lease, "");
+        assert_eq!(Desk::code(&reply), (410, "lease_lost".into()));
+        assert!(reply.body.contains("session_gone"), "{}", reply.body);
+        assert_eq!(desk.of("DELETE", &lease, "").status, 204, "harmless");
+    }
+    // It is not taken again by itself.
+    assert_eq!(owner(&operator, "locks/l"), None);
+    assert_eq!(desk.agent.terminate(), Some(0));
+}
+
+#[test]
+fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
+    let consul = Consul::start();
+    let mut desk = Desk::open(&consul.address());
+    let kept = [desk.lease("semaphores/s"), desk.lease("locks/l")];
+    for (lease, what) in kept.iter().zip(["semaphores/s", "locks/l"]) {
+        let reply = desk.acquire(what, "60s");
+        assert_eq!(reply.status, 200, "{what}: {}", reply.body);
+        assert_eq!(Desk::code(&desk.of("POST", lease, "/renew")), (410, "lease_expired".into()));
+    }
+    for name in ["s", "l"] {
+        let series = format!("slotkeeper_leases_expired_total{{semaphore=\"{name}\"}}");
+        assert_eq!(desk.agent.metric(&series), 1.0, "{name}");
+        assert_eq!(desk.agent.metric(&format!("slotkeeper_leases{{semaphore=\"{name}\"}}")), 1.0);
+    }
+    let status = desk.agent.status();
+    assert_eq!(status["locks"][0]["leases"][0]["state"], "held");
+    assert_eq!(
+        (&status["locks"][0]["mode"], &status["locks"][0]["state"]),
+        (&json!("on_demand"), &json!("held"))
+    );
+    assert!(status["locks"][0]["leader"]["mine"] == true, "{status}");
+    assert!(
+        !status.to_string().contains(kept[0]["lease"].as_str().unwrap()),
+        "whoever may look may not release"
+    );
+    assert_eq!(desk.agent.terminate(), Some(0));
+    assert_eq!(Operator::at(&consul.address()).sessions(), []);
+}
