@@ -9,7 +9,7 @@ use crate::process::{Agent, Home};
 /// What may be asked for by name: slots enough that nothing has to be waited for, and a bound on leases that is reached.
 const CONFIG: &str = "session: {ttl: 10s}\n\
                       semaphores: [{name: s, prefix: service/s, limit: 1000, required: false, mode: on_demand}]\n\
-                      locks: [{name: not-by-chance, key: service/l, mode: on_demand}]\n\
+                      locks: [{name: l, key: service/l, mode: on_demand}]\n\
                       control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token', max_leases: 60}\n";
 
 /// schemathesis's own configuration. 429 is an answer to what is well asked: a bound was reached.
@@ -56,7 +56,9 @@ fn check(home: &Home, address: &str, phases: &str) -> Output {
             "none",
         ])
         // The same ones each time, so that a finding is a change of ours.
-        .args(["--seed", "1", "--max-examples", "20", "--request-timeout", "20"])
+        .args(["--seed", "1", "--max-examples", "20"])
+        // It finds out what the lock is called, and waits for it until the lease that it had before runs out.
+        .args(["--request-timeout", "40", "--max-response-time", "30"])
         // It ends the agent, and with it the rest of the test.
         .args(["--exclude-path", "/v1/drain"])
         .current_dir(home.path(""))
