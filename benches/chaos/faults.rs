@@ -4,8 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use crate::job::Semaphore;
 use crate::plan::{Edit, Fault, Planned, ServerFault};
 use crate::stage::{Hurt, Stage};
 use crate::support::cluster::Cluster;
@@ -139,7 +141,7 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
         }
         Fault::Edit(edit) => {
             let Some(session) = files.session() else { return };
-            let prefix = stage.seats[seat].semaphore.prefix;
+            let Semaphore { prefix, is_lock, .. } = *stage.seats[seat].semaphore;
             // What was granted until now may be meant.
             let Some(before) = ask(&stage, "GET", &format!("/v1/kv/{prefix}/?recurse&consistent"), "").await
             else {
@@ -150,6 +152,8 @@ async fn hurt(stage: Rc<Stage>, victim: usize, fault: Fault) {
                 Edit::DestroySession => {
                     ask(&stage, "PUT", &format!("/v1/session/destroy/{session}"), "").await.is_some()
                 }
+                Edit::DeleteContender if is_lock => unlock(&stage, prefix, &session, "delete").await,
+                Edit::TakeOutOfLock if is_lock => unlock(&stage, prefix, &session, "unlock").await,
                 Edit::DeleteContender => {
                     ask(&stage, "DELETE", &format!("/v1/kv/{prefix}/{session}"), "").await.is_some()
                 }
@@ -188,6 +192,13 @@ async fn take_out(stage: &Stage, prefix: &str, session: &str) -> bool {
         }
     }
     false
+}
+
+/// Deletes a lock's key, or unlocks it, where the session has it.
+async fn unlock(stage: &Stage, prefix: &str, session: &str, verb: &str) -> bool {
+    let step = |verb| json!({ "KV": { "Verb": verb, "Key": format!("{prefix}/.lock"), "Session": session } });
+    let steps = json!([step("check-session"), step(verb)]).to_string();
+    ask(stage, "PUT", "/v1/txn", &steps).await.is_some()
 }
 
 /// The first good answer of a server.

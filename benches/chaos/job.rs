@@ -42,6 +42,8 @@ const STRAY: &str = r#"
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     pub(crate) prefix: &'static str,
+    /// It is a single-key lock, without a lock-delay: then only the lease keeps its owners apart.
+    pub(crate) is_lock: bool,
     pub(crate) limit: u32,
     /// The most that one takes of it.
     pub(crate) most: u32,
@@ -83,10 +85,14 @@ impl Job {
     pub(crate) fn start(&self, consul: &str, semaphore: &Semaphore, folder: &Path) -> Child {
         std::fs::create_dir_all(folder).unwrap();
         let mut run = Command::new(SLOTKEEPER);
-        run.arg("run").args(["--http-addr", consul, "--verbose", semaphore.prefix, "--format", "list"]);
-        run.args(["-n", &semaphore.limit.to_string(), "--slots", &self.slots.to_string()]);
+        run.arg("run").args(["--http-addr", consul, "--verbose", semaphore.prefix]);
         run.args(["--ttl", "10s", "--kill-after", &format!("{}ms", self.kill_after.as_millis())]);
-        run.arg(format!("--priority={}", self.priority));
+        if semaphore.is_lock {
+            run.args(["--lock", "--lock-delay", "0s"]);
+        } else {
+            run.args(["--format", "list", "-n", &semaphore.limit.to_string()]);
+            run.args(["--slots", &self.slots.to_string()]).arg(format!("--priority={}", self.priority));
+        }
         if let Some(patience) = self.patience {
             run.args(["--timeout", &format!("{}ms", patience.as_millis())]);
         }

@@ -1,4 +1,5 @@
-//! `scripts/chaos`: random faults against three real Consul servers and dozens of `slotkeeper run`.
+//! `scripts/chaos`: random faults against three real Consul servers and dozens of `slotkeeper run`, on semaphores and on a
+//! lock.
 //!
 //! Each command writes down when it lives and under which token; that alone is judged, and no clock or word of ours. What
 //! must hold of it:
@@ -153,7 +154,10 @@ async fn leftovers(stage: &Stage) -> Vec<String> {
         // The dead that `.lock` still lists are in nobody's way.
         let mut last = Command::new(env!("CARGO_BIN_EXE_slotkeeper"));
         let all = semaphore.limit.to_string();
-        last.args(["run", prefix, "-n", &all, "--slots", &all, "--format", "list", "--timeout", "10s"]);
+        last.args(["run", prefix, "--timeout", "10s"]);
+        if !semaphore.is_lock {
+            last.args(["-n", &all, "--slots", &all, "--format", "list"]);
+        }
         last.args(["--http-addr", &stage.servers[0].to_string(), "--", "true"]);
         let status = last.status().await.unwrap();
         if !status.success() {
@@ -162,6 +166,12 @@ async fn leftovers(stage: &Stage) -> Vec<String> {
         let keys = faults::ask(stage, "GET", &format!("/v1/kv/{prefix}/?recurse&consistent"), "").await;
         let keys = keys.map_or(Value::Null, |answer| answer.json());
         let names: Vec<_> = keys.as_array().into_iter().flatten().map(|key| key["Key"].clone()).collect();
+        if semaphore.is_lock {
+            if !names.is_empty() {
+                found.push(format!("left under {prefix}: {names:?}"));
+            }
+            continue;
+        }
         let record = faults::ask(stage, "GET", &format!("/v1/kv/{prefix}/.lock?raw&consistent"), "").await;
         let record = record.map_or(Value::Null, |answer| answer.json());
         if names != [Value::from(format!("{prefix}/.lock"))]

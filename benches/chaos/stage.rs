@@ -14,10 +14,11 @@ use crate::job::{Files, Job, Semaphore};
 use crate::support::freezer::Freezer;
 use crate::support::life;
 
-/// One of many slots, of which some take several; and one of one, as a lock.
-pub(crate) const SEMAPHORES: [Semaphore; 2] = [
-    Semaphore { prefix: "chaos/many", limit: 6, most: 3, seats: 22 },
-    Semaphore { prefix: "chaos/one", limit: 1, most: 1, seats: 8 },
+/// One of many slots, of which some take several; one of one; and a lock.
+pub(crate) const SEMAPHORES: [Semaphore; 3] = [
+    Semaphore { prefix: "chaos/many", is_lock: false, limit: 6, most: 3, seats: 20 },
+    Semaphore { prefix: "chaos/one", is_lock: false, limit: 1, most: 1, seats: 7 },
+    Semaphore { prefix: "chaos/lock", is_lock: true, limit: 1, most: 1, seats: 5 },
 ];
 
 /// A place where jobs run one after the other, behind a proxy of its own.
