@@ -14,6 +14,8 @@ use crate::support::cluster::Cluster;
 use crate::support::http::{self, Body, Response};
 use crate::support::{life, processes};
 
+/// Those of Consul's own locks.
+const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 /// For one answer to an operator.
 const ANSWER: Duration = Duration::from_secs(2);
 /// A connection that was reset, and what was lost with it, is made good in this time.
@@ -196,7 +198,9 @@ async fn take_out(stage: &Stage, prefix: &str, session: &str) -> bool {
 
 /// Deletes a lock's key, or unlocks it, where the session has it.
 async fn unlock(stage: &Stage, prefix: &str, session: &str, verb: &str) -> bool {
-    let step = |verb| json!({ "KV": { "Verb": verb, "Key": format!("{prefix}/.lock"), "Session": session } });
+    // Unlocking writes the flags too, and a key without a lock's is no lock any more.
+    let key = format!("{prefix}/.lock");
+    let step = |verb| json!({ "KV": { "Verb": verb, "Key": key, "Session": session, "Flags": LOCK_FLAGS } });
     let steps = json!([step("check-session"), step(verb)]).to_string();
     ask(stage, "PUT", "/v1/txn", &steps).await.is_some()
 }

@@ -173,15 +173,19 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
         snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
     );
     let semaphores = snapshot.semaphores.iter().filter(|one| one.mode == Mode::Hold);
-    let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.indexes.first().copied()));
+    let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.indexes.first().copied(), None));
     // A lock is one slot, which has the first number.
     let locks = snapshot.locks.iter().filter(|one| one.mode == Mode::Hold);
-    let locks = locks.map(|one| (&one.name, one.fencing_token, one.fencing_token.map(|_| 0)));
-    for (place, (name, token, slot)) in semaphores.chain(locks).enumerate() {
+    let locks = locks.map(|one| {
+        let held = one.fencing_token.is_some();
+        (&one.name, one.fencing_token, held.then_some(0), one.lock_index.filter(|_| held))
+    });
+    for (place, (name, token, slot, lock_index)) in semaphores.chain(locks).enumerate() {
         let token = token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
         let slot = slot.map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));
+        let lock_index = lock_index.map(|index| ("SLOTKEEPER_LOCK_INDEX", index.to_string()));
         let suffix = format!("_{}", config::variable_part(name));
-        for (variable, value) in token.into_iter().chain(slot) {
+        for (variable, value) in token.into_iter().chain(slot).chain(lock_index) {
             if place == 0 {
                 variables.push((variable.to_owned(), value.clone()));
             }

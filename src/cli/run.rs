@@ -35,14 +35,14 @@ pub(super) struct Run {
     /// Slots that the semaphore has.
     #[arg(short = 'n', long, value_name = "N", requires = "prefix")]
     limit: Option<u32>,
-    /// Take the single-key lock PREFIX/.lock: what is done without --limit, said aloud.
-    #[arg(long, requires = "prefix", conflicts_with = "limit")]
+    /// Take the single-key lock PREFIX/.lock: what is done without --limit, said aloud. Its limit is 1.
+    #[arg(long, requires = "prefix")]
     lock: bool,
     /// Slots that the command takes.
-    #[arg(long, value_name = "K", requires = "limit")]
+    #[arg(long, value_name = "K", requires = "limit", conflicts_with = "lock")]
     slots: Option<u32>,
     /// Higher goes first.
-    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit")]
+    #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit", conflicts_with = "lock")]
     priority: Option<i32>,
     /// Do not wait: exit with 75 where no slot is free, or the lock is not.
     #[arg(long = "try", conflicts_with = "timeout")]
@@ -52,7 +52,7 @@ pub(super) struct Run {
     timeout: Option<Duration>,
     /// How a new semaphore is written: map, which `consul lock` reads too, or list. By default map, or list where the
     /// command takes more than one slot.
-    #[arg(long, value_name = "FORMAT", requires = "limit")]
+    #[arg(long, value_name = "FORMAT", requires = "limit", conflicts_with = "lock")]
     format: Option<String>,
     /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -61,10 +61,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     /// How long the slot of a dead holder rests before it is given on.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "limit")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "limit", conflicts_with = "lock")]
     prune_delay: Option<Duration>,
     /// How long Consul gives the lock to nobody once our session has ended with it, 0s to 60s; by default 15s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "limit")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
     /// Several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
@@ -106,6 +106,17 @@ impl Run {
                 return Ok(Exit::Usage);
             }
         }
+        if self.limit.is_some() && !self.lock && self.lock_delay.is_some() {
+            writeln!(io::stderr(), "slotkeeper: --lock-delay is for a lock; leave it out, or --limit")?;
+            return Ok(Exit::Usage);
+        }
+        if self.lock && self.limit.is_some_and(|limit| limit != 1) {
+            writeln!(
+                io::stderr(),
+                "slotkeeper: a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock"
+            )?;
+            return Ok(Exit::Usage);
+        }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
         if let Some(code) = init::run_below()? {
             return Ok(Exit::PassedOn(code));
@@ -146,7 +157,7 @@ impl Run {
         if let Some(file) = &self.config {
             return config::load(file, &overrides, &environment);
         }
-        match self.limit {
+        match self.limit.filter(|_| !self.lock) {
             Some(limit) => self.lay_over_semaphore(limit, &mut overrides),
             None => self.lay_over_lock(&mut overrides),
         }

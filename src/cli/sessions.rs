@@ -29,14 +29,20 @@ const NONE: &str = "-";
 /// somebody must destroy it. For LOCK-DELAY after a session was ended, nobody can lock the single keys that it had.
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store.
-    #[arg(value_parser = config::plain_key)]
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    #[arg(value_parser = prefix)]
     prefix: Option<String>,
     /// Print a JSON array, with durations in seconds.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     consul: ConsulFlags,
+}
+
+/// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
+fn prefix(written: &str) -> Result<String, &'static str> {
+    let written = written.trim_end_matches('/');
+    config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
 }
 
 impl Sessions {

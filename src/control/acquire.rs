@@ -161,9 +161,15 @@ fn wait(body: &[u8]) -> Result<Duration, Error> {
     if body.trim_ascii().is_empty() {
         return Ok(Duration::ZERO);
     }
-    let wanted: Option<Wanted> = serde_json::from_slice(body).map_err(|error| {
+    let not_taken = |error: &str| {
         bad(format!("the body is not what is taken: {error}; write such as {{\"wait\":\"30s\"}}, or nothing"))
-    })?;
+    };
+    // serde takes a list of its members for a struct too.
+    if body.trim_ascii().starts_with(b"[") {
+        return Err(not_taken("a list"));
+    }
+    let wanted: Option<Wanted> =
+        serde_json::from_slice(body).map_err(|error| not_taken(&error.to_string()))?;
     let Some(wait) = wanted.unwrap_or_default().wait else { return Ok(Duration::ZERO) };
     let wait = duration::parse(&wait).map_err(|error| bad(format!("the body's `wait`: {error}")))?;
     if wait > LONGEST_WAIT {
@@ -267,6 +273,8 @@ mod tests {
             ("wait=30s", "write such as"),
             ("{", "write such as"),
             ("[]", "write such as"),
+            ("[null]", "write such as"),
+            (r#"["0s"]"#, "write such as"),
             ("\"30s\"", "write such as"),
             (r#"{"wait":30}"#, "write such as"),
             (r#"{"wait":"30"}"#, "write 30s"),

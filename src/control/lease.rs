@@ -56,6 +56,9 @@ pub(super) struct Lease {
     session: String,
     /// Grows from grant to grant: what the lease protects can tell a late write by it.
     fencing_token: u64,
+    /// Of a lock, how often it has been taken since its key was made (Consul's LockIndex); null of a semaphore.
+    #[schema(required = true)]
+    lock_index: Option<u64>,
     /// The first of its slots' numbers; of a lock 0.
     slot: u32,
     /// The numbers of all its slots.
@@ -76,6 +79,7 @@ impl From<Grant> for Lease {
             lease: grant.lease,
             session: grant.session,
             fencing_token: grant.fencing_token,
+            lock_index: grant.lock_index,
             slot: grant.slot_indexes.first().copied().unwrap_or_default(),
             slot_indexes: grant.slot_indexes,
             expires_in: seconds(grant.expires_in),

@@ -29,8 +29,10 @@ pub use token::Token;
 
 /// The longest wait that a client may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+/// Time that a client has for its request's head. It is on the same machine.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections beside those that wait: for renewing, releasing and looking.
-const BESIDE_WAITS: usize = 64;
+const BESIDE_WAITS: usize = 256;
 /// Time that a connection lasts beside its wait: for its request, the agent's last words on it and the answer.
 const BESIDE_WAIT: Duration = Duration::from_secs(60);
 
@@ -62,6 +64,8 @@ pub fn limits(max_waits: usize) -> Limits {
         life: LONGEST_WAIT + BESIDE_WAIT,
         // A connection's life is then that of its request, and ends no other one's wait before its time.
         keep_alive: false,
+        // Whoever can connect takes a place before it has shown a token. One that sends nothing gives it back soon.
+        header_timeout: HEADER_TIMEOUT,
         ..Limits::default()
     }
 }

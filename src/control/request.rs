@@ -71,6 +71,8 @@ pub struct Grant {
     pub session: String,
     /// Grows from grant to grant.
     pub fencing_token: u64,
+    /// Of a lock, how often it has been taken since its key was made: Consul's LockIndex.
+    pub lock_index: Option<u64>,
     /// The numbers of its slots; of a lock `[0]`. The first is the lease's own.
     pub slot_indexes: Vec<u32>,
     /// Until when it may be believed in: unless it is renewed before, it is given back afterwards.

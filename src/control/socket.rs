@@ -37,13 +37,24 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
         }
-        let listener =
-            UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
-        let socket = Self { listener, path: path.to_owned(), _claim: claim };
-        fs::set_permissions(path, fs::Permissions::from_mode(MODE))
-            .with_context(|| format!("cannot set the mode of {}", path.display()))?;
-        Ok(socket)
+        let cannot = || format!("cannot listen at {}", path.display());
+        // Under another name until it has its mode: between the two anybody could connect.
+        let hidden = beside(path);
+        files::remove(&hidden)?;
+        let listener = UnixListener::bind(&hidden).with_context(cannot)?;
+        let placed = fs::set_permissions(&hidden, fs::Permissions::from_mode(MODE))
+            .and_then(|()| fs::rename(&hidden, path));
+        if placed.is_err() {
+            let _ = fs::remove_file(&hidden);
+        }
+        placed.with_context(cannot)?;
+        Ok(Self { listener, path: path.to_owned(), _claim: claim })
     }
+}
+
+/// A short name, since a socket's path has a hundred bytes or so.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}", std::process::id()))
 }
 
 impl Listen for Socket {

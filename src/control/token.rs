@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -39,7 +39,8 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// The file can be neither made nor read, others may read or write it, or what it holds is no token.
+    /// The file can be neither made nor read, it is another user's or others may read or write it, or what it holds is no
+    /// token.
     pub fn of_file(path: &Path) -> anyhow::Result<Self> {
         files::make_folder(path)?;
         match open(path) {
@@ -74,6 +75,12 @@ impl Token {
             mode & OTHERS == 0,
             "others may use the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and change the \
              token if somebody may have read it"
+        );
+        let owner = about.uid();
+        anyhow::ensure!(
+            owner == 0 || owner == rustix::process::geteuid().as_raw(),
+            "the token's file {shown} belongs to user {owner}, who can take slots by it; chown it to root or to this user, \
+             or choose another path"
         );
         let mut bytes = Vec::new();
         file.take(LARGEST + 1).read_to_end(&mut bytes).with_context(cannot)?;

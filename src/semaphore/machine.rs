@@ -12,6 +12,7 @@ use super::command::{
 };
 use super::plan::{self, Me, Need, Plan, Role, Stand, Together, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
+use super::single::Single;
 use super::view::View;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
@@ -279,6 +280,11 @@ impl Machine {
     /// When everything under the prefix was looked at last. Single keys may be known as they were later.
     pub fn listed_at(&self) -> Option<Moment> {
         self.listed_at.filter(|_| self.view.is_some())
+    }
+
+    /// The single-key lock as it was last seen, where this is one and its key exists.
+    pub fn single(&self) -> Option<&Single> {
+        self.view.as_ref().and_then(View::single)
     }
 
     /// Until when Consul gives a lock that nobody has to nobody, as far as is known.

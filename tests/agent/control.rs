@@ -81,6 +81,7 @@ fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
         assert_eq!(owner(&operator, what).as_deref(), lease["session"].as_str(), "{what}");
         assert_ne!(lease["session"], desk.agent.session());
         assert_eq!((&lease["slot"], &lease["slot_indexes"]), (&json!(0), &json!([0])), "{what}: {lease}");
+        assert_eq!(lease["lock_index"], if what == "locks/l" { json!(1) } else { Value::Null });
         let expires = lease["expires_in"].as_f64().unwrap();
         assert!(expires > 0.0 && expires <= 10.0, "{lease}");
         // Another one is not to be had meanwhile.

@@ -197,7 +197,6 @@ fn nobody_is_an_answer() {
 fn what_is_wrong_is_said() {
     for (prefix, cause) in [
         ("/service/s", "begins with a slash; write it without"),
-        ("service/s/.lock", "write the prefix alone"),
         ("", "is empty"),
         ("a\u{1b}b", "control characters"),
     ] {

@@ -136,6 +136,7 @@ fn sections_are_checked() {
         ("drain: {timeout: 25h}", "drain.timeout"),
         ("log: {format: xml}", "log.format"),
         ("session: {state_file: x}\nreadiness: {file: x}", "readiness.file"),
+        ("control: {listen: 'unix:/x'}\nreadiness: {file: /x}", "control.listen"),
     ] {
         refused(beside(section), field);
     }

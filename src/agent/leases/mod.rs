@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::driver::{Driver, Owner, Requests};
 use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
-use crate::semaphore::{self, Event, Keeper, Moment, Name, Notice, OnLost, Settings};
+use crate::semaphore::{self, Event, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
 
 use limits::Limits;
 pub(super) use table::{Bounds, Key, Lease, Stage};
@@ -178,8 +178,11 @@ impl Leases {
     pub(super) fn noticed(&mut self, key: Key, notice: &Notice, now: Moment) {
         match notice {
             Notice::Acquired { session, token, indexes, .. } => {
-                let granted =
-                    Granted { session: session.clone(), token: *token, indexes: indexes.clone(), since: now };
+                let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+                let single = keeper.and_then(|keeper| keeper.machines().find_map(Machine::single));
+                let (session, token, indexes) = (session.clone(), *token, indexes.clone());
+                let lock_index = single.map(|single| single.times_locked);
+                let granted = Granted { session, token, lock_index, indexes, since: now };
                 self.granted(key, granted, now);
             }
             Notice::Lost { reason, .. } => {
@@ -358,6 +361,7 @@ impl Leases {
             name: lease.name().to_string(),
             session: granted.session.to_string(),
             fencing_token: granted.token,
+            lock_index: granted.lock_index,
             slot_indexes: granted.indexes.clone(),
             expires_in,
         })
@@ -394,7 +398,7 @@ pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
 
 /// How a keeper of one stands: whether Consul has answered, and what fails.
 fn standing(keeper: &Keeper) -> (bool, Option<String>) {
-    let machines = keeper.machines().filter_map(semaphore::Machine::trouble);
+    let machines = keeper.machines().filter_map(Machine::trouble);
     let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
     (keeper.machines().any(|machine| machine.view().is_some()), trouble)
 }

@@ -37,6 +37,8 @@ pub(in crate::agent) struct Bounds {
 pub(in crate::agent) struct Granted {
     pub(in crate::agent) session: SessionId,
     pub(in crate::agent) token: u64,
+    /// A lock's.
+    pub(in crate::agent) lock_index: Option<u64>,
     pub(in crate::agent) indexes: Vec<u32>,
     pub(in crate::agent) since: Moment,
 }

@@ -4,13 +4,13 @@ use super::Standing;
 use super::lent::Lent;
 use crate::agent::leases::Leases;
 use crate::config;
-use crate::semaphore::{Keeper, Machine, Phase, SessionId, Single, View};
+use crate::semaphore::{Keeper, Machine, Phase, SessionId, Single};
 use crate::status::{Leader, Lock, Mode, State};
 
 /// One that the agent takes itself.
 pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
     let standing = Standing::of(machine);
-    let single = machine.view().filter(|_| !standing.rests()).and_then(View::single);
+    let single = machine.single().filter(|_| !standing.rests());
     let held =
         if let Phase::Held { since, token, .. } = machine.phase() { Some((*since, *token)) } else { None };
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));

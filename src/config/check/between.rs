@@ -3,6 +3,7 @@
 //! They look at the raw values: an entry with a fault of its own still has a name that another must not bear.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use super::contended::{MOST_ENTRIES, is_required};
@@ -185,17 +186,23 @@ fn no_lock_is_taken_together(raw: &raw::Config, findings: &mut Findings) {
     }
 }
 
+/// Each is written anew, or made, by us.
 fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
-    let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_ref());
-    let state = raw.session.as_ref().and_then(|session| session.state_file.as_ref());
-    if readiness.is_some() && readiness == state {
-        findings.fault(&FieldPath::of("readiness.file"), "is session.state_file too; write another path");
-    }
-    let token = raw.control.as_ref().and_then(|control| control.token_file.as_ref());
-    for (other, path) in [("readiness.file", readiness), ("session.state_file", state)] {
-        if token.is_some() && token == path {
-            let message = format!("is {other} too, which is written anew; write another path");
-            findings.fault(&FieldPath::of("control.token_file"), message);
+    let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_deref());
+    let state = raw.session.as_ref().and_then(|session| session.state_file.as_deref());
+    let token = raw.control.as_ref().and_then(|control| control.token_file.as_deref());
+    let listen = raw.control.as_ref().and_then(|control| control.listen.as_deref());
+    let socket = listen.and_then(|listen| listen.strip_prefix("unix:")).map(Path::new);
+    let files = [
+        ("session.state_file", state),
+        ("readiness.file", readiness),
+        ("control.token_file", token),
+        ("control.listen", socket),
+    ];
+    for (place, (field, path)) in files.iter().enumerate() {
+        let same = files[..place].iter().find(|(_, other)| path.is_some() && other == path);
+        if let Some((other, _)) = same {
+            findings.fault(&FieldPath::of(field), format!("is {other} too; write another path"));
         }
     }
 }

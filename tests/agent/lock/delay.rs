@@ -1,5 +1,7 @@
 //! Lock-delay. That it is waited out exactly is counted: whoever knows when it ends asks once in vain, and once more.
 
+use std::time::Instant;
+
 use rustix::process::Signal;
 
 use super::{lock, owner};
@@ -38,6 +40,7 @@ fn lost(consul: &Consul, operator: &Operator, delay: &str, behavior: &str, befor
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test has no lease")]
 fn who_saw_it_come_free_waits_it_out_in_one_go() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
@@ -52,9 +55,16 @@ fn who_saw_it_come_free_waits_it_out_in_one_go() {
             second = Some(agent);
         });
         let mut second = second.unwrap();
+        // It knows when that is, and nobody gets the lock before; that it does not sleep much longer is bounded so that
+        // a busy machine keeps it.
+        let told = Instant::now();
         wait_for("it to be told of the delay", || lock(&second)["delayed_seconds"].is_f64());
+        let delayed = lock(&second)["delayed_seconds"].as_f64().unwrap();
+        assert!(delayed > 1.0 && delayed <= 3.0, "{delayed}");
         assert!(lock(&second)["leader"].is_null() && !second.is_ready());
         second.await_ready();
+        let waited = told.elapsed().as_secs_f64();
+        assert!(waited > 2.0 && waited < 8.0, "{waited}");
         assert_eq!(transactions(&second), (1.0, 1.0), "{}", second.log());
         assert!(second.log().contains("nobody gets it before its lock-delay is over"), "{}", second.log());
         assert_eq!(second.terminate(), Some(0));

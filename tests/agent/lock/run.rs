@@ -22,9 +22,13 @@ fn the_command_runs_while_the_lock_is_held() {
         let script = "env | grep -E '^(SLOTKEEPER|CONSUL)_' | sort; exit 7";
         let mut job = Job::start(&consul.address(), arguments, &["sh", "-c", script]);
         assert_eq!(job.code(), Some(7), "{}", job.log());
-        for line in
-            ["CONSUL_LOCK_HELD=true", "SLOTKEEPER_SLOT=0", "SLOTKEEPER_SLOT_ONE=0", "SLOTKEEPER_SESSION="]
-        {
+        for line in [
+            "CONSUL_LOCK_HELD=true",
+            "SLOTKEEPER_SLOT=0",
+            "SLOTKEEPER_SLOT_ONE=0",
+            "SLOTKEEPER_LOCK_INDEX=1",
+            "SLOTKEEPER_SESSION=",
+        ] {
             assert!(job.out().contains(line), "{line} in {}", job.out());
         }
         assert_eq!((operator.key(KEY), operator.sessions()), (None, Vec::new()));
@@ -78,7 +82,7 @@ fn consul_lock_waits_for_ours_and_ours_for_it() {
     let mut theirs = ConsulLock::start(&consul.address(), &["-timeout", "500ms"], "true");
     assert_eq!(theirs.ended(), Some(1));
     // Theirs follows ours.
-    let theirs = ConsulLock::start(&consul.address(), &[], "sleep 600");
+    let theirs = ConsulLock::start(&consul.address(), &["-n", "1"], "sleep 600");
     let session = owner(&operator, KEY);
     ours.signal(Signal::TERM);
     assert_eq!(ours.code(), Some(143));

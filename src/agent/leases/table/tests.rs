@@ -11,7 +11,7 @@ fn after(seconds: u64) -> Moment {
 }
 
 fn granted() -> Granted {
-    Granted { session: "s".into(), token: 7, indexes: vec![0], since: NOW }
+    Granted { session: "s".into(), token: 7, lock_index: None, indexes: vec![0], since: NOW }
 }
 
 fn table() -> Table {
