@@ -225,7 +225,8 @@ impl Metrics {
     }
 
     /// Makes every series of a single-key lock: a slot that only one can have, of whose queue Consul tells nothing.
-    pub fn add_lock(&self, name: &str) {
+    /// `follows`: who has it is seen all the time, and not only while somebody asks for it.
+    pub fn add_lock(&self, name: &str, follows: bool) {
         self.present().insert(name.to_owned());
         let labels = &[name];
         for gauge in [&self.slot_held, &self.holders, &self.leases, &self.lease_waiters] {
@@ -237,8 +238,11 @@ impl Metrics {
         for histogram in [&self.acquire_duration, &self.handoff_duration, &self.hold_duration] {
             histogram.with_label_values(labels);
         }
-        for counter in [&self.cas_conflicts, &self.leader_changes, &self.leases_expired] {
+        for counter in [&self.cas_conflicts, &self.leases_expired] {
             counter.with_label_values(labels);
+        }
+        if follows {
+            self.leader_changes.with_label_values(labels);
         }
         for reason in LossReason::ALL {
             self.slots_lost.with_label_values(&[name, reason.as_str()]);

@@ -7,7 +7,7 @@ use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
-use crate::semaphore::{Keeper, Moment, Name, Notice, Settings};
+use crate::semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 use crate::status::Stage;
 
 /// How many leases there may be. Without control endpoints nobody asks for any.
@@ -39,8 +39,12 @@ impl Agent {
             Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
                 Ok(terms) => {
                     let config = &self.parts.config;
-                    let keeper =
-                        |name, terms| Keeper::new(translate::start(config, vec![(name, terms)], None), now);
+                    let keeper = |name, terms| {
+                        let start = translate::start(config, vec![(name, terms)], None);
+                        // Its client was told until when it may believe in it, and hears of nothing before it asks again: a
+                        // watch that fails is no reason to give the slot to somebody else.
+                        Keeper::new(Start { watch_grace: None, ..start }, now)
+                    };
                     let wanted = Wanted { kind, name: Name::from(name), wait, present, reply };
                     self.leases.acquire(wanted, terms, keeper, now);
                 }
@@ -103,7 +107,8 @@ impl Agent {
         }
     }
 
-    /// Tells the world; its client is told apart.
+    /// Tells the world; its client is told apart. Hooks are for what the agent holds itself: clients may come and go faster
+    /// than hooks run.
     fn tell_of_lease(&self, notice: &Notice) {
         announce::log_of_lease(notice);
         // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.
@@ -111,7 +116,6 @@ impl Agent {
             return;
         }
         self.parts.metrics.observe(notice);
-        announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
     }
 }
 

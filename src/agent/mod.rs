@@ -20,16 +20,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tracing::{info, warn};
 
 use crate::cli::Exit;
 use crate::clock::{self, Alarm};
-use crate::config::{Config, Faults, Loaded};
+use crate::config::{Config, Faults, Loaded, Mode};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
 use crate::metrics::Metrics;
-use crate::semaphore::{Keeper, Moment, Name, Notice, OnLost, Start};
+use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Snapshot, Stage};
 use crate::telemetry;
@@ -42,6 +42,9 @@ use driver::{Driver, Owner, Requests};
 use ending::{Drain, Patience};
 pub use files::Files;
 use leases::Leases;
+
+/// Answers that are taken in before anything else is looked after.
+const MOST_AT_ONCE: usize = 256;
 
 /// What an agent is made of.
 pub struct Parts {
@@ -129,7 +132,7 @@ impl Agent {
             parts.metrics.add_semaphore(&semaphore.name);
         }
         for lock in &config.locks {
-            parts.metrics.add_lock(&lock.name);
+            parts.metrics.add_lock(&lock.name, lock.mode == Mode::Hold);
         }
         let agent = Self {
             client,
@@ -194,13 +197,14 @@ impl Agent {
             let wake = [own, leases, bounds, command, patience].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
-                Some(ended) = self.requests.join_next() => match ended {
-                    Ok((Owner::Agent, event)) => self.own.answered(event, clock::now()),
-                    Ok((Owner::Lease(key), event)) => self.leases.answered(key, event, clock::now()),
-                    // A watch that was called off.
-                    Err(error) if error.is_cancelled() => {}
-                    Err(error) => return Err(error).context("a request's task failed"),
-                },
+                Some(ended) = self.requests.join_next() => {
+                    self.answered(ended)?;
+                    // One change answers the watches of many leases at once, and the world is told once.
+                    for _ in 0..MOST_AT_ONCE {
+                        let Some(ended) = self.requests.try_join_next() else { break };
+                        self.answered(ended)?;
+                    }
+                }
                 rung = self.alarm.until(wake) => {
                     rung.context("the timer failed")?;
                     let now = clock::now();
@@ -229,6 +233,17 @@ impl Agent {
                 }
             }
         }
+    }
+
+    fn answered(&mut self, ended: Result<(Owner, Event), JoinError>) -> anyhow::Result<()> {
+        match ended {
+            Ok((Owner::Agent, event)) => self.own.answered(event, clock::now()),
+            Ok((Owner::Lease(key), event)) => self.leases.answered(key, event, clock::now()),
+            // A watch that was called off.
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => return Err(error).context("a request's task failed"),
+        }
+        Ok(())
     }
 
     /// A task of ours that ends unnoticed would leave a file as it should not be for ever.

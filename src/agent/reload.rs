@@ -8,7 +8,7 @@ use super::files::PATIENCE;
 use super::{Agent, client, translate};
 use crate::clock;
 use crate::config::{Acquire, Config, Loaded, Lock, Mode, Semaphore};
-use crate::semaphore::{Moment, Settings};
+use crate::semaphore::{Machine, Moment, Settings};
 use crate::status::Stage;
 use entries::{Difference, Told, difference};
 
@@ -28,10 +28,12 @@ impl Agent {
         for warning in warnings {
             warn!("{warning}");
         }
-        let is_leaving = |name: &str, mode| {
+        let is_leaving = |name: &str, key: &str, mode| {
             // Leases of before and of now go well together, but not with a slot that the agent itself holds.
             let lent = mode == Mode::Hold && self.leases.any_of(name);
-            self.own.keeper.machine(name).is_some() || lent
+            // Under another name it would take for its own what is about to be given back.
+            let held = |machine: &Machine| **machine.name() == *name || machine.settings().prefix == key;
+            self.own.keeper.machines().any(held) || lent
         };
         let changes = compare(&self.parts.config, &mut new, is_leaving);
         match client(&new, &self.parts.metrics) {
@@ -73,7 +75,7 @@ impl Agent {
             self.begin(&semaphore.name, semaphore.mode, translate::settings(semaphore), now);
         }
         for lock in &changes.locks.added {
-            self.parts.metrics.add_lock(&lock.name);
+            self.parts.metrics.add_lock(&lock.name, lock.mode == Mode::Hold);
             let settings = translate::lock(lock, &self.parts.config.session);
             self.begin(&lock.name, lock.mode, settings, now);
         }
@@ -120,8 +122,12 @@ impl Changes {
 }
 
 /// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on.
-/// `is_leaving`: something of that name, which is to be taken so, is still being given back.
-pub(super) fn compare(old: &Config, new: &mut Config, is_leaving: impl Fn(&str, Mode) -> bool) -> Changes {
+/// `is_leaving`: something of that name or key, which is to be taken so, is still being given back.
+pub(super) fn compare(
+    old: &Config,
+    new: &mut Config,
+    is_leaving: impl Fn(&str, &str, Mode) -> bool,
+) -> Changes {
     let mut changes = Changes::default();
     let Changes { semaphores, locks, fields, refused } = &mut changes;
     keep_fixed(old, new, refused);
@@ -205,7 +211,7 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
         let mut new =
             config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert_eq!(names(&changes.semaphores.added), ["c"]);
         assert_eq!(changes.semaphores.removed, ["a"]);
         assert_eq!(
@@ -224,7 +230,7 @@ mod tests {
              consul: {address: 'http://127.0.0.2:8500', token_file: /token}\nreadiness: {file: /tmp/r}\n\
              control: {listen: 'unix:/tmp/c'}\nlog: {format: json, level: debug}",
         );
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         let said = changes.refused.join("\n");
         let fields =
             ["consul.address ", "session.ttl ", "readiness.file ", "control takes", "log.format ", "prefix"];
@@ -248,11 +254,11 @@ mod tests {
         let added = "[{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}, \
                      {name: c, prefix: p/c, limit: 1, required: false}]";
         let mut new = config(&format!("{{acquire: together, semaphores: {added}}}"));
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert_eq!(names(&changes.semaphores.added), ["c"]);
         assert!(changes.refused[0].contains("b cannot be acquired together"));
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
     }
 
@@ -261,9 +267,9 @@ mod tests {
         let one = |fields: &str| config(&format!("semaphores: [{{name: a, prefix: p/a, limit: 3{fields}}}]"));
         let old = one("");
         let mut new = one(", priority: 7, body: urgent");
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert_eq!((changes.semaphores.changed, changes.refused), (new.semaphores.clone(), Vec::new()));
-        assert_eq!(compare(&old, &mut one(", slots: 2"), |_, _| false).refused.len(), 1);
+        assert_eq!(compare(&old, &mut one(", slots: 2"), |_, _, _| false).refused.len(), 1);
     }
 
     #[test]
@@ -271,7 +277,7 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
         let text = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
         let mut new = config(text);
-        let changes = compare(&old, &mut new, |name, _| name == "b");
+        let changes = compare(&old, &mut new, |name, _, _| name == "b");
         assert_eq!(names(&new.semaphores), ["a"]);
         assert!(
             changes.semaphores.added.is_empty() && changes.refused[0].contains("b is still being given back")
@@ -285,10 +291,10 @@ mod tests {
         };
         let old = one("prefix: p/a, mode: on_demand");
         let mut new = one("prefix: p/b, slots: 2, mode: on_demand");
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert_eq!((changes.refused, changes.fields), (vec![], vec!["a.prefix".into(), "a.slots".into()]));
         let mut new = one("prefix: p/a, mode: hold");
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         assert!(changes.refused[0].contains("a: mode cannot change"), "{:?}", changes.refused);
         assert_eq!(new.semaphores, old.semaphores);
     }
@@ -299,7 +305,7 @@ mod tests {
         let mut new = config(
             "locks: [{name: b, key: k/b, required: false, wait: 5s}, {name: c, key: k/c}, {name: d, key: k/e}]",
         );
-        let changes = compare(&old, &mut new, |_, _| false);
+        let changes = compare(&old, &mut new, |_, _, _| false);
         let names = |locks: &[Lock]| locks.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&changes.locks.added), &changes.locks.removed),
@@ -314,7 +320,7 @@ mod tests {
         // What was a semaphore of that name goes first.
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
         let mut new = config("locks: [{name: a, key: k/a}]");
-        let changes = compare(&old, &mut new, |name, _| name == "a");
+        let changes = compare(&old, &mut new, |name, _, _| name == "a");
         assert_eq!(changes.semaphores.removed, ["a"]);
         assert!(changes.locks.added.is_empty() && changes.refused[0].contains("a is still being given back"));
     }

@@ -3,6 +3,8 @@
 mod lent;
 mod lock;
 
+use std::collections::BTreeMap;
+
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
@@ -166,17 +168,22 @@ fn waiters(view: &View) -> u32 {
 }
 
 fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Holder> {
+    let Some(record) = view.record() else { return Vec::new() };
+    let contenders: BTreeMap<_, _> = view.contenders.iter().map(|one| (&one.session, one)).collect();
+    // One that has several slots stands there as often.
+    let mut slots: BTreeMap<&SessionId, u32> = BTreeMap::new();
+    for session in &record.holders {
+        *slots.entry(session).or_default() += 1;
+    }
     let mut holders: Vec<Holder> = Vec::new();
-    let Some(record) = view.record() else { return holders };
     for session in record.holders.iter().take(LISTED) {
-        if holders.iter().any(|holder| holder.session == session.as_str()) {
-            continue;
-        }
+        // Shown where it stands first.
+        let Some(slots) = slots.remove(session) else { continue };
         let mine = is_mine(session);
-        let entry = view.contender(session).and_then(|Contender { entry, .. }| entry.as_ref());
+        let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
         // Whoever was let in by another signs its contender later, and knows who it is before.
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.clone()) };
-        let (slots, alive) = (record.slots_of(session), view.lives(session));
+        let alive = view.lives(session);
         holders.push(Holder { session: session.to_string(), slots, mine, alive, who });
     }
     holders

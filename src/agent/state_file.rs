@@ -19,6 +19,8 @@ const MODE: u32 = 0o600;
 /// Bytes that a state file may have; a real one has some hundred.
 const LARGEST: u64 = 1024 * 1024;
 const VERSION: u32 = 1;
+/// That of a file with locks: one who does not know of them must not take the session up, and keep them for ever.
+const WITH_LOCKS: u32 = 2;
 
 /// The file's content.
 #[derive(Debug, Deserialize, Serialize)]
@@ -57,7 +59,8 @@ impl StateFile {
     /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
         let Some(Resume { session, prefixes, locks }) = Resume::of(keeper) else { return };
-        let saved = Saved { version: VERSION, session: session.to_string(), prefixes, locks };
+        let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
+        let saved = Saved { version, session: session.to_string(), prefixes, locks };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
     }
@@ -85,7 +88,9 @@ fn read(path: &Path) -> Option<Resume> {
             return None;
         }
     }
-    let is_ours = |saved: &Saved| saved.version == VERSION && Uuid::parse_str(&saved.session).is_ok();
+    let is_ours = |saved: &Saved| {
+        matches!(saved.version, VERSION | WITH_LOCKS) && Uuid::parse_str(&saved.session).is_ok()
+    };
     let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
         warn!("{} is no state file of this version; beginning with a new session", path.display());

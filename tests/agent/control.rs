@@ -9,6 +9,7 @@ use crate::consul::Consul;
 use crate::http::{Reply, request_with};
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::freezer::Freezer;
 use crate::wait_for;
 
 const CONFIG: &str = "session: {ttl: 10s, lock_delay: 0s}\n\
@@ -26,8 +27,12 @@ struct Desk {
 
 impl Desk {
     fn open(consul: &str) -> Self {
+        Self::open_with(consul, CONFIG)
+    }
+
+    fn open_with(consul: &str, config: &str) -> Self {
         let home = Home::new();
-        home.configure(consul, CONFIG);
+        home.configure(consul, config);
         let agent = Agent::start(&home);
         agent.await_ready();
         let address = agent.control_address();
@@ -208,4 +213,25 @@ fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
     );
     assert_eq!(desk.agent.terminate(), Some(0));
     assert_eq!(Operator::at(&consul.address()).sessions(), []);
+}
+
+#[test]
+fn a_watch_that_fails_takes_no_lease_from_a_client_that_was_told_that_it_has_it() {
+    let consul = Consul::start();
+    let way = Freezer::start_apart(consul.address().parse().unwrap());
+    let strict = CONFIG.replace("ttl: 10s,", "ttl: 10s, watch_grace: 0s,");
+    let mut desk = Desk::open_with(&way.addr().to_string(), &strict);
+    let lease = desk.lease("semaphores/s");
+    let lost = || {
+        let series = "slotkeeper_slots_lost_total{reason=\"watch_failed\",semaphore=\"own\"}";
+        desk.agent.metric(series) > 0.0
+    };
+    wait_for("the agent's own slot to be lost, by the strict rule", || {
+        way.reset();
+        lost()
+    });
+    let renewed: Value = serde_json::from_str(&desk.of("POST", &lease, "/renew").body).unwrap();
+    assert_eq!(renewed["fencing_token"], lease["fencing_token"], "{renewed}");
+    assert_eq!(desk.of("DELETE", &lease, "").status, 204);
+    assert_eq!(desk.agent.terminate(), Some(0));
 }

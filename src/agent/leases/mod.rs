@@ -64,6 +64,8 @@ pub(super) struct Leases {
     /// Those who wait, each until it has gone away or has got its answer.
     absent: FuturesUnordered<BoxFuture<'static, Option<Key>>>,
     limits: Limits,
+    /// The names of those that were forgotten, and nobody has been told of yet.
+    swept: Vec<Name>,
     /// Consul has answered one of them.
     reached: bool,
 }
@@ -72,7 +74,7 @@ impl Leases {
     pub(super) fn new(bounds: Bounds, ttl: Duration) -> Self {
         let (running, absent) = (BTreeMap::new(), FuturesUnordered::new());
         let (table, limits) = (Table::new(bounds, ttl), Limits::default());
-        Self { table, running, absent, limits, reached: false }
+        Self { table, running, absent, limits, swept: Vec::new(), reached: false }
     }
 
     /// Begins to ask for a lease on these terms; `keeper` makes what asks.
@@ -223,7 +225,7 @@ impl Leases {
 
     /// Ends what has lasted long enough; the names of those that their clients did not renew.
     pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Name> {
-        let mut expired = Vec::new();
+        let (mut expired, mut forgotten) = (Vec::new(), Vec::new());
         for (key, due) in self.table.due(now) {
             let Some(lease) = self.table.get(key) else { continue };
             let (name, waited) = (lease.name().clone(), now.since(lease.asked_at()));
@@ -251,10 +253,11 @@ impl Leases {
                         semaphore = %name, session,
                         "a lease could not be given back in time, and its session has ended by its TTL meanwhile"
                     );
-                    self.remove(key);
+                    forgotten.extend(self.remove(key));
                 }
             }
         }
+        self.swept.append(&mut forgotten);
         for running in self.running.values_mut() {
             for (_, reply) in running.releases.extract_if(.., |(at, _)| *at <= now) {
                 tell(reply, Ok(Released::UnderWay));
@@ -267,7 +270,8 @@ impl Leases {
     pub(super) fn sweep(&mut self) -> Vec<Name> {
         let has_ended = |(_, running): &(&Key, &Running)| running.driver.keeper.has_ended();
         let ended: Vec<Key> = self.running.iter().filter(has_ended).map(|(key, _)| *key).collect();
-        ended.into_iter().filter_map(|key| self.remove(key)).collect()
+        let ended: Vec<_> = ended.into_iter().filter_map(|key| self.remove(key)).collect();
+        std::mem::take(&mut self.swept).into_iter().chain(ended).collect()
     }
 
     /// Ends all waits and gives everything back.
@@ -305,7 +309,7 @@ impl Leases {
         self.table.iter().filter_map(move |(key, lease)| Some((lease, running(key)?)))
     }
 
-    /// Whether there is one of that name.
+    /// Whether there is one of that name, of whatever kind.
     pub(super) fn any_of(&self, name: &str) -> bool {
         self.table.iter().any(|(_, lease)| **lease.name() == *name)
     }

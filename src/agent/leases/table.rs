@@ -16,7 +16,7 @@ const REMEMBERED: usize = 1024;
 const LATE: Duration = Duration::from_secs(2);
 /// What is tried once has this time to get an answer at all.
 const TRY_ONCE: Duration = Duration::from_secs(10);
-/// The least time for which a lease outlives its client's deadline: the client counts from its answer, a moment later.
+/// The least time for which a lease outlives its client's deadline: it may count from when it got the answer.
 const LEAST_MARGIN: Duration = Duration::from_secs(1);
 
 /// One lease, as the shell calls it. No two leases of a process have the same.

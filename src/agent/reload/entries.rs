@@ -9,6 +9,9 @@ pub(super) trait Entry: Clone + PartialEq {
 
     fn name(&self) -> &str;
 
+    /// Where it is in Consul.
+    fn key(&self) -> &str;
+
     fn mode(&self) -> Mode;
 
     /// Whether it is among those that are taken together, where any are.
@@ -52,7 +55,7 @@ pub(super) fn difference<E: Entry>(
     old: &[E],
     new: &mut Vec<E>,
     together: bool,
-    is_leaving: &impl Fn(&str, Mode) -> bool,
+    is_leaving: &impl Fn(&str, &str, Mode) -> bool,
     told: &mut Told<'_>,
 ) -> Difference<E> {
     let mut difference = Difference::default();
@@ -73,7 +76,7 @@ pub(super) fn difference<E: Entry>(
                 }
                 kept.push(wanted);
             }
-            None if is_leaving(&name, wanted.mode()) => told
+            None if is_leaving(&name, wanted.key(), wanted.mode()) => told
                 .refused
                 .push(format!("{list}: {name} is still being given back; reload again in a moment")),
             // Those that are held would have to be given back first.
@@ -102,6 +105,10 @@ impl Entry for Semaphore {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn key(&self) -> &str {
+        &self.prefix
     }
 
     fn mode(&self) -> Mode {
@@ -144,6 +151,10 @@ impl Entry for Lock {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn key(&self) -> &str {
+        &self.key
     }
 
     fn mode(&self) -> Mode {

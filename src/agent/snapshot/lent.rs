@@ -1,7 +1,10 @@
 //! What is taken on demand: what the keepers of its leases know of it, together.
 
+use std::collections::BTreeSet;
+
 use super::{holders, never_fits, waiters};
 use crate::agent::leases::{Lease, Leases, Stage};
+use crate::control::request::Kind;
 use crate::semaphore::{Keeper, Machine, Moment, Record, SessionId, Settings, View};
 use crate::status::{self, Mode, Semaphore, State};
 
@@ -11,16 +14,21 @@ pub(super) struct Lent<'a> {
     pub(super) shown: Vec<status::Lease>,
     /// Those that look at it still.
     machines: Vec<(&'a Keeper, &'a Machine)>,
+    /// The sessions of these.
+    sessions: BTreeSet<&'a SessionId>,
 }
 
 impl<'a> Lent<'a> {
-    pub(super) fn of(name: &str, leases: &'a Leases) -> Self {
-        let all: Vec<_> = leases.iter().filter(|(lease, _)| **lease.name() == *name).collect();
+    pub(super) fn of(kind: Kind, name: &str, leases: &'a Leases) -> Self {
+        let is_meant = |lease: &Lease| lease.kind() == kind && **lease.name() == *name;
+        let all: Vec<_> = leases.iter().filter(|(lease, _)| is_meant(lease)).collect();
         let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
         // Whoever leaves looks no longer.
         let looking = all.iter().filter(|(lease, _)| !matches!(lease.stage(), Stage::Leaving { .. }));
-        let machines = looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machine(name)?))).collect();
-        Self { shown, machines }
+        let machines: Vec<_> =
+            looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machine(name)?))).collect();
+        let sessions = machines.iter().filter_map(|(keeper, _)| keeper.session()).collect();
+        Self { shown, machines, sessions }
     }
 
     pub(super) fn any(&self, state: State) -> bool {
@@ -46,7 +54,7 @@ impl<'a> Lent<'a> {
 
     /// Whether the session is that of one of the leases.
     pub(super) fn has(&self, session: &SessionId) -> bool {
-        self.machines.iter().any(|(keeper, _)| keeper.session() == Some(session))
+        self.sessions.contains(session)
     }
 
     /// What fails, if anything does.
@@ -57,7 +65,7 @@ impl<'a> Lent<'a> {
 
 /// `settings` are those that the next lease would have.
 pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Semaphore {
-    let lent = Lent::of(name, leases);
+    let lent = Lent::of(Kind::Semaphore, name, leases);
     let freshest = lent.freshest();
     let record = freshest.and_then(|(view, ..)| view.record());
     let too_small = record

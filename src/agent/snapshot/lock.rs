@@ -4,6 +4,7 @@ use super::Standing;
 use super::lent::Lent;
 use crate::agent::leases::Leases;
 use crate::config;
+use crate::control::request::Kind;
 use crate::semaphore::{Keeper, Machine, Phase, SessionId, Single};
 use crate::status::{Leader, Lock, Mode, State};
 
@@ -35,7 +36,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
 
 /// One that clients take: what the keepers of its leases know of it, together.
 pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
-    let lent = Lent::of(name, leases);
+    let lent = Lent::of(Kind::Lock, name, leases);
     let freshest = lent.freshest();
     let single = freshest.and_then(|(view, ..)| view.single());
     Lock {

@@ -307,9 +307,13 @@ impl Machine {
             return;
         }
         self.told_delay = false;
+        // Whoever goes follows nobody any more, and what it has for an instant yet is not its own.
+        if self.intent != Intent::Hold {
+            return;
+        }
         let leader = owner.map(|session| Leader {
             session: session.clone(),
-            mine: cx.session == Some(session),
+            mine: cx.remembered == Some(session),
             who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.clone()),
         });
         cx.tell(Notice::Leader { name: self.name.clone(), leader });

@@ -42,10 +42,13 @@ pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
         return plan;
     }
     let (key, session) = (view.lock_key(), me.session.clone());
+    // Guarded, so that one that arrives late gives back nothing that was taken since.
+    let index = view.lock_index();
     let ops = if matches!(me.settings.primitive, Primitive::Lock { stays: true, .. }) {
-        vec![Op::Unlock { key, value: me.value(), flags: LOCK_FLAGS, session }]
+        let unlock = Op::Unlock { key: key.clone(), value: me.value(), flags: LOCK_FLAGS, session };
+        vec![Op::CheckIndex { key, index }, unlock]
     } else {
-        vec![Op::CheckSession { key: key.clone(), session }, Op::Delete { key }]
+        vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
     };
     Plan { write: Some(Write::of(ops)), ..plan }
 }

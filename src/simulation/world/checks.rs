@@ -1,6 +1,7 @@
 //! What is checked of the whole: after every step, and at the end.
 
 use super::*;
+use crate::simulation::rules;
 
 impl World {
     /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
@@ -152,7 +153,7 @@ impl World {
         for agent in &mut self.agents {
             let Some(session) = agent.keeper.session() else { continue };
             let named = || SEMAPHORES.into_iter().zip(&views);
-            let has = |view: &View| view.record().is_some_and(|record| record.slots_of(session) > 0);
+            let has = |view: &View| rules::slots_of(view, session) > 0;
             let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
             let together = agent.configuration.together;
 

@@ -183,3 +183,21 @@ fn a_restarted_agent_takes_its_lock_up_again() {
     wait_for("the lock to be given back", || owner(&operator, KEY).is_none());
     assert_eq!(agent.terminate(), Some(0));
 }
+
+#[test]
+fn one_that_is_renamed_is_given_back_under_its_old_name_first() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = at_home(&consul, LEADER);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    home.configure(&consul.address(), &LEADER.replace("name: leader", "name: chief"));
+    agent.signal(Signal::HUP);
+    wait_for("the old one to be given back", || owner(&operator, KEY).is_none());
+    assert!(agent.log().contains("chief is still being given back"), "{}", agent.log());
+    wait_for("it to be forgotten", || agent.status()["locks"].as_array().unwrap().is_empty());
+    agent.signal(Signal::HUP);
+    agent.await_ready();
+    assert_eq!(lock(&agent)["name"], "chief");
+    assert_eq!(agent.terminate(), Some(0));
+}

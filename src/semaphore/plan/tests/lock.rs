@@ -80,9 +80,12 @@ fn who_goes_unlocks_its_own_lock_or_deletes_it_and_no_other() {
     let gone = |view: &View, stays| leave(view, me(&session, &wanted(stays), &who, &dead), NOW);
     let mine = seen(Some("me"), LOCK_FLAGS);
     let unlocks = gone(&mine, true);
-    assert!(matches!(ops(&unlocks), [Op::Unlock { .. }]), "{unlocks:?}");
+    assert!(matches!(ops(&unlocks), [Op::CheckIndex { index: 9, .. }, Op::Unlock { .. }]), "{unlocks:?}");
     let deletes = gone(&mine, false);
-    assert!(matches!(ops(&deletes), [Op::CheckSession { .. }, Op::Delete { .. }]), "{deletes:?}");
+    assert!(
+        matches!(ops(&deletes), [Op::CheckSession { .. }, Op::DeleteCas { index: 9, .. }]),
+        "{deletes:?}"
+    );
     for (plan, left) in [(unlocks, Some(4)), (deletes, None)] {
         let mut view = mine.clone();
         view.apply(ops(&plan), 12);
