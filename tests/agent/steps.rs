@@ -150,6 +150,19 @@ fn assert_runs(consul: &str) {
         "the dead one is in nobody's way",
         "not to be had now: 75",
         "lost: 80",
+        "not locked: 1",
+        "not released: 1",
+        "the key went with its session",
+        "the lock is lost: 80",
+        "and yet not to be had: 75",
+        "the lock-delay is over",
+        r#""code":"not_in_time""#,
+        r#""code":"lease_expired""#,
+        "it has flags 42 and the value",
+        "kept out: 75",
+        "not in 2 s: 75",
+        "all three are taken: 75",
+        "the second one gets: 75",
         "slot 0",
         r#"{"limit":3,"holders":[]}"#,
         "Thread 15 end!",
@@ -166,6 +179,7 @@ fn assert_runs(consul: &str) {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test has no lease")]
 fn a_step_that_fails_is_told_at_once_and_leaves_nothing_running() {
     let before = Instant::now();
     let (went_well, said) = run("localhost:1", "sleep 600 & echo \"left: $!\"; false; echo 'never said'");
