@@ -27,13 +27,16 @@ RENEWALS = 3
 PATIENCE = 5.0
 """Seconds for an answer that does not wait for a slot."""
 
+BEYOND_WAIT = 15.0
+"""Seconds that the answer to a request for a slot may take beyond the wait: an agent that stands still answers nothing."""
+
 
 class Refused(Exception):
-    """What the agent answered instead of yes."""
+    """What the agent answered instead of yes; `code` is its word for programs, such as `blocked`."""
 
-    def __init__(self, status: int, said: str):
+    def __init__(self, status: int, code: str, said: str):
         super().__init__(f"{status}: {said}")
-        self.status = status
+        self.status, self.code = status, code
 
 
 class NotInTime(Refused):
@@ -84,7 +87,8 @@ class Agent:
         finally:
             connection.close()
         if answer.status >= 300:
-            raise (NotInTime if answer.status == 409 else Refused)(answer.status, text.strip())
+            code = code_of(text)
+            raise (NotInTime if code == "not_in_time" else Refused)(answer.status, code, text.strip())
         return json.loads(text) if text else {}
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
@@ -102,13 +106,16 @@ class Lease:
         self.lost = threading.Event()
 
     def __enter__(self) -> "Lease":
-        # The agent ends the waiting, so there is no time-out; where we go away first, it gives the slot back.
-        granted = self._agent.ask("POST", self._path, {"wait": self._wait}, timeout=None)
+        sent = now()
+        # The agent ends the waiting. Where we go away first, it gives the slot back.
+        patience = seconds(self._wait) + BEYOND_WAIT
+        granted = self._agent.ask("POST", self._path, {"wait": self._wait}, patience)
         self.id, self.session = granted["lease"], granted["session"]
         self.token, self.slot = granted["fencing_token"], granted["slot"]
-        self._ends = now() + seconds(granted["expires_in"])
-        # That answer may have lain there while we stood still. A renewal counts from before it is sent.
-        self._try_to_renew()
+        # What the answer says counts from when we asked, since it may have lain there while we stood still. After a wait that may
+        # be over already; what is left is told by a renewal, which is answered at once.
+        self._ends = sent + seconds(granted["expires_in"])
+        self._try_to_renew(PATIENCE)
         self._keeper = threading.Thread(target=self._keep, name=f"lease {self.id}", daemon=True)
         self._keeper.start()
         return self
@@ -134,15 +141,14 @@ class Lease:
     def _keep(self) -> None:
         while not self._given_back.wait(min(self._every, self.remaining())):
             if self.remaining() > 0:
-                self._try_to_renew()
+                self._try_to_renew(min(PATIENCE, max(0.1, self.remaining())))
             if self.remaining() <= 0:
                 self.lost.set()
                 return
 
-    def _try_to_renew(self) -> None:
+    def _try_to_renew(self, patience: float) -> None:
         sent = now()
         try:
-            patience = min(PATIENCE, max(0.1, self.remaining()))
             renewed = self._agent.ask("POST", f"/v1/leases/{quote(self.id, safe='')}/renew", {}, patience)
             self._ends = sent + seconds(renewed["expires_in"])
         except Refused as refused:
@@ -152,6 +158,14 @@ class Lease:
             # Nobody answers: the lease is ours as long as it lasts, and the next attempt may succeed.
             pass
         self._every = max(0.1, self.remaining() / RENEWALS)
+
+
+def code_of(answer: str) -> str:
+    """The code of a refusal, where it has one."""
+    try:
+        return str(json.loads(answer)["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def now() -> float:

@@ -1,13 +1,18 @@
 //! The examples that take leases of an agent beside them, each against a real agent on a real Consul.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use slotkeeper::consul::Put;
+
 use crate::consul::Consul;
 use crate::operator::Operator;
-use crate::process::{Agent, Home};
+use crate::process::{Agent, Home, is_running};
 use crate::wait_for;
 
 const PREFIX: &str = "service/writers";
@@ -24,13 +29,18 @@ struct Stage {
 
 impl Stage {
     fn set() -> Self {
+        Self::set_with("")
+    }
+
+    /// One whose agent's control has other bounds too.
+    fn set_with(bounds: &str) -> Self {
         let consul = Consul::start();
         let operator = Operator::at(&consul.address());
         let home = Home::new();
         home.configure(
             &consul.address(),
             &format!(
-                "session: {{ttl: 10s}}\ncontrol: {{listen: 'unix:$HOME/control.sock'}}\n\
+                "session: {{ttl: 10s}}\ncontrol: {{listen: 'unix:$HOME/control.sock'{bounds}}}\n\
                  semaphores: [{{name: writers, prefix: {PREFIX}, limit: {LIMIT}, mode: on_demand}}]"
             ),
         );
@@ -41,6 +51,11 @@ impl Stage {
 
     /// Starts an example; `$SOCKET` in its words is where the agent's control listens.
     fn play(&self, example: &str, arguments: &[&str]) -> Example {
+        self.play_with(example, arguments, "5s", Stdio::null())
+    }
+
+    /// Starts one that waits so long for its slot, and reads from there.
+    fn play_with(&self, example: &str, arguments: &[&str], wait: &str, input: Stdio) -> Example {
         let socket = self.home.path("control.sock").display().to_string();
         let log = self.home.path(&format!("{example}.{}", fastrand::u32(..)));
         let errors = log.with_extension("errors");
@@ -50,10 +65,10 @@ impl Stage {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("CONTROL_SOCKET", &socket)
-            .env("WAIT", "5s")
+            .env("WAIT", wait)
             // Nothing of the tests' lies in the repository.
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(std::fs::File::create(&log).unwrap())
             .stderr(std::fs::File::create(&errors).unwrap())
             .spawn()
@@ -78,8 +93,8 @@ impl Stage {
 /// An example that runs. It is killed when the value goes, unless it has ended.
 struct Example {
     child: Child,
-    log: std::path::PathBuf,
-    errors: std::path::PathBuf,
+    log: PathBuf,
+    errors: PathBuf,
 }
 
 impl Example {
@@ -228,6 +243,43 @@ fn a_pool_that_is_told_to_stop_ends_what_it_has_begun() {
     stage.assert_empty();
 }
 
+const POOL_OF_TEN: [&str; 10] = [
+    "--control",
+    "unix:$SOCKET",
+    "--semaphore",
+    "writers",
+    "--workers",
+    "10",
+    "--items",
+    "10",
+    "--seconds",
+    "0.5",
+];
+
+#[test]
+fn a_pool_with_more_workers_than_may_wait_does_all_its_items() {
+    let stage = Stage::set_with(", max_waits: 2");
+    let mut pool = stage.play("worker_pool.py", &POOL_OF_TEN);
+    assert!(pool.ended().success(), "{}", pool.errors());
+    assert!(pool.errors().contains("429: "), "not all may wait:\n{}", pool.errors());
+    let life = life(&pool.log(), " start", " end");
+    assert_eq!(life.ended, 10);
+    assert!(life.most_at_once <= LIMIT, "{}", pool.log());
+    stage.assert_empty();
+}
+
+#[test]
+fn a_pool_that_is_kept_out_ends_and_does_not_ask_again_and_again() {
+    let stage = Stage::set();
+    stage.operator.put(&format!("{PREFIX}/.lock"), "a picture", Put::Plain, 0);
+    let mut pool = stage.play("worker_pool.py", &POOL_OF_TEN);
+    assert_eq!(pool.ended().code(), Some(1), "{}", pool.errors());
+    let errors = pool.errors();
+    assert!(errors.lines().all(|line| line.contains("blocked")), "{errors}");
+    assert!(errors.lines().count() <= 10, "each worker asks once:\n{errors}");
+    assert_eq!(pool.log(), "");
+}
+
 #[test]
 fn the_shell_runs_a_command_on_a_lease() {
     let stage = Stage::set();
@@ -276,5 +328,56 @@ fn a_signal_to_the_shell_is_the_commands() {
     wait_for("the command", || section.log().contains("ready"));
     section.signal(Signal::TERM);
     assert_eq!(section.ended().code(), Some(3), "{}", section.errors());
+    stage.assert_empty();
+}
+
+#[test]
+fn what_is_piped_into_the_shell_is_the_commands() {
+    let stage = Stage::set();
+    let (input, mut pipe) = std::io::pipe().unwrap();
+    pipe.write_all(b"first line\nsecond line\n").unwrap();
+    drop(pipe);
+    let mut section = stage.play_with("critical_section.sh", &["writers", "cat"], "5s", input.into());
+    assert_eq!(section.ended().code(), Some(0), "{}", section.errors());
+    assert_eq!(section.log(), "first line\nsecond line\n");
+    stage.assert_empty();
+}
+
+#[test]
+fn a_signal_to_a_shell_that_waits_takes_it_out_of_the_line() {
+    let stage = Stage::set();
+    // SIGINT is what a shell lets those in its background ignore.
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let mut holders: Vec<_> =
+            (0..LIMIT).map(|_| stage.play("critical_section.sh", &["writers", "sleep", "600"])).collect();
+        wait_for("all slots to be taken", || stage.holders().len() == LIMIT);
+        let contenders = stage.operator.keys(PREFIX).len();
+        let mut late = stage.play_with("critical_section.sh", &["writers", "true"], "600s", Stdio::null());
+        wait_for("one to stand in line", || stage.operator.keys(PREFIX).len() == contenders + 1);
+        late.signal(signal);
+        assert_eq!(late.ended().code(), Some(code), "{}", late.errors());
+        wait_for("it to leave the line", || stage.operator.keys(PREFIX).len() == contenders);
+        assert_eq!(stage.holders().len(), LIMIT);
+        for holder in &mut holders {
+            holder.signal(Signal::TERM);
+            assert_eq!(holder.ended().code(), Some(143), "{}", holder.errors());
+        }
+        wait_for("the slots to be given back", || stage.holders().is_empty());
+    }
+    stage.assert_empty();
+}
+
+#[test]
+fn a_shell_that_is_killed_leaves_neither_its_slot_nor_its_command() {
+    let stage = Stage::set();
+    let script = "echo $$; exec sleep 600";
+    let mut section = stage.play("critical_section.sh", &["writers", "sh", "-c", script]);
+    wait_for("the command", || section.log().contains('\n'));
+    let command = section.log().trim().to_owned();
+    // It is not reaped before the end: one that nobody reaps is gone too.
+    section.signal(Signal::KILL);
+    wait_for("the command to be stopped", || !is_running(&command));
+    wait_for("the slot to be given back", || stage.holders().is_empty());
+    assert_eq!(section.ended().signal(), Some(Signal::KILL.as_raw()));
     stage.assert_empty();
 }

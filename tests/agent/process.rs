@@ -15,6 +15,12 @@ use crate::wait_for;
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slotkeeper");
 
+/// Whether a process of this number is there, and not only waits for somebody to reap it.
+pub(crate) fn is_running(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
+}
+
 /// A folder that outlives its agents: configuration, readiness file, state file, log.
 pub(crate) struct Home {
     folder: TempDir,
