@@ -45,13 +45,13 @@ pub(super) fn log(notice: &Notice) {
         Notice::Acquired { name, token, indexes, resumed: true, .. } => {
             info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "slot taken up again");
         }
-        Notice::Acquired { name, token, indexes, took, .. } => {
+        Notice::Acquired { name, session, token, indexes, took, .. } => {
             let (slot, after_ms) = (indexes.first(), millis(*took));
-            info!(semaphore = %name, slot, fencing_token = token, after_ms, "slot acquired");
+            info!(semaphore = %name, %session, slot, fencing_token = token, after_ms, "slot acquired");
         }
-        Notice::Lost { name, reason, held, .. } => {
+        Notice::Lost { name, session, reason, held, .. } => {
             let reason = reason.as_str();
-            error!(semaphore = %name, reason, held_seconds = held.as_secs(), "slot lost");
+            error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "slot lost");
         }
         Notice::Released { name, held } => {
             info!(semaphore = %name, held_seconds = held.as_secs(), "slot given back");

@@ -180,7 +180,12 @@ impl Run {
 
     /// The key is that of `consul lock PREFIX`, which is the one below the prefix.
     fn lay_over_lock(&self, overrides: &mut Overrides) {
-        let key = self.prefix.as_deref().map(|prefix| format!("{}/.lock", prefix.trim_end_matches('/')));
+        let prefix = self.prefix.as_deref().map(|prefix| prefix.trim_end_matches('/'));
+        let key = prefix.map(|prefix| match prefix.strip_suffix("/.lock") {
+            // The key itself was written.
+            Some(_) => prefix.to_owned(),
+            None => format!("{prefix}/.lock"),
+        });
         overrides.flag("PREFIX", "locks[0].name", self.prefix.as_deref().map(name_of));
         overrides.flag("PREFIX", "locks[0].key", key);
         overrides.flag("--timeout", "locks[0].wait", self.wait());

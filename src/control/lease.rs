@@ -134,7 +134,8 @@ async fn show(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Json<
 
 /// Renew a lease
 ///
-/// Says that it is still needed: from now on it lasts as long as a new one. A third of `expires_in` is a good interval.
+/// Says that it is still needed. Read `expires_in`: it grows as the agent renews the lease's session by itself, every third of
+/// its TTL, and falls while Consul does not answer. A third of it is a good interval.
 #[utoipa::path(
     post,
     path = "/v1/leases/{lease}/renew",

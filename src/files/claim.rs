@@ -21,7 +21,7 @@ pub enum ClaimError {
     /// Another process has it.
     #[error(
         "{} is in use by another agent that runs now; give each agent a file of its own, where they share a \
-         configuration by SLOTKEEPER_READINESS_FILE and SLOTKEEPER_STATE_FILE",
+         configuration by SLOTKEEPER_READINESS_FILE, SLOTKEEPER_STATE_FILE and SLOTKEEPER_CONTROL_LISTEN",
         path.display()
     )]
     InUse {

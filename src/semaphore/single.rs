@@ -16,7 +16,7 @@ pub struct Single {
     pub index: u64,
     /// Our decoded value; `None` for another client's.
     pub entry: Option<Entry>,
-    /// What is there instead, where it does not carry a lock's flags.
+    /// What is there instead, where it does not carry a lock's flags, and what to do.
     pub wrong: Option<String>,
 }
 
@@ -29,12 +29,18 @@ impl Single {
 }
 
 fn found_in_place_of_a_lock(value: &[u8], flags: u64) -> String {
-    let what = match Record::decode(value, flags) {
-        Ok(record) => format!("a semaphore's record, with a limit of {}", record.limit),
-        Err(_) if value.is_empty() => "no value".to_owned(),
-        Err(_) => format!("the value {}", excerpt(&String::from_utf8_lossy(value))),
+    let delete = "choose another key, or delete it if nobody needs it";
+    let (what, mend) = match Record::decode(value, flags) {
+        Ok(record) => (
+            format!("a semaphore's record, with a limit of {}", record.limit),
+            "take a slot of it (`semaphores`, `run --limit N`), or choose another key",
+        ),
+        Err(_) if value.is_empty() => ("no value".to_owned(), delete),
+        Err(_) => (format!("the value {}", excerpt(&String::from_utf8_lossy(value))), delete),
     };
-    format!("it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}")
+    format!(
+        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}. It is left as it is; {mend}"
+    )
 }
 
 #[cfg(test)]

@@ -46,7 +46,11 @@ pub(super) fn local(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path.strip_prefix("//").unwrap_or(path)).map(Listen::Unix);
     }
-    let address = tcp(text)?;
+    if text.starts_with('/') {
+        return Err(format!("is a path; write unix:{text}"));
+    }
+    let address = tcp(text)
+        .map_err(|_| format!("`{text}` is neither; write unix:/path/to/socket, or such as 127.0.0.1:9378"))?;
     if address.ip().is_loopback() {
         Ok(Listen::Tcp(address))
     } else {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use super::DEFAULT_HTTP;
 use super::contended::{MOST_ENTRIES, is_required};
 use crate::config::choice::{Acquire, Mode, Release};
 use crate::config::duration::show;
@@ -21,13 +22,15 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
             "nothing to hold; list at least one semaphore, or one of `locks`",
         );
     } else if any_held(&contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
-        findings.warn(&FieldPath::of("semaphores"), "none is required: readiness waits for nothing");
+        let list = if raw.semaphores.iter().flatten().next().is_some() { "semaphores" } else { "locks" };
+        findings.warn(&FieldPath::of(list), "none is required: readiness waits for nothing");
     }
     names_are_unique(&contended, findings);
     keys_are_apart(&contended, findings);
     together_is_as_one(raw, findings);
     no_lock_is_taken_together(raw, findings);
     files_are_apart(raw, findings);
+    listeners_are_apart(raw, findings);
     checks_leave_time(raw, findings);
     somebody_can_say_it(raw, findings);
     what_is_on_demand_can_be_asked_for(raw, &contended, findings);
@@ -204,6 +207,18 @@ fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
         if let Some((other, _)) = same {
             findings.fault(&FieldPath::of(field), format!("is {other} too; write another path"));
         }
+    }
+}
+
+/// Both can be read at the control endpoints; what they change cannot be changed at the others.
+fn listeners_are_apart(raw: &raw::Config, findings: &mut Findings) {
+    let http = raw.http.as_ref().and_then(|http| http.listen.as_deref()).unwrap_or(DEFAULT_HTTP);
+    let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
+    if control == Some(http) && !http.ends_with(":0") {
+        findings.fault(
+            &FieldPath::of("control.listen"),
+            "is where http.listen is; write another port, or turn the other one off (`http: {listen: off}`)",
+        );
     }
 }
 

@@ -21,6 +21,8 @@ mod value;
 pub use between::variable_part;
 pub use contended::{MOST_SLOTS, plain_key};
 
+/// Where the read-only endpoints listen unless something else is said.
+const DEFAULT_HTTP: &str = "127.0.0.1:9377";
 /// The longest of the durations that nothing else bounds.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -54,7 +56,7 @@ pub(super) fn check_consul(raw: raw::Config, findings: &mut Findings) -> crate::
 }
 
 fn http_listen(listen: Option<String>, findings: &mut Findings) -> Option<std::net::SocketAddr> {
-    let listen = listen.unwrap_or_else(|| "127.0.0.1:9377".to_owned());
+    let listen = listen.unwrap_or_else(|| DEFAULT_HTTP.to_owned());
     if listen == "off" {
         return None;
     }

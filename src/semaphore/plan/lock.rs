@@ -16,13 +16,7 @@ pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         return Plan { role: Role::Holding, watch: watch(), ..Plan::new(Stand::Holding) };
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
-        return Plan::blocked(
-            view,
-            format!(
-                "the key {} is no lock: {wrong}. It is left as it is; choose another key, or delete it if nobody needs it",
-                view.lock_key()
-            ),
-        );
+        return Plan::blocked(view, format!("the key {} is no lock: {wrong}", view.lock_key()));
     }
     if let Some(owner) = single.and_then(|single| single.owner.clone()) {
         return Plan { inquire: Some(owner), ..waiting(false) };
@@ -45,7 +39,8 @@ pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
     // Guarded, so that one that arrives late gives back nothing that was taken since.
     let index = view.lock_index();
     let ops = if matches!(me.settings.primitive, Primitive::Lock { stays: true, .. }) {
-        let unlock = Op::Unlock { key: key.clone(), value: me.value(), flags: LOCK_FLAGS, session };
+        // Whoever looks at the key then finds nobody named in it.
+        let unlock = Op::Unlock { key: key.clone(), value: Vec::new(), flags: LOCK_FLAGS, session };
         vec![Op::CheckIndex { key, index }, unlock]
     } else {
         vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
@@ -54,7 +49,7 @@ pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
 }
 
 impl Me<'_> {
-    /// What people find in the key: who has the lock, or had it last.
+    /// What people find in the key: who has the lock.
     fn value(&self) -> Vec<u8> {
         self.entry(Standing::Held, vec![0]).encode()
     }

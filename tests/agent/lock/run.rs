@@ -18,7 +18,7 @@ const KEY: &str = "p/one/.lock";
 fn the_command_runs_while_the_lock_is_held() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    for arguments in [&["p/one"][..], &["--lock", "p/one/"]] {
+    for arguments in [&["p/one"][..], &["--lock", "p/one/"], &["p/one/.lock", "-n", "1", "--lock"]] {
         let script = "env | grep -E '^(SLOTKEEPER|CONSUL)_' | sort; exit 7";
         let mut job = Job::start(&consul.address(), arguments, &["sh", "-c", script]);
         assert_eq!(job.code(), Some(7), "{}", job.log());
