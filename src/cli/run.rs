@@ -180,13 +180,14 @@ impl Run {
 
     /// The key is that of `consul lock PREFIX`, which is the one below the prefix.
     fn lay_over_lock(&self, overrides: &mut Overrides) {
-        let prefix = self.prefix.as_deref().map(|prefix| prefix.trim_end_matches('/'));
-        let key = prefix.map(|prefix| match prefix.strip_suffix("/.lock") {
-            // The key itself was written.
-            Some(_) => prefix.to_owned(),
-            None => format!("{prefix}/.lock"),
-        });
-        overrides.flag("PREFIX", "locks[0].name", self.prefix.as_deref().map(name_of));
+        // Whoever writes the key itself means that one.
+        let plain = |prefix: &str| {
+            let prefix = prefix.trim_end_matches('/');
+            prefix.strip_suffix("/.lock").unwrap_or(prefix).to_owned()
+        };
+        let prefix = self.prefix.as_deref().map(plain);
+        let key = prefix.as_ref().map(|prefix| format!("{prefix}/.lock"));
+        overrides.flag("PREFIX", "locks[0].name", prefix.as_deref().map(name_of));
         overrides.flag("PREFIX", "locks[0].key", key);
         overrides.flag("--timeout", "locks[0].wait", self.wait());
         overrides.flag("--lock-delay", "session.lock_delay", self.lock_delay.map(show));
