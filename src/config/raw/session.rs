@@ -26,7 +26,7 @@ pub(in crate::config) struct Session {
     #[schemars(extend("default" = "15s"))]
     pub(in crate::config) lock_delay: Option<WrittenDuration>,
     /// How long a failing watch is tolerated before the slot counts as lost; at most the TTL. By default up to the
-    /// lease's end; `0s` is the semaphore guide's strict rule.
+    /// lease's end; `0s` is the semaphore guide's strict rule. Not for what is taken on demand.
     pub(in crate::config) watch_grace: Option<WrittenDuration>,
     /// Health checks of the node that end the session when they fail. None by default: then only the TTL ends it.
     pub(in crate::config) node_checks: Option<Vec<String>>,
