@@ -17,6 +17,7 @@ mod consul_flags;
 mod dev;
 mod exit;
 mod guard;
+mod install;
 mod local;
 mod probe;
 mod run;
@@ -50,6 +51,7 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
+    Install(install::Install),
     Dev(dev::Dev),
     Guard(guard::Guard),
     Exec(guard::Exec),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),
         Command::Guard(guard) => guard.run(),
         Command::Exec(exec) => Ok(exec.run()),

@@ -1,6 +1,8 @@
 //! The commands that people and probes run beside an agent.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use crate::consul::Consul;
@@ -120,4 +122,33 @@ fn with_dev_an_agent_needs_no_consul_and_another_shares_its_server() {
     assert!(first.is_ready());
     assert_eq!(second.terminate(), Some(0));
     assert_eq!(first.terminate(), Some(0));
+}
+
+#[test]
+fn install_brings_the_binary_into_a_volume() {
+    let volume = tempfile::tempdir().unwrap();
+    let folder = volume.path().to_str().unwrap();
+    for (argument, copy) in
+        [(folder.to_owned(), "slotkeeper"), (format!("{folder}/deeper/keeper"), "deeper/keeper")]
+    {
+        // Twice: a pod's volume outlives a restart of its containers.
+        for _ in 0..2 {
+            let (code, out, err) = run(&["install", &argument]);
+            assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", ""));
+        }
+        let copy = volume.path().join(copy);
+        assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(fs::read(&copy).unwrap(), fs::read(BINARY).unwrap());
+        assert!(
+            fs::read_dir(copy.parent().unwrap()).unwrap().all(|file| !file
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .contains("tmp"))
+        );
+        assert!(Command::new(copy).arg("--version").output().unwrap().status.success());
+    }
+    let (code, _, said) = run(&["install", "/proc/nowhere/slotkeeper"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("/proc/nowhere"), "{said}");
 }
