@@ -48,17 +48,20 @@ field() {
     printf '%s\n' "$answer" | sed -n 's/.*"'"$1"'" *: *"\{0,1\}\([^",}]*\).*/\1/p'
 }
 
-# Whole seconds on a clock that goes on during suspend, and that nobody sets.
+# Hundredths of a second on a clock that goes on during suspend, and that nobody sets.
 now() {
-    cut -d . -f 1 /proc/uptime
+    read -r uptime rest </proc/uptime
+    echo "${uptime%.*}${uptime#*.}"
 }
 
 # ends SENT: until when the lease is ours for sure, with time to stop the command before. It counts from when the request was
 # sent that was answered so: the answer may have been long on its way.
 ends() {
     left=$(field expires_in)
-    left=${left%s}
-    echo $(($1 + ${left%.*} - grace - 1))
+    case $left in *.*) ;; *) left=$left.0 ;; esac
+    # Its first two decimals; the 1 before them keeps 08 and 09 from being read as octal.
+    decimals=$(printf '1%.2s' "${left#*.}0")
+    echo $(($1 + ${left%.*} * 100 + decimals - 100 - grace * 100))
 }
 
 # Says that the lease is still needed. Fails where it is over.
@@ -94,14 +97,14 @@ keep() {
     # A signal to all of us is the command's affair, which needs its lease for stopping. USR1 says that we are done.
     trap '' TERM INT HUP
     while :; do
-        pause=$(((until - $(now)) / 3))
+        pause=$(((until - $(now)) / 300))
         [ "$pause" -ge 1 ] || pause=1
         sleep "$pause" >/dev/null 2>&1
         if orphaned; then break; fi
         alive "$job" || exit 0
         patience=$((until - $(now)))
-        [ "$patience" -ge 1 ] || break
-        renew "$patience" || break
+        [ "$patience" -gt 0 ] || break
+        renew "$(printf '%d.%02d' $((patience / 100)) $((patience % 100)))" || break
     done
     # Whoever is told to stop after this has nothing to say any more.
     trap '' USR1

@@ -57,7 +57,8 @@ impl Stage {
     /// Starts one that waits so long for its slot, and reads from there.
     fn play_with(&self, example: &str, arguments: &[&str], wait: &str, input: Stdio) -> Example {
         let socket = self.home.path("control.sock").display().to_string();
-        let log = self.home.path(&format!("{example}.{}", fastrand::u32(..)));
+        let play = fastrand::u32(..);
+        let log = self.home.path(&format!("{example}.{play}.log"));
         let errors = log.with_extension("errors");
         let path = format!("{}/examples/{example}", env!("CARGO_MANIFEST_DIR"));
         let child = Command::new(path)
