@@ -290,7 +290,7 @@ impl Metrics {
                 self.slots_lost.with_label_values(&[&**name, reason.as_str()]).inc();
                 self.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
             }
-            Notice::Released { name, held } => {
+            Notice::Released { name, held, .. } => {
                 self.hold_duration.with_label_values(&[&**name]).observe(secs(*held));
             }
             Notice::Pruned { name, holders, took } => {

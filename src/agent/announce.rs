@@ -53,8 +53,8 @@ pub(super) fn log(notice: &Notice) {
             let reason = reason.as_str();
             error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "slot lost");
         }
-        Notice::Released { name, held } => {
-            info!(semaphore = %name, held_seconds = held.as_secs(), "slot given back");
+        Notice::Released { name, session, held } => {
+            info!(semaphore = %name, %session, held_seconds = held.as_secs(), "slot given back");
         }
         Notice::Blocked { name, why } => error!(semaphore = %name, "kept out: {why}"),
         Notice::GaveUp { name, reached, trouble } => {

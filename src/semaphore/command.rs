@@ -431,6 +431,8 @@ pub enum Notice {
     Released {
         /// Which semaphore.
         name: Name,
+        /// The session that held it.
+        session: SessionId,
         /// How long it was held.
         held: Duration,
     },

@@ -237,8 +237,8 @@ impl Machine {
     }
 
     fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
-        if let Some(slot) = self.slot.take() {
-            cx.tell(Notice::Released { name: self.name.clone(), held: cx.now.since(slot.since) });
+        if let Some(Slot { since, session, .. }) = self.slot.take() {
+            cx.tell(Notice::Released { name: self.name.clone(), session, held: cx.now.since(since) });
         }
         self.stop_watches(cx);
         self.intent = Intent::Rest;
