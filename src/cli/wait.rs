@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, and with 75 where it does not within --timeout. An agent that is not there yet is waited
+/// Exits with 0 once it does, with 75 where it does not within --timeout, and with 128 and its number on a signal. An agent that is not there yet is waited
 /// for in the same way.
 #[derive(Debug, Args)]
 pub(super) struct Wait {

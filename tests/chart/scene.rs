@@ -87,9 +87,7 @@ pub(crate) struct Runner {
 impl Runner {
     /// Waits until its workload lives.
     pub(crate) fn await_life(&self) {
-        crate::wait_for(&format!("the workload to live; logs:\n{}", self.pod.logs()), || {
-            self.life.has_begun()
-        });
+        crate::wait_for("the workload to live", || self.life.has_begun());
     }
 
     /// Lets its workload end by itself.
