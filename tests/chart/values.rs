@@ -127,7 +127,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
             "`fence.enabled: false`",
         ),
-        ("workload: {container: {command: null}}", "needs its `command`"),
+        ("workload: {container: {image: 'import:7'}}", "needs its `command`"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
@@ -213,6 +213,14 @@ fn waiting_is_bounded_where_a_bound_is_set() {
     assert_eq!(probe("sidecar-startup-probe")["failureThreshold"], 23);
     assert_eq!(probe("sidecar-startup-probe-for-ever")["failureThreshold"], i32::MAX);
     assert_eq!(probe("sidecar"), Value::Null);
+}
+
+/// The example's command is the example's alone.
+#[test]
+fn an_image_runs_what_it_runs_by_itself() {
+    let container = &matrix()["sidecar-entrypoint"].pod()["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["command"]), (&json!("import:7"), &Value::Null));
+    assert_eq!(matrix()["sidecar"].pod()["spec"]["containers"][0]["image"], "busybox:1.37");
 }
 
 #[test]

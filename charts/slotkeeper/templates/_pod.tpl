@@ -24,7 +24,12 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum }}
 {{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
 {{- define "slotkeeper.podSpec" -}}
 {{- $pod := deepCopy .Values.workload.pod -}}
-{{- $container := include "slotkeeper.container" (dict "slotkeeper" . "container" .Values.workload.container) | fromYaml -}}
+{{- $container := deepCopy .Values.workload.container -}}
+{{- if not $container.image -}}
+{{- /* Not among the values, where an image of one's own would get the example's command. */ -}}
+{{- $container = merge $container (dict "image" "busybox:1.37" "command" (list "sh" "-c" "echo working; sleep 30; echo done")) -}}
+{{- end -}}
+{{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
 {{- $own := dict "restartPolicy" "Never" "serviceAccountName" (include "slotkeeper.serviceAccountName" .) -}}
 {{- $_ := set $own "terminationGracePeriodSeconds" (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
 {{- $_ := set $own "initContainers" (concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers)) -}}
