@@ -19,7 +19,8 @@ pub enum Exit {
     Config,
     /// 80: the slot was lost and the workload has been told to stop.
     SlotLost,
-    /// What `run` passes on: the code of its command, or 128 and the number of the signal that ended the waiting.
+    /// What `run` passes on: the code of its command. Of `run` and `wait`, 128 and the number of the signal that ended the
+    /// waiting.
     PassedOn(u8),
 }
 

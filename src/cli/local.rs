@@ -83,11 +83,12 @@ impl LocalAgent {
 
 /// Refused where it is read, so that it counts as wrong usage. `off` may stand in the variable, for the agent.
 fn place(text: &str) -> Result<String, String> {
+    let text = &config::without_needless_brackets(text);
     let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', '[', ' ']);
     let named =
         text.rsplit_once(':').is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());
     if text == "off" || named || text.parse::<SocketAddr>().is_ok() {
-        return Ok(text.to_owned());
+        return Ok(text.to_string());
     }
     Err(format!("write a host and a port, such as {DEFAULT}"))
 }
@@ -131,6 +132,7 @@ mod tests {
         for good in ["127.0.0.1:9377", "localhost:9377", "[::1]:9377", "0.0.0.0:9377", "off"] {
             assert_eq!(place(good).as_deref(), Ok(good));
         }
+        assert_eq!(place("[127.0.0.1]:9377").as_deref(), Ok("127.0.0.1:9377"));
         for bad in ["nonsense", ":9377", "9377", "a:b", "a:70000", "http://a:1", "::1:9377", ""] {
             assert!(place(bad).is_err(), "{bad}");
         }

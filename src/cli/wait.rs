@@ -1,8 +1,12 @@
 //! `slotkeeper wait`: blocks until the local agent is ready; for init containers and scripts.
 
+use std::io;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook_tokio::Signals;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::local::{LocalAgent, NoAnswer, get};
@@ -18,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, and with 75 where it does not within --timeout. An agent that is not there yet is waited
+/// Exits with 0 once it does, with 75 where it does not within --timeout, and with 128 and its number on a signal. An agent that is not there yet is waited
 /// for in the same way.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
@@ -57,20 +61,27 @@ impl Wait {
                 sleep(EVERY.mul_f64(1.0 + fastrand::f64())).await;
             }
         };
-        let waited = block_on(async {
-            match self.timeout {
-                Some(timeout) => timeout_at(Instant::now() + timeout, ready).await.is_ok(),
-                None => {
-                    ready.await;
-                    true
+        let exit = block_on(async {
+            // As the first process of a container it is ended by no signal but those that it listens to.
+            let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+            let waited = async {
+                match self.timeout {
+                    Some(timeout) => timeout_at(Instant::now() + timeout, ready).await.is_ok(),
+                    None => {
+                        ready.await;
+                        true
+                    }
                 }
-            }
-        })?;
-        if waited {
-            return Ok(Exit::Done);
+            };
+            Ok::<_, io::Error>(tokio::select! {
+                waited = waited => if waited { Exit::Done } else { Exit::NotInTime },
+                Some(signal) = signals.next() => Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
+            })
+        })??;
+        if exit == Exit::NotInTime {
+            complain(format!("not ready in the time given: {last}"))?;
         }
-        complain(format!("not ready in the time given: {last}"))?;
-        Ok(Exit::NotInTime)
+        Ok(exit)
     }
 }
 

@@ -26,7 +26,7 @@ mod suggest;
 mod unavailable;
 mod yaml;
 
-pub use check::{MOST_SLOTS, plain_key, variable_part};
+pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
 pub use checked::{
     Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait,
 };

@@ -1,6 +1,7 @@
 //! Addresses: Consul's, and those that our own servers listen on.
 
-use std::net::SocketAddr;
+use std::borrow::Cow;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use hyper::http::uri::Authority;
@@ -20,7 +21,7 @@ pub(super) fn consul(text: &str) -> Result<Address, String> {
         }
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let authority = authority_with_port(authority, if https { 443 } else { 80 })
+    let authority = authority_with_port(&without_needless_brackets(authority), if https { 443 } else { 80 })
         .ok_or("is no address; write http://host:port, https://host:port or unix:///path/to/socket")?;
     let path = path.trim_end_matches('/');
     if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/-._~%".contains(c)) {
@@ -29,9 +30,22 @@ pub(super) fn consul(text: &str) -> Result<Address, String> {
     Ok(Address::Http { https, authority, path: path.to_owned() })
 }
 
+/// `[127.0.0.1]:80` as `127.0.0.1:80`, and anything else as it is.
+///
+/// A pod's manifest writes `[$(POD_IP)]:9377` where the address may be of either family: an IPv6 one needs the brackets,
+/// and a manifest cannot tell which it will be.
+pub fn without_needless_brackets(text: &str) -> Cow<'_, str> {
+    let needless = || {
+        let (host, rest) = text.strip_prefix('[')?.split_once(']')?;
+        host.parse::<Ipv4Addr>().ok()?;
+        Some(format!("{host}{rest}"))
+    };
+    needless().map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
 /// An IP address and port.
 pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
+    without_needless_brackets(text).parse().map_err(|_| {
         let example = match text.rsplit_once(':') {
             Some(("", port)) if port.parse::<u16>().is_ok() => format!("0.0.0.0:{port} for every interface"),
             Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
@@ -100,6 +114,8 @@ mod tests {
         assert_eq!(consul("https://consul.example"), http(true, "consul.example:443", ""));
         assert_eq!(consul("https://gate.example:8443/consul/"), http(true, "gate.example:8443", "/consul"));
         assert_eq!(consul("http://[::1]:8500"), http(false, "[::1]:8500", ""));
+        assert_eq!(consul("https://[127.0.0.1]:8501"), http(true, "127.0.0.1:8501", ""));
+        assert_eq!(consul("[127.0.0.1]:8500"), http(false, "127.0.0.1:8500", ""));
         assert_eq!(consul("unix:///run/consul.sock"), Ok(Address::Unix("/run/consul.sock".into())));
     }
 
@@ -132,6 +148,8 @@ mod tests {
         assert!(tcp(":9377").unwrap_err().contains("0.0.0.0:9377"));
         assert!(tcp("localhost:9377").unwrap_err().contains("127.0.0.1:9377"));
         assert!(tcp("9377").is_err() && tcp("127.0.0.1").is_err());
+        assert_eq!(tcp("[127.0.0.1]:9377"), tcp("127.0.0.1:9377"));
+        assert!(tcp("[localhost]:9377").is_err() && tcp("[127.0.0.1:9377").is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod control;
 mod session;
 mod value;
 
+pub use address::without_needless_brackets;
 pub use between::variable_part;
 pub use contended::{MOST_SLOTS, plain_key};
 

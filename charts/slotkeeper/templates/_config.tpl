@@ -1,0 +1,86 @@
+{{/* slotkeeper.yaml: what this chart derives, and `config` laid over it. */}}
+
+{{- define "slotkeeper.config" -}}
+{{- include "slotkeeper.refuse" . -}}
+{{- $consul := dict -}}
+{{- if not .Values.consul.nodeAgent.enabled -}}
+{{- $_ := set $consul "address" .Values.consul.address -}}
+{{- end -}}
+{{- if .Values.consul.token.secretName -}}
+{{- $_ := set $consul "token_file" "/etc/slotkeeper/token" -}}
+{{- end -}}
+{{- $tls := dict -}}
+{{- if or .Values.consul.ca.configMapName .Values.consul.ca.secretName -}}
+{{- $_ := set $tls "ca_file" "/etc/slotkeeper/ca.pem" -}}
+{{- end -}}
+{{- if .Values.consul.clientCertificate.secretName -}}
+{{- $_ := set $tls "cert_file" "/etc/slotkeeper/client.pem" -}}
+{{- $_ := set $tls "key_file" "/etc/slotkeeper/client-key.pem" -}}
+{{- end -}}
+{{- if $tls -}}
+{{- $_ := set $consul "tls" $tls -}}
+{{- end -}}
+{{- with .Values.consul.login -}}
+{{- if .authMethod -}}
+{{- $_ := set $consul "login" (dict "auth_method" .authMethod "bearer_token_file" "/etc/slotkeeper/serviceaccount-token" "meta" .meta) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := dict "consul" $consul -}}
+{{- if ne .Values.mode "wrapper" -}}
+{{- $_ := set $own "readiness" (dict "file" "/run/slotkeeper/ready") -}}
+{{- end -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- $_ := set $own "session" (dict "ttl" "60s" "state_file" "/run/slotkeeper/session.json") -}}
+{{- end -}}
+{{- if include "slotkeeper.hasControl" . -}}
+{{- $_ := set $own "control" (dict "listen" "unix:/run/slotkeeper/control.sock") -}}
+{{- end -}}
+{{- $config := mustMergeOverwrite $own (deepCopy .Values.config) -}}
+{{- range concat (default list $config.semaphores) (default list $config.locks) -}}
+{{- if and (eq $.Values.mode "on_demand") (not .mode) -}}
+{{- $_ := set . "mode" "on_demand" -}}
+{{- else if and (eq $.Values.mode "wrapper") $.Values.wait (ne (default "hold" .mode) "on_demand") (ne .required false) (not .wait) -}}
+{{- $_ := set . "wait" $.Values.wait -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- define "slotkeeper.hasControl" -}}
+{{- if or .Values.control.enabled (eq .Values.mode "on_demand") -}}true{{- end -}}
+{{- end -}}
+
+{{/* What would be without effect, or would not do what it says. */}}
+{{- define "slotkeeper.refuse" -}}
+{{- $config := .Values.config -}}
+{{- if hasKey $config "http" -}}
+{{- fail "config.http: the endpoints listen at the pod's address, where probes reach them; write the port as `port`" -}}
+{{- end -}}
+{{- if hasKey (default dict $config.readiness) "file" -}}
+{{- fail "config.readiness.file: it is /run/slotkeeper/ready, in the volume slotkeeper-run; remove it" -}}
+{{- end -}}
+{{- if hasKey (default dict $config.session) "state_file" -}}
+{{- fail "config.session.state_file: the mode sidecar has it at /run/slotkeeper/session.json, and the others can have none; remove it" -}}
+{{- end -}}
+{{- if hasKey (default dict $config.control) "listen" -}}
+{{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
+{{- end -}}
+{{- if ne .Values.mode "wrapper" -}}
+{{- range concat (default list $config.semaphores) (default list $config.locks) -}}
+{{- if and (ne (default "hold" .mode) "on_demand") (ne .required false) -}}
+{{- if and .wait (ne .wait "forever") -}}
+{{- fail (printf "config: `wait` of %s would end the sidecar, which the kubelet starts again for ever; write the chart's own `wait`, after which the pod fails" .name) -}}
+{{- end -}}
+{{- if eq (default "reacquire" .on_lost) "exit" -}}
+{{- fail (printf "config: `on_lost: exit` of %s would end the sidecar, which the kubelet starts again; remove it: the fence acts on a lost slot" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.consul.token.secretName .Values.consul.login.authMethod -}}
+{{- fail "consul: token and login exclude each other; remove one" -}}
+{{- end -}}
+{{- if and .Values.consul.ca.configMapName .Values.consul.ca.secretName -}}
+{{- fail "consul.ca: configMapName and secretName exclude each other; remove one" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,38 @@
+{{/* What each container that runs slotkeeper finds in its environment. */}}
+
+{{/*
+An IPv6 address needs the brackets; slotkeeper takes them around an IPv4 one too. `wait` and `probe` find the agent by the
+variable by which it listens.
+*/}}
+{{- define "slotkeeper.environment" -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: SLOTKEEPER_HTTP_LISTEN
+  value: "[$(POD_IP)]:{{ .Values.port }}"
+{{- end -}}
+
+{{/* The same for the agent, beside which it has to know who it is and where its Consul is. */}}
+{{- define "slotkeeper.agentEnvironment" -}}
+{{ include "slotkeeper.environment" . }}
+- name: SLOTKEEPER_POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: SLOTKEEPER_POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: SLOTKEEPER_NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- if .Values.consul.login.authMethod }}
+- name: SLOTKEEPER_CONSUL_LOGIN_META
+  value: pod=$(SLOTKEEPER_POD_NAMESPACE)/$(SLOTKEEPER_POD_NAME)
+{{- end }}
+{{- with .Values.consul.nodeAgent }}
+{{- if .enabled }}
+- name: HOST_IP
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+- name: CONSUL_HTTP_ADDR
+  value: "{{ .scheme }}://[$(HOST_IP)]:{{ .port }}"
+{{- end }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,53 @@
+{{/* The pod of this chart's own workload. */}}
+
+{{- define "slotkeeper.podTemplate" -}}
+metadata:
+  labels:
+    {{- include "slotkeeper.selectorLabels" . | nindent 4 }}
+    app.kubernetes.io/component: workload
+    {{- with .Values.workload.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    {{- include "slotkeeper.podAnnotations" . | nindent 4 }}
+    {{- with .Values.workload.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  {{- include "slotkeeper.podSpec" . | nindent 2 }}
+{{- end -}}
+
+{{- define "slotkeeper.podAnnotations" -}}
+checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum }}
+{{- end -}}
+
+{{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
+{{- define "slotkeeper.podSpec" -}}
+{{- $pod := deepCopy .Values.workload.pod -}}
+{{- $container := deepCopy .Values.workload.container -}}
+{{- if not $container.image -}}
+{{- /* Not among the values, where an image of one's own would get the example's command. */ -}}
+{{- $container = merge $container (dict "image" "busybox:1.37" "command" (list "sh" "-c" "echo working; sleep 30; echo done")) -}}
+{{- end -}}
+{{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
+{{- $own := dict "restartPolicy" "Never" "serviceAccountName" (include "slotkeeper.serviceAccountName" .) -}}
+{{- $_ := set $own "terminationGracePeriodSeconds" (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
+{{- $_ := set $own "initContainers" (concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers)) -}}
+{{- $_ := set $own "containers" (list $container) -}}
+{{- $_ := set $own "volumes" (concat (include "slotkeeper.volumes" . | fromYamlArray) (default list $pod.volumes)) -}}
+{{- toYaml (merge $own $pod) -}}
+{{- end -}}
+
+{{/* A pod that is evicted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. */}}
+{{- define "slotkeeper.jobSpec" -}}
+{{- $rules := list (dict "action" "Ignore" "onPodConditions" (list (dict "type" "DisruptionTarget" "status" "True"))) -}}
+{{- if eq .Values.mode "wrapper" -}}
+{{- $name := .Values.workload.container.name -}}
+{{- $rules = append $rules (dict "action" "Ignore" "onExitCodes" (dict "containerName" $name "operator" "In" "values" (list 80))) -}}
+{{- $rules = append $rules (dict "action" "FailJob" "onExitCodes" (dict "containerName" $name "operator" "In" "values" (list 78))) -}}
+{{- end -}}
+{{- $own := dict "podFailurePolicy" (dict "rules" $rules) -}}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.workload.job)) }}
+template:
+  {{- include "slotkeeper.podTemplate" . | nindent 2 }}
+{{- end -}}

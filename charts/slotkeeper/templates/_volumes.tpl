@@ -1,0 +1,65 @@
+{{/* The pod's volumes, and where each is mounted. */}}
+
+{{/* One volume for all that slotkeeper reads, which the kubelet keeps current: no subPath. */}}
+{{- define "slotkeeper.volumes" -}}
+- name: slotkeeper-config
+  projected:
+    defaultMode: 0444
+    sources:
+      - configMap:
+          name: {{ include "slotkeeper.fullname" . }}
+          items: [{key: slotkeeper.yaml, path: slotkeeper.yaml}]
+      {{- with .Values.consul.token }}
+      {{- if .secretName }}
+      - secret:
+          name: {{ .secretName }}
+          items: [{key: {{ .key | quote }}, path: token}]
+      {{- end }}
+      {{- end }}
+      {{- with .Values.consul.ca }}
+      {{- if .configMapName }}
+      - configMap:
+          name: {{ .configMapName }}
+          items: [{key: {{ .key | quote }}, path: ca.pem}]
+      {{- else if .secretName }}
+      - secret:
+          name: {{ .secretName }}
+          items: [{key: {{ .key | quote }}, path: ca.pem}]
+      {{- end }}
+      {{- end }}
+      {{- with .Values.consul.clientCertificate.secretName }}
+      - secret:
+          name: {{ . }}
+          items: [{key: tls.crt, path: client.pem}, {key: tls.key, path: client-key.pem}]
+      {{- end }}
+      {{- with .Values.consul.login }}
+      {{- if .authMethod }}
+      - serviceAccountToken:
+          path: serviceaccount-token
+          expirationSeconds: {{ .expirationSeconds }}
+          {{- with .audience }}
+          audience: {{ . | quote }}
+          {{- end }}
+      {{- end }}
+      {{- end }}
+{{- if eq .Values.mode "wrapper" }}
+- name: slotkeeper-bin
+  emptyDir: {sizeLimit: 64Mi}
+{{- end }}
+{{- if include "slotkeeper.hasRunVolume" . }}
+- name: slotkeeper-run
+  emptyDir: {sizeLimit: 16Mi}
+{{- end }}
+{{- end -}}
+
+{{- define "slotkeeper.hasRunVolume" -}}
+{{- if or (ne .Values.mode "wrapper") (include "slotkeeper.hasControl" .) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Of the container in which the agent runs. */}}
+{{- define "slotkeeper.agentMounts" -}}
+- {name: slotkeeper-config, mountPath: /etc/slotkeeper, readOnly: true}
+{{- if include "slotkeeper.hasRunVolume" . }}
+- {name: slotkeeper-run, mountPath: /run/slotkeeper}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,62 @@
+{{/*
+The workload's own container, as the mode needs it. These take a dict: `slotkeeper` is this chart's context, `container` the
+container as it would be without us; they give the whole container.
+*/}}
+
+{{- define "slotkeeper.container" -}}
+{{- if eq .slotkeeper.Values.mode "wrapper" -}}
+{{ include "slotkeeper.wrapper" . }}
+{{- else -}}
+{{ include "slotkeeper.beside" . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Under `slotkeeper run`, as the container's first process. */}}
+{{- define "slotkeeper.wrapper" -}}
+{{- $ := .slotkeeper -}}
+{{- $container := deepCopy .container -}}
+{{- if not $container.command -}}
+{{- fail (printf "the container %s needs its `command`: in the mode wrapper slotkeeper runs it, and what the image would run is not known here" $container.name) -}}
+{{- end -}}
+{{- $_ := set $container "args" (concat $container.command (default list $container.args)) -}}
+{{- $_ := set $container "command" (list "/opt/slotkeeper/slotkeeper" "run" "--config" "/etc/slotkeeper/slotkeeper.yaml" "--kill-after" $.Values.killAfter "--") -}}
+{{- $theirs := list -}}
+{{- range $container.env -}}
+{{- $theirs = append $theirs .name -}}
+{{- end -}}
+{{- $env := list -}}
+{{- range include "slotkeeper.agentEnvironment" $ | fromYamlArray -}}
+{{- if not (has .name $theirs) -}}
+{{- $env = append $env . -}}
+{{- end -}}
+{{- end -}}
+{{- /* Theirs first: a variable can name those before it, and ours may name one of theirs. */ -}}
+{{- $_ := set $container "env" (concat (default list $container.env) $env) -}}
+{{- $_ := set $container "ports" (append (default list $container.ports) (dict "name" "slotkeeper" "containerPort" $.Values.port)) -}}
+{{- $mounts := include "slotkeeper.agentMounts" $ | fromYamlArray -}}
+{{- $mounts = append $mounts (dict "name" "slotkeeper-bin" "mountPath" "/opt/slotkeeper" "readOnly" true) -}}
+{{- $_ := set $container "volumeMounts" (concat $mounts (default list $container.volumeMounts)) -}}
+{{- /* One that stands still would keep the pod for ever; its guard has ended the command by then. */ -}}
+{{- $live := dict "httpGet" (dict "path" "/livez" "port" "slotkeeper") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6 -}}
+{{- $ready := dict "httpGet" (dict "path" "/readyz" "port" "slotkeeper") "periodSeconds" 5 -}}
+{{- toYaml (merge $container (dict "livenessProbe" $live "readinessProbe" $ready)) -}}
+{{- end -}}
+
+{{/* Beside the sidecar: sees its files and its socket, and is killed by the fence. */}}
+{{- define "slotkeeper.beside" -}}
+{{- $ := .slotkeeper -}}
+{{- $container := deepCopy .container -}}
+{{- $mount := dict "name" "slotkeeper-run" "mountPath" "/run/slotkeeper" "readOnly" true -}}
+{{- $_ := set $container "volumeMounts" (prepend (default list $container.volumeMounts) $mount) -}}
+{{- if and (eq $.Values.mode "sidecar") $.Values.fence.enabled -}}
+{{- include "slotkeeper.fenceIsInTime" $ -}}
+{{- if $container.livenessProbe -}}
+{{- fail (printf "the container %s has a livenessProbe, where the fence has its place; remove it, or set `fence.enabled: false`" $container.name) -}}
+{{- end -}}
+{{- /* By number: a port's name is known in its own container only. */ -}}
+{{- $fence := omit $.Values.fence "enabled" -}}
+{{- $_ := set $fence "httpGet" (dict "path" "/readyz" "port" $.Values.port) -}}
+{{- $_ := set $container "livenessProbe" $fence -}}
+{{- end -}}
+{{- toYaml $container -}}
+{{- end -}}

@@ -1,0 +1,198 @@
+//! Those who take the chart in: another chart, a kustomization, and manifests that are applied as they are.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::consul::Consul;
+use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
+use crate::kubelet::Phase;
+use crate::scene::{LIVES, Scene};
+use crate::values::assert_current;
+
+fn assert_valid(manifests: &[Value]) {
+    let answers = helm(&[json!({"do": "validate", "manifests": manifests, "versions": VERSIONS})]);
+    assert_eq!(answers[0]["faults"], json!([]));
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// The example chart with its dependency in place, as `helm dependency build` puts it there.
+fn example(values: &Value) -> Rendered {
+    let folder = tempfile::tempdir().unwrap();
+    copy(&repository("examples/kubernetes/chart"), folder.path());
+    copy(&chart(), &folder.path().join("charts/slotkeeper"));
+    rendered(&helm(&[to_render(folder.path(), values)])[0]).unwrap()
+}
+
+#[test]
+fn another_chart_takes_it_in_in_every_mode() {
+    for (mode, first) in
+        [("sidecar", "slotkeeper"), ("wrapper", "slotkeeper-install"), ("on_demand", "slotkeeper")]
+    {
+        let rendered = example(&json!({"slotkeeper": {"mode": mode}}));
+        assert_valid(&rendered.manifests);
+        let kinds: Vec<_> = rendered.manifests.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ConfigMap", "Job"], "{mode}: its own Job and the configuration, nothing else");
+        let pod = &rendered.pod()["spec"];
+        assert_eq!(pod["initContainers"][0]["name"], first);
+        assert_eq!(pod["initContainers"][0]["image"], concat!("slotkeeper:", env!("CARGO_PKG_VERSION")));
+        let container = &pod["containers"][0];
+        assert_eq!(container["resources"], json!({"limits": {"memory": "1Gi"}}));
+        let words = if mode == "wrapper" { "args" } else { "command" };
+        assert_eq!(container[words], json!(["/bin/import", "--full"]), "{mode}");
+    }
+}
+
+#[test]
+fn what_another_chart_makes_of_it_runs() {
+    let consul = Consul::start();
+    let address = format!("http://{}", consul.address());
+    let mut rendered = example(&json!({"slotkeeper": {"consul": {"address": address}}}));
+    let job = rendered.manifests.iter_mut().find(|manifest| manifest["kind"] == "Job").unwrap();
+    let pod = &mut job["spec"]["template"]["spec"];
+    live(pod, "/life");
+    let scene = Scene::of(consul, &rendered);
+    let mut runner = scene.pod();
+    runner.await_life();
+    assert_eq!(scene.operator.holders("service/warehouse/writers").len(), 1);
+    runner.finish();
+    assert_eq!(runner.pod.phase(), Phase::Succeeded);
+    scene.operator.assert_nothing_left("service/warehouse/writers");
+}
+
+/// Puts a command that can be watched in the place of the example's, in a volume mounted at `path`.
+fn live(pod: &mut Value, path: &str) {
+    let container = &mut pod["containers"][0];
+    container["command"] = json!(["/bin/sh", "-c", LIVES]);
+    let mounts = container["volumeMounts"].as_array_mut().unwrap();
+    mounts.push(json!({"name": "life", "mountPath": path}));
+    pod["volumes"].as_array_mut().unwrap().push(json!({"name": "life", "emptyDir": {}}));
+}
+
+/// What stands in a manifest because Helm has installed it.
+fn without_helm(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    let metadata = manifest["metadata"].as_object_mut().unwrap();
+    metadata.remove("annotations");
+    metadata.remove("namespace");
+    let labels = metadata["labels"].as_object_mut().unwrap();
+    labels.remove("helm.sh/chart");
+    labels.remove("app.kubernetes.io/managed-by");
+    if manifest["kind"] == "Job" {
+        manifest["metadata"]["name"] = "demo-slotkeeper".into();
+    }
+    manifest
+}
+
+#[test]
+fn the_generated_manifests_are_current() {
+    for mode in ["wrapper", "sidecar", "on_demand"] {
+        let rendered = render(&format!("mode: {mode}"));
+        let mut text =
+            format!("# The chart's own example in the mode {mode}, for those without Helm. Generated.\n");
+        for manifest in &rendered.manifests {
+            text += &format!("---\n{}", serde_yaml::to_string(&without_helm(manifest)).unwrap());
+        }
+        assert_current(&format!("examples/kubernetes/{}.yaml", mode.replace('_', "-")), &text);
+    }
+}
+
+/// The kustomization's patch is what the chart would have made of a container `main`.
+#[test]
+fn the_generated_patch_and_configuration_are_current() {
+    let values = "{mode: sidecar, fullnameOverride: slotkeeper, wait: 30m, image: {tag: latest},
+        config: {semaphores: [{name: warehouse-writers, prefix: service/warehouse/writers, limit: 5}]}}";
+    let rendered = render(values);
+    let pod = &rendered.pod()["spec"];
+    let container = &pod["containers"][0];
+    let parts = |from: &Value, keys: &[&str]| -> Map<String, Value> {
+        keys.iter().map(|key| ((*key).to_owned(), from[*key].clone())).collect()
+    };
+    let mut spec =
+        parts(pod, &["restartPolicy", "terminationGracePeriodSeconds", "initContainers", "volumes"]);
+    spec.insert("containers".into(), json!([parts(container, &["name", "livenessProbe", "volumeMounts"])]));
+    let patch = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"},
+        "spec": {"template": {"spec": spec}}});
+    let written = |value: &str| format!("# Made by the chart slotkeeper. Generated.\n{value}");
+    let folder = "examples/kubernetes/kustomize/slotkeeper";
+    assert_current(&format!("{folder}/patch.yaml"), &written(&serde_yaml::to_string(&patch).unwrap()));
+    assert_current(&format!("{folder}/slotkeeper.yaml"), &written(rendered.config()));
+}
+
+/// A strategic merge, as kustomize does it: lists of named things by their names, new ones first.
+fn merge(base: &mut Value, patch: &Value) {
+    match (base, patch) {
+        (Value::Object(base), Value::Object(patch)) => {
+            for (key, patch) in patch {
+                merge(base.entry(key).or_insert(Value::Null), patch);
+            }
+        }
+        (Value::Array(base), Value::Array(patch)) if patch.iter().all(|one| one["name"].is_string()) => {
+            let mut new = Vec::new();
+            for patch in patch {
+                // One volume can be mounted twice.
+                let key = if patch["mountPath"].is_string() { "mountPath" } else { "name" };
+                match base.iter_mut().find(|one| one[key] == patch[key]) {
+                    Some(one) => merge(one, patch),
+                    None => new.push(patch.clone()),
+                }
+            }
+            base.splice(..0, new);
+        }
+        (base, patch) => *base = patch.clone(),
+    }
+}
+
+#[test]
+fn a_kustomization_puts_a_job_on_a_slot() {
+    let folder = "examples/kubernetes/kustomize";
+    let component = yaml(&read(&format!("{folder}/slotkeeper/kustomization.yaml")));
+    assert_eq!(component["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(component["patches"][0]["path"], "patch.yaml");
+    let mut job = yaml(&read(&format!("{folder}/job.yaml")));
+    let name = job["metadata"]["name"].clone();
+    merge(&mut job, &yaml(&read(&format!("{folder}/slotkeeper/patch.yaml"))));
+    job["metadata"]["name"] = name;
+    assert_valid(std::slice::from_ref(&job));
+    let names = |list: &str| -> Vec<String> {
+        let list = job["spec"]["template"]["spec"][list].as_array().unwrap();
+        list.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        names("initContainers"),
+        ["slotkeeper", "slotkeeper-wait", "fetch"],
+        "the slot before all else"
+    );
+    assert_eq!(names("containers"), ["main"]);
+
+    let consul = Consul::start();
+    let mut config = yaml(&read(&format!("{folder}/slotkeeper/slotkeeper.yaml")));
+    config["consul"]["address"] = consul.address().into();
+    live(&mut job["spec"]["template"]["spec"], "/life");
+    let generator = &component["configMapGenerator"][0];
+    assert_eq!(generator["files"], json!(["slotkeeper.yaml"]));
+    let map = json!({"kind": "ConfigMap", "metadata": {"name": generator["name"]},
+        "data": {"slotkeeper.yaml": config.to_string()}});
+    let scene = Scene::of(consul, &Rendered { manifests: vec![map, job], notes: String::new() });
+    let mut runner = scene.pod();
+    runner.await_life();
+    runner.finish();
+    assert_eq!(runner.pod.phase(), Phase::Succeeded);
+    scene.operator.assert_nothing_left("service/warehouse/writers");
+}

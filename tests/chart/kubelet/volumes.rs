@@ -1,0 +1,71 @@
+//! A pod's volumes, as folders.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Node, list, text};
+
+/// Where a volume lies.
+pub(super) fn place(pod: &Path, volume: &str) -> PathBuf {
+    pod.join("volumes").join(volume)
+}
+
+/// Makes all volumes of the pod.
+pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
+    let group = spec["securityContext"]["fsGroup"].as_u64().map(|group| u32::try_from(group).unwrap());
+    for volume in list(spec, "volumes") {
+        let folder = place(pod, text(&volume["name"], "a volume's name"));
+        std::fs::create_dir_all(&folder).unwrap();
+        if volume["projected"].is_object() {
+            let mode = mode(&volume["projected"]);
+            for source in list(&volume["projected"], "sources") {
+                project(&source, node, &folder, mode, group);
+            }
+            set(&folder, 0o755, group);
+        } else if volume["emptyDir"].is_object() {
+            // New files get the group of the folder.
+            set(&folder, if group.is_some() { 0o2777 } else { 0o777 }, group);
+        } else {
+            panic!("no volume of this kind is known: {volume}");
+        }
+    }
+}
+
+fn project(source: &Value, node: &Node, folder: &Path, mode: u32, group: Option<u32>) {
+    let write = |path: &Value, content: &str| {
+        let path = folder.join(text(path, "a path"));
+        std::fs::write(&path, content).unwrap();
+        // What has a group is readable for it.
+        set(&path, group.map_or(mode, |_| mode | 0o440), group);
+    };
+    let token = &source["serviceAccountToken"];
+    if token.is_object() {
+        assert!(token["expirationSeconds"].as_u64().is_some_and(|seconds| seconds >= 600), "{token}");
+        write(&token["path"], &node.token);
+        return;
+    }
+    let (kind, object) = ["ConfigMap", "Secret"]
+        .into_iter()
+        .map(|kind| (kind, &source[if kind == "Secret" { "secret" } else { "configMap" }]))
+        .find(|(_, object)| object.is_object())
+        .unwrap_or_else(|| panic!("no source of this kind is known: {source}"));
+    let name = text(&object["name"], "an object's name");
+    let data = node.objects.get(&(kind.to_owned(), name.to_owned()));
+    let data = data.unwrap_or_else(|| panic!("there is no {kind} {name}"));
+    for item in list(object, "items") {
+        let key = text(&item["key"], "a key");
+        let content = data.get(key).unwrap_or_else(|| panic!("the {kind} {name} has no key {key}"));
+        write(&item["path"], content);
+    }
+}
+
+fn mode(volume: &Value) -> u32 {
+    volume["defaultMode"].as_u64().map_or(0o644, |mode| u32::try_from(mode).unwrap())
+}
+
+fn set(path: &Path, mode: u32, group: Option<u32>) {
+    chown(path, Some(0), group.or(Some(0))).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}

@@ -1,0 +1,52 @@
+//! The Helm chart: rendered by the real engine, validated, and what it renders *run* against a real Consul, so that a
+//! wrong flag, path or variable in a template is a failing test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(clippy::print_stderr, reason = "a failing test shows its pods' logs")]
+#![allow(clippy::disallowed_methods, reason = "a kubelet's time is its own")]
+
+use std::time::{Duration, Instant};
+
+#[allow(dead_code, reason = "the agent's tests use all of it")]
+#[path = "../agent/consul.rs"]
+mod consul;
+mod consumer;
+mod helm;
+#[allow(dead_code, reason = "the agent's tests use all of it")]
+#[path = "../agent/http.rs"]
+mod http;
+#[allow(unreachable_pub, reason = "a module of each test binary")]
+#[path = "../support/jwt.rs"]
+mod jwt;
+mod kubelet;
+mod monitoring;
+mod on_demand;
+#[allow(dead_code, reason = "the agent's tests use all of it")]
+#[path = "../agent/operator.rs"]
+mod operator;
+mod scene;
+mod secured;
+mod sidecar;
+#[path = "../support/mod.rs"]
+mod support;
+mod values;
+mod wrapper;
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_slotkeeper");
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits for a condition.
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

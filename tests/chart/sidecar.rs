@@ -1,0 +1,125 @@
+//! The mode sidecar, run.
+
+use rustix::process::Signal;
+
+use crate::kubelet::Phase;
+use crate::scene::{LIVES, Runner, STUBBORN, Scene};
+use crate::wait_for;
+
+const ONE: &str = "
+    mode: sidecar
+    consul: {address: $CONSUL}
+    config: {semaphores: [{name: one, prefix: p/one, limit: 1}]}
+    workload: {container: {name: main}}";
+
+fn has_ready_file(runner: &Runner) -> bool {
+    runner.pod.file("slotkeeper-run", "ready").exists()
+}
+
+fn two_run_one_after_the_other(more: &str) {
+    let scene = Scene::new(&format!("{ONE}\n{more}"), LIVES);
+    let mut first = scene.pod();
+    first.await_life();
+    wait_for("its readiness", || first.pod.is_ready("slotkeeper"));
+    assert!(has_ready_file(&first));
+    let mut second = scene.pod();
+    wait_for("the second in line", || scene.operator.keys("p/one").len() == 3);
+    assert!(!second.pod.is_running("main") && !second.pod.is_ready("slotkeeper"));
+    first.finish();
+    assert_eq!(first.pod.phase(), Phase::Succeeded);
+    assert_eq!((first.pod.exits("main"), first.pod.exits("slotkeeper")), (vec![0], vec![0]));
+    assert!(!has_ready_file(&first));
+    second.await_life();
+    assert!(first.life.last() < second.life.first());
+    second.pod.delete();
+    assert_eq!(second.pod.phase(), Phase::Failed);
+    assert_eq!((second.pod.exits("main"), second.pod.exits("slotkeeper")), (vec![143], vec![0]));
+    scene.operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn the_second_pod_runs_after_the_first() {
+    two_run_one_after_the_other("");
+}
+
+#[test]
+fn a_startup_probe_gates_too() {
+    two_run_one_after_the_other("    gate: startupProbe");
+}
+
+#[test]
+fn a_sidecar_that_was_killed_takes_its_slot_up_again() {
+    let scene = Scene::new(&format!("{ONE}\n    fence: {{enabled: false}}"), LIVES);
+    let mut runner = scene.pod();
+    runner.await_life();
+    let holders = scene.operator.holders("p/one");
+    runner.pod.signal("slotkeeper", Signal::KILL);
+    wait_for("its end", || runner.pod.exits("slotkeeper") == [137]);
+    wait_for("the new one to hold", || runner.pod.is_ready("slotkeeper") && has_ready_file(&runner));
+    assert_eq!(scene.operator.holders("p/one"), holders, "another session");
+    let beats = runner.life.beats();
+    wait_for("the workload to go on", || runner.life.beats() > beats);
+    runner.finish();
+    assert_eq!(runner.pod.phase(), Phase::Succeeded);
+    assert_eq!(runner.pod.exits("slotkeeper"), [137, 0]);
+    scene.operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn the_fence_ends_a_workload_whose_sidecar_is_gone() {
+    let scene = Scene::new(ONE, LIVES);
+    let mut runner = scene.pod();
+    runner.await_life();
+    runner.pod.signal("slotkeeper", Signal::KILL);
+    assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Failed, vec![143]));
+}
+
+#[test]
+fn the_fence_ends_a_workload_that_has_lost_its_slot() {
+    let scene = Scene::new(ONE, STUBBORN);
+    let mut first = scene.pod();
+    first.await_life();
+    // Somebody has to be in line, or the slot is taken again before anybody could have had it.
+    let mut second = scene.pod();
+    wait_for("the second in line", || scene.operator.keys("p/one").len() == 3);
+    scene.operator.destroy(&scene.operator.holders("p/one")[0]);
+    wait_for("the readiness file to go", || !has_ready_file(&first));
+    // It does not listen to SIGTERM.
+    assert_eq!((first.pod.phase(), first.pod.exits("main")), (Phase::Failed, vec![137]));
+    second.await_life();
+    second.finish();
+    assert_eq!(second.pod.phase(), Phase::Succeeded);
+    scene.operator.assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
+    let scene = Scene::new(ONE, LIVES);
+    let mut first = scene.pod();
+    first.await_life();
+    let mut second = scene.pod();
+    wait_for("the second in line", || scene.operator.keys("p/one").len() == 3);
+    second.pod.await_running("slotkeeper-wait");
+    second.pod.delete();
+    assert_eq!(second.pod.phase(), Phase::Failed);
+    assert_eq!((second.pod.exits("slotkeeper"), second.pod.exits("main")), (vec![0], vec![]));
+    // Not killed when the pod's whole grace was over.
+    assert_eq!(second.pod.exits("slotkeeper-wait"), [143]);
+    assert_eq!(scene.operator.keys("p/one").len(), 2);
+    first.finish();
+    assert_eq!(first.pod.phase(), Phase::Succeeded);
+}
+
+#[test]
+fn a_wait_that_is_over_fails_the_pod() {
+    let scene = Scene::new(&format!("{ONE}\n    wait: 1s"), LIVES);
+    let mut first = scene.pod();
+    first.await_life();
+    let mut second = scene.pod();
+    assert_eq!(second.pod.phase(), Phase::Failed);
+    assert_eq!((second.pod.exits("slotkeeper-wait"), second.pod.exits("slotkeeper")), (vec![75], vec![0]));
+    assert!(!second.life.has_begun());
+    first.finish();
+    assert_eq!(first.pod.phase(), Phase::Succeeded);
+    scene.operator.assert_nothing_left("p/one");
+}

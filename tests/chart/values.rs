@@ -1,0 +1,269 @@
+//! Every mode and switch of the chart: rendered, validated, and its configuration checked by slotkeeper itself.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::BINARY;
+use crate::helm::{Rendered, VERSIONS, chart, helm, rendered, repository, to_render, yaml};
+use crate::kubelet::environment;
+
+/// What each file of `values/` renders to.
+pub(crate) fn matrix() -> &'static BTreeMap<String, Rendered> {
+    static MATRIX: OnceLock<BTreeMap<String, Rendered>> = OnceLock::new();
+    MATRIX.get_or_init(|| {
+        let mut names = Vec::new();
+        let mut jobs = Vec::new();
+        for entry in repository("tests/chart/values").read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let values = yaml(&std::fs::read_to_string(&path).unwrap());
+            names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+            jobs.push(to_render(&chart(), &values));
+        }
+        assert!(names.len() > 10, "{names:?}");
+        let answers = helm(&jobs);
+        let result = |name: &str, answer| rendered(answer).unwrap_or_else(|said| panic!("{name}: {said}"));
+        names.into_iter().zip(&answers).map(|(name, answer)| (name.clone(), result(&name, answer))).collect()
+    })
+}
+
+#[test]
+fn nothing_is_wrong_with_the_chart() {
+    let answers = helm(&[json!({"do": "lint", "chart": chart()})]);
+    let messages = answers[0]["messages"].as_array().unwrap();
+    // Severity 1 tells of what is only recommended, which is an icon.
+    assert!(messages.iter().all(|message| message["Severity"].as_u64() == Some(1)), "{messages:?}");
+}
+
+#[test]
+fn all_that_is_rendered_fits_kubernetes_schemas() {
+    let jobs: Vec<Value> = matrix()
+        .values()
+        .map(|rendered| json!({"do": "validate", "manifests": rendered.manifests, "versions": VERSIONS}))
+        .collect();
+    for (name, answer) in matrix().keys().zip(helm(&jobs)) {
+        assert_eq!(answer["faults"], json!([]), "{name}");
+    }
+}
+
+#[test]
+fn a_manifest_that_is_wrong_does_not_fit() {
+    let mut manifest = matrix()["sidecar"].find("Job", "").unwrap().clone();
+    manifest["spec"]["template"]["spec"]["initContainers"][0]["readinesProbe"] = json!({});
+    let answers = helm(&[json!({"do": "validate", "manifests": [manifest], "versions": VERSIONS})]);
+    assert_eq!(answers[0]["faults"].as_array().unwrap().len(), VERSIONS.len(), "{}", answers[0]);
+}
+
+#[test]
+fn every_configuration_is_one_that_slotkeeper_takes_without_a_word() {
+    for (name, rendered) in matrix() {
+        // Login is not to be had in this version.
+        if name == "login" {
+            continue;
+        }
+        let (code, said) = check(rendered);
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}: {}", rendered.config());
+    }
+}
+
+/// `slotkeeper check` of the file, with the addresses that the agent gets from its environment in their places.
+fn check(rendered: &Rendered) -> (Option<i32>, String) {
+    let mut config = yaml(rendered.config());
+    if rendered.find("Job", "").or(rendered.find("CronJob", "")).is_some() {
+        let agent = agent(&rendered.pod()["spec"]);
+        for (name, value) in environment(agent, &|_| "127.0.0.1".to_owned()) {
+            match name.as_str() {
+                "CONSUL_HTTP_ADDR" => config["consul"]["address"] = value.into(),
+                "SLOTKEEPER_HTTP_LISTEN" => config["http"]["listen"] = value.into(),
+                _ => {}
+            }
+        }
+    }
+    let mut command = Command::new(BINARY);
+    command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// The container with slotkeeper's port.
+pub(crate) fn agent(pod: &Value) -> &Value {
+    let containers = ["initContainers", "containers"].iter().flat_map(|list| pod[list].as_array().unwrap());
+    let with_port = |container: &&Value| {
+        container["ports"]
+            .as_array()
+            .is_some_and(|ports| ports.iter().any(|port| port["name"] == "slotkeeper"))
+    };
+    let mut found: Vec<_> = containers.filter(with_port).collect();
+    assert_eq!(found.len(), 1, "one agent in {pod}");
+    found.remove(0)
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
+    let refusals = [
+        ("mode: nope", "/mode"),
+        ("mdoe: wrapper", "mdoe"),
+        ("config: {semaphores: [{name: a, prefx: b, limit: 1}]}", "prefx"),
+        ("config: {semaphores: [{name: a, prefix: b}]}", "limit"),
+        ("config: {http: {listen: '0.0.0.0:1'}}", "write the port as `port`"),
+        ("config: {readiness: {file: /tmp/ready}}", "/run/slotkeeper/ready"),
+        ("config: {session: {state_file: /tmp/state}}", "/run/slotkeeper/session.json"),
+        ("config: {control: {listen: '127.0.0.1:1'}}", "`control.enabled: true`"),
+        (
+            "{mode: sidecar, config: {semaphores: [{name: a, prefix: b, limit: 1, wait: 5m}]}}",
+            "write the chart's own `wait`",
+        ),
+        (
+            "{mode: sidecar, config: {semaphores: [{name: a, prefix: b, limit: 1, on_lost: exit}]}}",
+            "the fence acts",
+        ),
+        ("{mode: sidecar, fence: {terminationGracePeriodSeconds: 30}}", "write a TTL of at least 320s"),
+        (
+            "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
+            "`fence.enabled: false`",
+        ),
+        ("workload: {container: {image: 'import:7'}}", "needs its `command`"),
+        ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
+        ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
+        ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
+        ("port: 80", "/port"),
+        ("wait: soon", "/wait"),
+        ("image: {digest: latest}", "/image/digest"),
+    ];
+    let jobs: Vec<Value> = refusals.iter().map(|(values, _)| to_render(&chart(), &yaml(values))).collect();
+    for ((values, said), answer) in refusals.iter().zip(helm(&jobs)) {
+        let refused = rendered(&answer).err().unwrap_or_else(|| panic!("not refused: {values}"));
+        assert!(refused.contains(said), "{values}: {refused}");
+    }
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_crate() {
+    let text = std::fs::read_to_string(chart().join("Chart.yaml")).unwrap();
+    assert_eq!(yaml(&text)["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
+/// Compares a generated file with what it should be; with SLOTKEEPER_WRITE_GENERATED set it is written instead.
+pub(crate) fn assert_current(path: &str, wanted: &str) {
+    let path = repository(path);
+    if std::env::var_os("SLOTKEEPER_WRITE_GENERATED").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, wanted).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(&path).unwrap_or_default() == wanted,
+        "{} is old; write it anew with: SLOTKEEPER_WRITE_GENERATED=1 cargo test --test chart generated",
+        path.display()
+    );
+}
+
+/// Values are refused by the same words as the configuration itself: its schema is a part of the values' schema.
+#[test]
+fn the_generated_part_of_the_schema_is_current() {
+    let read = |path: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(repository(path)).unwrap()).unwrap()
+    };
+    let mut schema = read("charts/slotkeeper/values.schema.json");
+    schema["properties"]["config"] = read("config/slotkeeper.schema.json");
+    let wanted = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
+    assert_current("charts/slotkeeper/values.schema.json", &wanted);
+}
+
+#[test]
+fn every_value_has_a_schema_and_a_row_in_the_readme() {
+    let read = |path: &str| std::fs::read_to_string(chart().join(path)).unwrap();
+    let values = yaml(&read("values.yaml"));
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    let readme = read("README.md");
+    let in_schema = schema["properties"].as_object().unwrap().keys();
+    for key in in_schema.filter(|key| *key != "global") {
+        assert!(values.get(key).is_some(), "{key} is not in values.yaml");
+    }
+    for key in values.as_object().unwrap().keys() {
+        assert!(schema["properties"].get(key).is_some(), "{key} is not in values.schema.json");
+        let row = readme.lines().any(|line| line.starts_with(&format!("| `{key}")));
+        assert!(row, "{key} has no row in the chart's README");
+    }
+}
+
+#[test]
+fn the_pods_grace_is_longer_than_all_that_has_to_end_in_it() {
+    let grace = |name: &str| matrix()[name].pod()["spec"]["terminationGracePeriodSeconds"].as_u64();
+    // The workload's 30 s, the drain's 10 s, and 5 s between the two.
+    assert_eq!(grace("sidecar"), Some(45));
+    // Stopping a command that has lost its slot, 12 s, outlasts what it needs by itself; the drain's are 90 s.
+    assert_eq!(grace("wrapper"), Some(107));
+}
+
+#[test]
+fn waiting_is_bounded_where_a_bound_is_set() {
+    let semaphores = &yaml(matrix()["wrapper"].config())["semaphores"];
+    assert_eq!(semaphores[0]["wait"], "1h30m");
+    assert_eq!(semaphores[1].get("wait"), None, "not required, so that nobody waits for it");
+    assert_eq!(yaml(matrix()["wrapper"].config())["locks"][0]["wait"], "5m", "what is written stands");
+    let waiter = &matrix()["sidecar"].pod()["spec"]["initContainers"][1];
+    assert_eq!(waiter["args"], json!(["wait", "--timeout", "30m"]));
+    let probe = |name: &str| matrix()[name].pod()["spec"]["initContainers"][0]["startupProbe"].clone();
+    // 45 s in steps of 2 s.
+    assert_eq!(probe("sidecar-startup-probe")["failureThreshold"], 23);
+    assert_eq!(probe("sidecar-startup-probe-for-ever")["failureThreshold"], i32::MAX);
+    assert_eq!(probe("sidecar"), Value::Null);
+}
+
+/// The example's command is the example's alone.
+#[test]
+fn an_image_runs_what_it_runs_by_itself() {
+    let container = &matrix()["sidecar-entrypoint"].pod()["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["command"]), (&json!("import:7"), &Value::Null));
+    assert_eq!(matrix()["sidecar"].pod()["spec"]["containers"][0]["image"], "busybox:1.37");
+}
+
+#[test]
+fn no_container_of_ours_may_more_than_it_needs() {
+    for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
+        let pod = &rendered.pod()["spec"];
+        let ours = pod["initContainers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|container| container["name"].as_str().unwrap().starts_with("slotkeeper"));
+        for container in ours {
+            let context = &container["securityContext"];
+            for (field, wanted) in [
+                ("runAsNonRoot", json!(true)),
+                ("readOnlyRootFilesystem", json!(true)),
+                ("allowPrivilegeEscalation", json!(false)),
+                ("capabilities", json!({"drop": ["ALL"]})),
+                ("seccompProfile", json!({"type": "RuntimeDefault"})),
+            ] {
+                assert_eq!(context[field], wanted, "{name}: {field} of {}", container["name"]);
+            }
+            assert_eq!(
+                container["livenessProbe"],
+                Value::Null,
+                "{name}: its SIGTERM would give the slot back"
+            );
+        }
+        assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+        assert_eq!(pod["restartPolicy"], "Never", "{name}");
+    }
+}
+
+#[test]
+fn what_helm_says_in_the_end_fits_the_mode() {
+    for (name, said) in [
+        ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
+        ("sidecar", "killed by its liveness probe within 5 s"),
+        ("sidecar-startup-probe", "WARNING: fence.enabled is false"),
+        ("on-demand", "whoever has the lease hears of it"),
+    ] {
+        let notes = &matrix()[name].notes;
+        assert!(notes.contains(said), "{name}: {notes}");
+    }
+    assert!(!matrix()["no-workload"].notes.contains("kubectl"));
+}
