@@ -204,11 +204,14 @@ impl Code {
     }
 }
 
-/// Told of every request that ended. One whose future was dropped, and one that could not be sent for want of a
+/// Told of every request that ended, and of logins. One whose future was dropped, and one that could not be sent for want of a
 /// token, is not counted.
 pub trait Observer: Send + Sync {
     /// A request ended. `took` includes the time that a blocking read waited.
     fn finished(&self, operation: Operation, code: Code, took: Duration);
+
+    /// A login by the auth method gave a token. `accessor` is the token's name, which is not secret.
+    fn logged_in(&self, _method: &str, _accessor: &str) {}
 }
 
 /// Observes nothing: for commands that serve no metrics.
