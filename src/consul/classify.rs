@@ -55,8 +55,14 @@ const NO_LEADER: [&str; 5] = [
 ];
 
 /// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
-const NOT_BELIEVED: [&str; 5] =
-    ["error validating", "error parsing token", "error verifying", "no known key", "lookup failed"];
+const NOT_BELIEVED: [&str; 6] = [
+    "error validating",
+    "error parsing token",
+    "error verifying",
+    "no known key",
+    "lookup failed",
+    "failed to parse and validate JWT",
+];
 
 /// The error that a lack of an answer is.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {

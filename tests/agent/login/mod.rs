@@ -1,0 +1,8 @@
+//! Logins by an auth method, on a Consul with access control and TLS.
+
+mod fortress;
+mod life;
+mod node;
+mod policy;
+mod renewal;
+mod tls;
