@@ -2,6 +2,7 @@
 //! `config/policy.hcl` for whoever logs in.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use slotkeeper::consul::{Secret, Settings, TokenSource};
@@ -15,7 +16,8 @@ use crate::support::https;
 use crate::support::jwt::Issuer;
 use crate::support::kubernetes::{ACCOUNT, Kubernetes, NAMESPACE};
 
-const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
+/// Whose bearer may do everything.
+pub(super) const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 
 /// The policy as it is documented.
 pub(super) const POLICY: &str = include_str!("../../../config/policy.hcl");
@@ -155,17 +157,28 @@ impl Fortress {
 
     /// What a command without a configuration file is told by its environment.
     pub(super) fn environment(&self, home: &Home) -> Vec<(&'static str, String)> {
-        let file = |name| self.authority.file(name).display().to_string();
         std::fs::write(home.path("jwt"), self.bearer()).unwrap();
-        vec![
+        let login = [
             ("CONSUL_HTTP_ADDR", self.url()),
-            ("CONSUL_CACERT", file("consul-agent-ca.pem")),
-            ("CONSUL_CLIENT_CERT", file("dc1-client-consul-0.pem")),
-            ("CONSUL_CLIENT_KEY", file("dc1-client-consul-0-key.pem")),
             ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", METHOD.to_owned()),
             ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", home.path("jwt").display().to_string()),
             ("SLOTKEEPER_CONSUL_LOGIN_META", "pod=batch/import-7".to_owned()),
+        ];
+        self.certificates().into_iter().chain(login).collect()
+    }
+
+    /// The variables that let `consul` in.
+    pub(super) fn certificates(&self) -> [(&'static str, String); 3] {
+        let file = |name| self.authority.file(name).display().to_string();
+        [
+            ("CONSUL_CACERT", file("consul-agent-ca.pem")),
+            ("CONSUL_CLIENT_CERT", file("dc1-client-consul-0.pem")),
+            ("CONSUL_CLIENT_KEY", file("dc1-client-consul-0-key.pem")),
         ]
+    }
+
+    pub(super) fn authority_file(&self) -> PathBuf {
+        self.authority.file("consul-agent-ca.pem")
     }
 
     /// Whoever may do everything.

@@ -1,5 +1,6 @@
 //! Logins by an auth method, on a Consul with access control and TLS.
 
+mod docs;
 mod fortress;
 mod life;
 mod node;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::fortress::{BOTH, Fortress};
+use super::fortress::{Fortress, LOCK, POLICY, SEMAPHORE};
 use crate::process::{Agent, Home};
 use crate::wait_for;
 
@@ -10,11 +10,14 @@ use crate::wait_for;
 fn a_session_on_a_registered_node_outlives_the_servers_own() {
     let fortress = Fortress::start();
     fortress.put("catalog/register", &json!({"Node": "slotkeeper", "Address": "127.0.0.1"}));
-    let tied = BOTH.replace("ttl: 10s", "ttl: 10s, node: slotkeeper");
-    let elsewhere = "session: {ttl: 10s, lock_delay: 0s}\nlocks: [{name: l, key: service/nightly/leader}]\n";
+    let tied = SEMAPHORE.replace("ttl: 10s", "ttl: 10s, node: slotkeeper");
     let homes = [Home::new(), Home::new()];
-    fortress.configure(&homes[0], tied.split("locks:").next().unwrap());
-    fortress.configure(&homes[1], elsewhere);
+    // The right to sessions of this node alone is enough for it.
+    let rules = POLICY.replace("session_prefix \"\"", "session \"slotkeeper\"");
+    assert_ne!(rules, POLICY);
+    let who = format!("token: {}", fortress.token_of(&rules));
+    fortress.configure_as(&homes[0], &who, &tied);
+    fortress.configure(&homes[1], LOCK);
     let [mut tied, mut loose] = [0, 1].map(|n: usize| Agent::start(&homes[n]));
     tied.await_ready();
     loose.await_ready();

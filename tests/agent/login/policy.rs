@@ -12,9 +12,13 @@ fn each_rule_is_needed_as_it_stands() {
     // What an agent wants for which it is needed, and what it says that lacks it, or has the right to read alone.
     let about = |rule: &str| match rule.split_once(' ').unwrap().0 {
         "key_prefix" => (SEMAPHORE, ["Consul denied to write under service/warehouse/writers/"; 2]),
-        "key" => {
-            (LOCK, ["cannot read service/nightly/leader", "Consul denied to write under service/nightly/"])
-        }
+        "key" => (
+            LOCK,
+            [
+                "cannot read service/nightly/leader",
+                r#"the token needs `key "service/nightly/leader" { policy = "write" }`"#,
+            ],
+        ),
         "session_prefix" => (SEMAPHORE, ["cannot create a session called slotkeeper"; 2]),
         other => panic!("no rule that is known: {other}"),
     };

@@ -6,7 +6,7 @@ use crate::support::authority::Authority;
 use crate::wait_for;
 
 #[test]
-fn who_is_not_trusted_is_told_of_and_nothing_is_sent() {
+fn who_is_not_trusted_is_told_of_and_no_token_is_made() {
     let fortress = Fortress::start();
     let other = Authority::new();
     let authority = other.file("consul-agent-ca.pem");
@@ -14,7 +14,6 @@ fn who_is_not_trusted_is_told_of_and_nothing_is_sent() {
     for (arguments, said) in [
         (["--ca-file", authority.to_str().unwrap()], "invalid peer certificate"),
         (["--tls-server-name", "server.dc2.consul"], "invalid peer certificate"),
-        // Consul answers plain HTTP with words that are no HTTP answer of its API.
         (["--http-addr", &plain], "cannot log in by pods"),
     ] {
         let home = Home::new();
