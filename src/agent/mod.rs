@@ -341,4 +341,8 @@ impl consul::Observer for Metrics {
     fn logged_in(&self, auth_method: &str, accessor: &str) {
         info!(auth_method, accessor, "logged in to Consul");
     }
+
+    fn not_logged_in_again(&self, error: &consul::Error) {
+        warn!("{error}; the token that there is serves on");
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Error;
+
 /// What was asked of Consul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -212,6 +214,9 @@ pub trait Observer: Send + Sync {
 
     /// A login by the auth method gave a token. `accessor` is the token's name, which is not secret.
     fn logged_in(&self, _method: &str, _accessor: &str) {}
+
+    /// The first login that failed while the token before it serves on, so that no request tells of it.
+    fn not_logged_in_again(&self, _error: &Error) {}
 }
 
 /// Observes nothing: for commands that serve no metrics.

@@ -111,7 +111,10 @@ impl Logins {
         if let Some(held) = other() {
             return Ok(Some(Arc::clone(&held.token)));
         }
-        if turn.over || !turn.pace.may_replace(refusal, Instant::now()) {
+        let now = Instant::now();
+        // Where a right is lacking there still is a token to go on with.
+        let needed = refusal == Refusal::Unknown;
+        if turn.over || !turn.pace.may_replace(refusal, now) || !(needed || turn.pace.may_try(false, now)) {
             return Ok(None);
         }
         match (self.log_in(client, turn, true).await, refusal) {
@@ -196,6 +199,10 @@ impl Logins {
             let held = match asked {
                 Ok(held) => Arc::new(held),
                 Err(error) => {
+                    // Otherwise those who wait tell it.
+                    if !refused && turn.failed.is_none() && self.held().is_some() {
+                        client.observer().not_logged_in_again(&error);
+                    }
                     turn.pace.failed(now, share);
                     turn.failed = Some(error.clone());
                     return Err(error);

@@ -58,11 +58,12 @@ fn another_bearer_token_is_logged_in_with_and_the_old_token_ended() {
     assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
     assert!(agent.is_ready());
 
-    // One that is not believed changes nothing but the metrics.
+    // One that is not believed is told of, and changes nothing.
     std::fs::write(home.path("jwt"), "not-a-token-of-this-cluster").unwrap();
     let refused = "slotkeeper_consul_requests_total{code=\"500\",operation=\"login\"}";
     wait_for("the refusal", || agent.metric(refused) >= 1.0);
-    assert!(agent.is_ready());
+    wait_for("its line in the log", || agent.log().contains("the token that there is serves on"));
+    assert!(agent.is_ready() && !agent.log().contains("not-a-token-of-this-cluster"), "{}", agent.log());
     assert_eq!((fortress.accessors(), agent.session()), (second, session));
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(fortress.accessors(), [""; 0]);
