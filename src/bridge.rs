@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
-use crate::semaphore::{Commit, Failure, FailureKind, Listing, Op, Pair, Reading, SessionId};
+use crate::semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
 /// Lists everything below a semaphore's prefix, consistently.
 ///
@@ -127,12 +127,22 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
         said.join("; ")
     };
     if let Some(denied) = faults.iter().find(|fault| fault.fault == Fault::Denied) {
-        let key = ops.get(denied.op_index).map(Op::key).unwrap_or_default();
-        let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
-        let text = format!(
-            "Consul denied to write under {below}: {}; the token needs `key_prefix \"{below}\" {{ policy = \"write\" }}`",
-            said(),
-        );
+        let text = match ops.get(denied.op_index) {
+            Some(Op::Lock { key, flags: LOCK_FLAGS, .. } | Op::Unlock { key, flags: LOCK_FLAGS, .. }) => {
+                format!(
+                    "Consul denied to write {key}: {}; the token needs `key \"{key}\" {{ policy = \"write\" }}`",
+                    said()
+                )
+            }
+            op => {
+                let key = op.map(Op::key).unwrap_or_default();
+                let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
+                format!(
+                    "Consul denied to write under {below}: {}; the token needs `key_prefix \"{below}\" {{ policy = \"write\" }}`",
+                    said()
+                )
+            }
+        };
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
     {

@@ -160,11 +160,18 @@ impl Agent {
             );
         }
         let left = self.drain.map_or(Duration::ZERO, |drain| drain.ends.since(clock::now()));
+        // Last of all, since everything before it needs the token.
+        let client = self.client.within(left.min(REQUEST.0));
+        let log_out = async {
+            if let Err(error) = client.log_out_for_good().await {
+                warn!("{error}. The token of the login stays until its auth method's MaxTokenTTL");
+            }
+        };
         // After a loss a hook may be what stops the workload; otherwise it must not hold us up.
         let patience = if exit == Exit::SlotLost { left } else { left.min(HOOKS) };
         let mut asks = self.parts.asks;
         tokio::select! {
-            () = self.hooks.finish(patience) => exit,
+            ((), ()) = async { tokio::join!(self.hooks.finish(patience), log_out) } => exit,
             () = told_to_stop(&mut asks) => {
                 warn!("told to stop again: leaving at once, without waiting for hooks");
                 exit

@@ -337,4 +337,12 @@ impl consul::Observer for Metrics {
     fn finished(&self, operation: Operation, code: Code, took: Duration) {
         self.consul_request(operation.as_str(), code.as_str(), took);
     }
+
+    fn logged_in(&self, auth_method: &str, accessor: &str) {
+        info!(auth_method, accessor, "logged in to Consul");
+    }
+
+    fn not_logged_in_again(&self, error: &consul::Error) {
+        warn!("{error}; the token that there is serves on");
+    }
 }

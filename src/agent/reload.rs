@@ -8,6 +8,7 @@ use super::files::PATIENCE;
 use super::{Agent, client, translate};
 use crate::clock;
 use crate::config::{Acquire, Config, Loaded, Lock, Mode, Semaphore};
+use crate::consul::TokenSource;
 use crate::semaphore::{Machine, Moment, Settings};
 use crate::status::Stage;
 use entries::{Difference, Told, difference};
@@ -37,7 +38,7 @@ impl Agent {
         };
         let changes = compare(&self.parts.config, &mut new, is_leaving);
         match client(&new, &self.parts.metrics) {
-            Ok(client) => self.client = client,
+            Ok(client) => self.client = client.keeping_login_of(&self.client),
             Err(failure) => {
                 self.parts.metrics.reloaded(false);
                 return error!("nothing is changed: {failure:#}");
@@ -139,15 +140,19 @@ pub(super) fn compare(
     changes
 }
 
-/// What only a restart can change. Token and TLS files are not among it: a new client takes them.
+/// What only a restart can change. Token and TLS files are not among it: a new client takes them. A login is, since requests
+/// under way with its token would be refused once it is ended.
 fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     let (was, wants) = (&old.consul, &new.consul);
+    let logs_in = |token: &Option<TokenSource>| matches!(token, Some(TokenSource::Login(_)));
+    let other_login = was.token != wants.token && (logs_in(&was.token) || logs_in(&wants.token));
     let (had, asks) = (&old.session, &new.session);
     let fields = [
         ("consul.address", was.address != wants.address),
         ("consul.datacenter", was.datacenter != wants.datacenter),
         ("consul.namespace", was.namespace != wants.namespace),
         ("consul.partition", was.partition != wants.partition),
+        ("consul.login", other_login),
         ("session.name", had.name != asks.name),
         ("session.ttl", had.ttl != asks.ttl),
         ("session.behavior", had.behavior != asks.behavior),
@@ -166,7 +171,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     let differing = fields.into_iter().filter(|(_, differs)| *differs);
     refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
     new.consul = crate::consul::Settings {
-        token: new.consul.token.clone(),
+        token: if other_login { old.consul.token.clone() } else { new.consul.token.clone() },
         tls: new.consul.tls.clone(),
         ..old.consul.clone()
     };
@@ -242,10 +247,28 @@ mod tests {
         assert_eq!(new.consul.address, old.consul.address);
         assert_eq!(new.semaphores, old.semaphores);
         // These do change.
-        let file = crate::consul::TokenSource::File(Path::new("/token").to_owned());
+        let file = TokenSource::File(Path::new("/token").to_owned());
         assert_eq!(new.consul.token, Some(file));
         assert_ne!(new.log.level, old.log.level);
         assert_eq!(changes.fields, ["consul.token", "log.level"]);
+    }
+
+    #[test]
+    fn a_login_takes_a_restart_to_come_go_or_change() {
+        let of = |consul: &str| {
+            config(&format!("consul: {consul}\nsemaphores: [{{name: a, prefix: p, limit: 1}}]"))
+        };
+        let login = "{login: {auth_method: kube, bearer_token_file: /jwt}}";
+        let other = "{login: {auth_method: kube, bearer_token_file: /jwt, meta: {pod: a}}}";
+        let file = "{token_file: /t}";
+        for (was, wants, refused) in
+            [(login, other, 1), (login, file, 1), (file, login, 1), (login, login, 0), (file, "{}", 0)]
+        {
+            let (old, mut new) = (of(was), of(wants));
+            let changes = compare(&old, &mut new, |_, _, _| false);
+            assert_eq!(changes.refused.len(), refused, "{was} {wants}: {:?}", changes.refused);
+            assert_eq!(new.consul.token == old.consul.token, was != file || wants == login, "{was} {wants}");
+        }
     }
 
     #[test]

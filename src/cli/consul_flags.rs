@@ -1,14 +1,20 @@
 //! The flags of every command that talks to Consul, under the names the `consul` command line gives them.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 
+use super::{block_on, complain};
 use crate::config::{self, Environment, Overrides};
 use crate::consul::{Client, Secret, Unobserved};
+
+/// The longest that a command, with its answer in hand, waits for a logout.
+const LOGOUT: Duration = Duration::from_secs(2);
 
 /// How to reach Consul, where the environment (`CONSUL_HTTP_ADDR` and the others) or the configuration file should not
 /// decide.
@@ -77,6 +83,17 @@ impl ConsulFlags {
         }
         Client::new(&settings.config, Arc::new(Unobserved)).context("cannot make a client of Consul")
     }
+}
+
+/// Runs what a short command asks of Consul to its end, and ends the token of a login, if there was one.
+pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
+    block_on(async {
+        let answer = question.await;
+        if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
+            complain(format!("{error}. The token of the login stays until its auth method's MaxTokenTTL"))?;
+        }
+        Ok(answer)
+    })?
 }
 
 fn secret(text: &str) -> Result<Secret, Infallible> {

@@ -29,6 +29,7 @@ mod status;
 mod wait;
 
 pub use consul_flags::ConsulFlags;
+use consul_flags::ask;
 pub use exit::Exit;
 
 /// Holds slots of Consul semaphores on behalf of the workload beside it.

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use tabwriter::TabWriter;
 
-use super::{ConsulFlags, Exit, block_on, complain, printable};
+use super::{ConsulFlags, Exit, ask, complain, printable};
 use crate::config;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
@@ -49,9 +49,9 @@ impl Sessions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
         let rows: Vec<Row> = match &self.prefix {
-            None => block_on(operator::sessions(&client))??.into_iter().map(Row::from).collect(),
+            None => ask(&client, operator::sessions(&client))??.into_iter().map(Row::from).collect(),
             Some(prefix) => {
-                block_on(operator::participants(&client, prefix))??.into_iter().map(Row::from).collect()
+                ask(&client, operator::participants(&client, prefix))??.into_iter().map(Row::from).collect()
             }
         };
         let mut out = io::stdout().lock();

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::{ConsulFlags, Exit, block_on};
+use super::{ConsulFlags, Exit, ask};
 use crate::operator;
 use crate::semaphore::{Lock, Record, View, plan};
 use crate::{clock, config};
@@ -38,7 +38,7 @@ impl SetLimit {
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
         };
         let changed =
-            block_on(operator::change(&client, &self.prefix, plan))?.map_err(|error| match error {
+            ask(&client, operator::change(&client, &self.prefix, plan))?.map_err(|error| match error {
                 // Consul hides what may not be read as if it were not there.
                 operator::Error::Refused(why) if is_missing.get() && client.is_anonymous() => {
                     operator::Error::Refused(format!(

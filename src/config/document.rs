@@ -8,6 +8,8 @@ use super::overrides::{Override, Overrides};
 use super::path::{FieldPath, Step};
 use super::yaml::{self, Oddity};
 
+const LOGIN: &str = "consul.login";
+
 /// The tree, and what is needed to say where a value was written.
 pub(super) struct Document {
     pub(super) tree: Value,
@@ -48,23 +50,34 @@ impl Document {
 
     /// Lays `overrides` over what is there.
     ///
-    /// A token and a token file are two ways of saying the same: one of them drops whatever weaker sources said of
-    /// either, and of two in one source the file counts, as for `consul`.
+    /// A token, a token file and a login are three ways of saying the same: one of them drops whatever weaker sources said
+    /// of the others. Of token and file in one source the file counts, as for `consul`.
     pub(super) fn lay_over(&mut self, overrides: &Overrides) {
-        const TOKEN: [&str; 2] = ["consul.token", "consul.token_file"];
-        let [token, token_file] = TOKEN.map(FieldPath::of);
-        let gives = |field: &FieldPath| overrides.0.iter().any(|one| one.field == *field);
-        if gives(&token) || gives(&token_file) {
-            for field in [&token, &token_file] {
-                if let Some(value) = value_at(&mut self.tree, field) {
-                    *value = Value::Null;
-                }
-                self.origins.retain(|(path, _)| path != field);
+        const WAYS: [&str; 3] = ["consul.token", "consul.token_file", LOGIN];
+        let [token, token_file, login] = WAYS.map(FieldPath::of);
+        let gives = |field: &FieldPath| overrides.0.iter().any(|one| field.covers(&one.field));
+        // The parts of a login go together, whatever source each is from.
+        let dropped: &[_] = match (gives(&token) || gives(&token_file), gives(&login)) {
+            (true, _) => &[&token, &token_file, &login],
+            (false, true) => &[&token, &token_file],
+            (false, false) => &[],
+        };
+        for field in dropped {
+            if let Some(value) = value_at(&mut self.tree, field) {
+                *value = Value::Null;
             }
+            self.origins.retain(|(path, _)| !field.covers(path));
         }
         let both = gives(&token) && gives(&token_file);
         for one in overrides.0.iter().filter(|one| !(both && one.field == token)) {
             self.lay(one);
+        }
+    }
+
+    /// Lays what belongs to a login over one that is there. Whoever gives a token instead needs none of it.
+    pub(super) fn lay_over_login(&mut self, parts: Vec<Override>) {
+        if look_up(&self.tree, &FieldPath::of(LOGIN)).is_some_and(Value::is_mapping) {
+            parts.iter().for_each(|part| self.lay(part));
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::checked::Identity;
 use super::fault::{Fault, Place};
-use super::overrides::Overrides;
+use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
 
@@ -22,6 +22,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("CONSUL_CLIENT_CERT", "consul.tls.cert_file"),
     ("CONSUL_CLIENT_KEY", "consul.tls.key_file"),
     ("CONSUL_TLS_SERVER_NAME", "consul.tls.server_name"),
+    ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "consul.login.auth_method"),
+    ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "consul.login.bearer_token_file"),
     ("SLOTKEEPER_SESSION_NAME", "session.name"),
     ("SLOTKEEPER_SESSION_TTL", "session.ttl"),
     ("SLOTKEEPER_STATE_FILE", "session.state_file"),
@@ -33,9 +35,16 @@ const FIELDS: &[(&str, &str)] = &[
 ];
 
 /// Our own variables that stand for no field.
-const OTHERS: &[&str] =
-    &["SLOTKEEPER_CONFIG", "SLOTKEEPER_POD_NAME", "SLOTKEEPER_POD_NAMESPACE", "SLOTKEEPER_NODE_NAME"];
+const OTHERS: &[&str] = &[
+    LOGIN_META,
+    "SLOTKEEPER_CONFIG",
+    "SLOTKEEPER_POD_NAME",
+    "SLOTKEEPER_POD_NAMESPACE",
+    "SLOTKEEPER_NODE_NAME",
+];
 
+/// Many entries of one field: `pod=batch/import-7,team=warehouse`.
+const LOGIN_META: &str = "SLOTKEEPER_CONSUL_LOGIN_META";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
 
@@ -76,6 +85,24 @@ impl Environment {
         overrides
     }
 
+    /// What the token of a login is to say of its owner, each entry in place of the file's of the same key.
+    pub(super) fn login_meta(&self) -> Result<Vec<Override>, Fault> {
+        let origin = || Place::Variable(LOGIN_META);
+        let field = FieldPath::of("consul.login.meta");
+        let entries = self.get(LOGIN_META).into_iter().flat_map(|entries| entries.split(','));
+        let entry = |entry: &str| match entry.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                Ok(Override { origin: origin(), field: field.key(key.trim()), value: value.trim().into() })
+            }
+            _ => Err(Fault {
+                place: origin(),
+                field: field.clone(),
+                message: format!("`{}` is not key=value; write key=value,key=value", entry.escape_debug()),
+            }),
+        };
+        entries.map(entry).collect()
+    }
+
     /// The variable that asks for TLS whatever the address says, where it does.
     pub(super) fn asks_for_tls(&self) -> Option<&'static str> {
         matches!(self.boolean(SSL, "consul.address"), Ok(Some(true))).then_some(SSL)
@@ -84,7 +111,8 @@ impl Environment {
     /// What is wrong with the variables themselves.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let booleans = [(SSL, "consul.address"), (SSL_VERIFY, "consul.tls.insecure_skip_verify")];
-        booleans.into_iter().filter_map(|(name, field)| self.boolean(name, field).err()).collect()
+        let booleans = booleans.into_iter().filter_map(|(name, field)| self.boolean(name, field).err());
+        booleans.chain(self.login_meta().err()).collect()
     }
 
     /// A line for each variable that looks like ours and is not.

@@ -23,7 +23,6 @@ mod path;
 mod raw;
 pub mod schema;
 mod suggest;
-mod unavailable;
 mod yaml;
 
 pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
@@ -124,7 +123,6 @@ pub fn consul_settings(
 fn finish(document: Document, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
     let mut findings = lay_over(document, overrides, environment);
     let raw = decode::decode(&mut findings);
-    unavailable::refuse(&raw, &mut findings);
     let config = check::check(raw, environment.identity(), &mut findings);
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
@@ -132,6 +130,7 @@ fn finish(document: Document, overrides: &Overrides, environment: &Environment) 
 fn lay_over(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
     document.lay_over(&environment.overrides());
     document.lay_over(overrides);
+    document.lay_over_login(environment.login_meta().unwrap_or_default());
     if let Some(variable) = environment.asks_for_tls() {
         document.ask_for_tls(variable);
     }

@@ -12,22 +12,27 @@ use super::{Error, Operation, Secret, Tried};
 const EXCERPT: usize = 256;
 
 /// The error that an answer is. `advice` is asked for where the token is to blame.
-pub(super) fn of_answer(tried: Tried, status: u16, said: String, advice: impl FnOnce() -> String) -> Error {
+pub(super) fn of_answer(
+    tried: Tried,
+    status: u16,
+    said: String,
+    advice: impl FnOnce(&str) -> String,
+) -> Error {
     let has = |part: &str| said.contains(part);
     let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
     let create = tried.operation == Operation::SessionCreate;
     let login = tried.operation == Operation::Login;
     match status {
-        401 | 403 => Error::Denied { tried, said, advice: advice() },
+        401 | 403 => Error::Denied { advice: advice(&said), tried, said },
         404 if has("Session id") => Error::NotFound { tried, said },
         413 => Error::TooLarge { tried, said },
         429 => Error::RateLimited { tried, said },
         500 | 503 if has("rate limit exceeded") => Error::RateLimited { tried, said },
         500 if any(&["Permission denied", "ACL not found"]) => {
-            Error::Denied { tried, said, advice: advice() }
+            Error::Denied { advice: advice(&said), tried, said }
         }
         500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
-        500 if login && any(&NOT_BELIEVED) => Error::Denied { tried, said, advice: advice() },
+        500 if login && any(&NOT_BELIEVED) => Error::Denied { advice: advice(&said), tried, said },
         // The second one is what a session that is no UUID earns.
         500 if any(&["invalid session", "failed session lookup"]) => Error::InvalidSession { tried, said },
         500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
@@ -50,8 +55,14 @@ const NO_LEADER: [&str; 5] = [
 ];
 
 /// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
-const NOT_BELIEVED: [&str; 5] =
-    ["error validating", "error parsing token", "error verifying", "no known key", "lookup failed"];
+const NOT_BELIEVED: [&str; 6] = [
+    "error validating",
+    "error parsing token",
+    "error verifying",
+    "no known key",
+    "lookup failed",
+    "failed to parse and validate JWT",
+];
 
 /// The error that a lack of an answer is.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {
@@ -140,7 +151,7 @@ mod tests {
 
     fn error(operation: Operation, status: u16, said: &str) -> Error {
         let tried = Tried { operation, target: "k".into(), address: "http://c".into() };
-        of_answer(tried, status, said.into(), || "ask for a token".into())
+        of_answer(tried, status, said.into(), |_| "ask for a token".into())
     }
 
     #[test]

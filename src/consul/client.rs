@@ -1,6 +1,7 @@
 //! The client: who is asked, with which token, how long, and what is made of the answer.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::request::{Answer, Request};
-use super::token::{Ready, Token};
-use super::{Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, classify};
+use super::token::{Ready, Refusal, Token};
+use super::{
+    Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, classify, login,
+};
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
 /// leader before it says that there is none.
@@ -103,6 +106,37 @@ impl Client {
         Ok(Self { token: Arc::new(Token::new(Some(source))?), ..self.clone() })
     }
 
+    /// The same client without a token.
+    pub(super) fn anonymous(&self) -> Self {
+        Self { token: Arc::new(Token::Anonymous), ..self.clone() }
+    }
+
+    /// The same client, which goes on with the login of `before`, where both log in alike.
+    #[must_use]
+    pub fn keeping_login_of(self, before: &Self) -> Self {
+        match (&*self.token, &*before.token) {
+            (Token::Login(own), Token::Login(theirs)) if own.is_by(theirs) => {
+                Self { token: Arc::clone(&before.token), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// Ends the token that a login has given to this client and its clones, who send nothing more after it. Where it has
+    /// not logged in there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// As any request's. The token then ends by its auth method's `MaxTokenTTL`, if it has one.
+    pub async fn log_out_for_good(&self) -> Result<(), Error> {
+        let Token::Login(logins) = &*self.token else { return Ok(()) };
+        // A login that is under way has to be waited for.
+        let end = Box::pin(logins.end(self));
+        tokio::time::timeout(self.within, end).await.unwrap_or_else(|_| {
+            Err(Error::Timeout { tried: self.tried(Operation::Logout, ""), after: self.within })
+        })
+    }
+
     /// Where Consul is, for people.
     pub fn address(&self) -> &str {
         &self.shared.address
@@ -124,13 +158,17 @@ impl Client {
         matches!(*self.token, Token::Anonymous)
     }
 
+    pub(super) fn observer(&self) -> &dyn Observer {
+        &*self.shared.observer
+    }
+
     /// What was tried, for an error that this client gives before anything is sent.
     pub(super) fn tried(&self, operation: Operation, target: &str) -> Tried {
         Tried { operation, target: target.into(), address: Arc::clone(&self.shared.address) }
     }
 
-    /// Sends `request`, and once more with the token file's new token where the old one was refused. Returns what the
-    /// endpoint has as an answer: 200, the 404 of a missing key, the 409 of a transaction.
+    /// Sends `request`, and once more where its token was refused and there is another one: of the file, or of a new
+    /// login. Returns what the endpoint has as an answer: 200, the 404 of a missing key, the 409 of a transaction.
     pub(super) async fn send(&self, request: Request) -> Result<Answer, Error> {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
@@ -138,11 +176,12 @@ impl Client {
             return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
         };
         let token = &self.token;
-        let mut used = token.current().map_err(|source| Error::Token { tried: tried.clone(), source })?;
+        let mut used = self.in_time(token.current(self), &tried, until, after).await?;
         let mut answer = self.attempt(&request, &tried, used.as_deref(), until, after).await?;
         // A refusal has changed nothing, so asking again is safe.
-        if refused(&answer)
-            && let Some(newer) = token.instead_of(used.as_deref())
+        if let Some(refusal) = refusal(&answer)
+            && let other = token.instead_of(used.as_deref(), refusal, self)
+            && let Some(newer) = self.in_time(other, &tried, until, after).await?
         {
             answer = self.attempt(&request, &tried, Some(&newer), until, after).await?;
             used = Some(newer);
@@ -152,13 +191,27 @@ impl Client {
         }
         let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
         let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
-        Err(classify::of_answer(answer.tried, answer.status, said, || {
-            if request.operation == Operation::Login {
-                "see the bearer token, the auth method and its binding rules".into()
-            } else {
-                token.advice()
-            }
+        Err(classify::of_answer(answer.tried, answer.status, said, |said| {
+            if request.operation == Operation::Login { login::advice(said).into() } else { token.advice() }
         }))
+    }
+
+    /// A token, for which a login may have to be waited: no longer than for the answer itself.
+    async fn in_time<T>(
+        &self,
+        token: impl Future<Output = Result<T, TokenError>>,
+        tried: &Tried,
+        until: Instant,
+        after: Duration,
+    ) -> Result<T, Error> {
+        let none = |source| Error::Token { tried: tried.clone(), source };
+        tokio::time::timeout_at(until, token).await.map_or_else(
+            |_| {
+                let tried = self.tried(Operation::Login, self.token.auth_method());
+                Err(none(TokenError::Login(Box::new(Error::Timeout { tried, after }))))
+            },
+            |token| token.map_err(none),
+        )
     }
 
     async fn attempt(
@@ -262,8 +315,18 @@ fn accepted(answer: &Answer) -> bool {
     }
 }
 
-/// True where another token might have been let through. A transaction says so by a rollback.
-fn refused(answer: &Answer) -> bool {
-    let says = |what: &str| String::from_utf8_lossy(&answer.body).contains(what);
-    answer.status == 403 || (answer.status == 409 && (says("Permission denied") || says("ACL not found")))
+/// How the token was refused, where another one might have been let through. A transaction says so by a rollback, and
+/// what a server answers to an agent may come as a 500.
+fn refusal(answer: &Answer) -> Option<Refusal> {
+    if !matches!(answer.status, 403 | 409 | 500) {
+        return None;
+    }
+    let said = String::from_utf8_lossy(&answer.body);
+    if said.contains("ACL not found") {
+        Some(Refusal::Unknown)
+    } else if answer.status == 403 || said.contains("Permission denied") {
+        Some(Refusal::Denied)
+    } else {
+        None
+    }
 }

@@ -228,8 +228,10 @@ impl Class {
 
 impl Error {
     /// The kind.
-    pub const fn class(&self) -> Class {
+    pub fn class(&self) -> Class {
         match self {
+            // What passes by itself; the rest is for somebody to mend.
+            Self::Token { source: TokenError::Login(login), .. } if login.is_transient() => login.class(),
             Self::NotFound { .. } => Class::NotFound,
             Self::Denied { .. } => Class::Denied,
             Self::NoLeader { .. } => Class::NoLeader,
@@ -245,6 +247,14 @@ impl Error {
             Self::Unexpected { .. } => Class::Unexpected,
             Self::BadAnswer { .. } => Class::BadAnswer,
         }
+    }
+
+    /// True where Consul is away, or too busy: the same request may pass a moment later.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.class(),
+            Class::NoLeader | Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted
+        )
     }
 
     /// What was tried.

@@ -1,6 +1,7 @@
 //! Login by an auth method: a token in exchange for someone else's word, such as Kubernetes'.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ pub struct Login {
     pub accessor: String,
     /// The token, for [`Client::with_token`].
     pub secret: Secret,
+    /// How long it is good for; none: until a logout.
+    pub lifetime: Option<Duration>,
 }
 
 #[derive(Serialize)]
@@ -32,6 +35,48 @@ struct Token {
     accessor: String,
     #[serde(rename = "SecretID")]
     secret: String,
+    #[serde(rename = "CreateTime")]
+    created: Option<String>,
+    #[serde(rename = "ExpirationTime")]
+    expires: Option<String>,
+}
+
+impl Token {
+    /// By the server's own clock, which need not be ours.
+    fn lifetime(&self) -> Option<Duration> {
+        let [created, expires] = [&self.created, &self.expires].map(|time| instant(time.as_deref()?));
+        expires?.checked_sub(created?)
+    }
+}
+
+/// Seconds and more since 1970, of a time as Go's JSON has it: RFC 3339, in whatever time zone the server is.
+fn instant(text: &str) -> Option<Duration> {
+    let time = text.get(..19)?;
+    let rest = text.get(19..)?;
+    let zone = rest.find(['Z', '+', '-'])?;
+    let utc = humantime::parse_rfc3339(&format!("{time}{}Z", &rest[..zone])).ok()?;
+    let since = utc.duration_since(UNIX_EPOCH).ok()?;
+    let (ahead, offset) = match rest[zone..].split_at(1) {
+        ("Z", "") => return Some(since),
+        (sign, offset) => (sign == "+", offset.split_once(':')?),
+    };
+    let minutes = offset.0.parse::<u64>().ok()? * 60 + offset.1.parse::<u64>().ok()?;
+    let offset = Duration::from_secs(minutes * 60);
+    if ahead { since.checked_sub(offset) } else { since.checked_add(offset) }
+}
+
+/// What to do about a login that was refused, for people.
+pub(super) fn advice(said: &str) -> &'static str {
+    if said.contains("ACL support disabled") {
+        "this Consul has its ACLs turned off, and no auth method: log in to none there (consul.login)"
+    } else if said.contains("ACL not found") {
+        "there is no auth method of this name (consul.login.auth_method; `consul acl auth-method list`)"
+    } else if said.contains("Permission denied") {
+        "no binding rule of the auth method fits this bearer token (`consul acl binding-rule list`)"
+    } else {
+        "the auth method does not believe the bearer token (consul.login.bearer_token_file): is it too old, meant for another \
+         audience, or another cluster's?"
+    }
 }
 
 impl Client {
@@ -56,8 +101,11 @@ impl Client {
         let request = Request::post(Operation::Login, "acl/login", shown(method)).body(body).hiding(bearer);
         let answer = self.send(request).await?;
         // Not by `Answer::json`, whose words may quote what it found: here, a token.
-        match serde_json::from_slice(&answer.body) {
-            Ok(Token { accessor, secret }) => Ok(Login { accessor, secret: Secret::new(secret) }),
+        match serde_json::from_slice::<Token>(&answer.body) {
+            Ok(token) => {
+                let lifetime = token.lifetime();
+                Ok(Login { accessor: token.accessor, secret: Secret::new(token.secret), lifetime })
+            }
             Err(_) => Err(Error::BadAnswer { tried: answer.tried, why: "it is no token".into() }),
         }
     }
@@ -69,5 +117,36 @@ impl Client {
     /// As any request's.
     pub async fn logout(&self) -> Result<(), Error> {
         self.send(Request::post(Operation::Logout, "acl/logout", "")).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lifetime(created: &str, expires: Option<&str>) -> Option<Duration> {
+        let token = Token {
+            accessor: String::new(),
+            secret: String::new(),
+            created: Some(created.to_owned()),
+            expires: expires.map(str::to_owned),
+        };
+        token.lifetime()
+    }
+
+    #[test]
+    fn a_lifetime_is_told_by_two_times_in_any_zone() {
+        let minute = Some(Duration::from_secs(60));
+        for (created, expires, told) in [
+            ("2026-11-21T11:00:00.5Z", "2026-11-21T11:01:00.5Z", minute),
+            ("2026-11-21T11:00:00.123456789+02:00", "2026-11-21T09:01:00.123456789Z", minute),
+            ("2026-11-20T23:59:30-05:30", "2026-11-21T05:30:30Z", minute),
+            ("2026-11-21T11:01:00Z", "2026-11-21T11:00:00Z", None),
+            ("yesterday", "2026-11-21T11:00:00Z", None),
+            ("2026-11-21T11:00:00", "2026-11-21T11:01:00+x", None),
+        ] {
+            assert_eq!(lifetime(created, Some(expires)), told, "{created} {expires}");
+        }
+        assert_eq!(lifetime("2026-11-21T11:00:00Z", None), None);
     }
 }

@@ -31,5 +31,5 @@ pub use read::{Blocking, Consistency, Indexed, MAX_WAIT, Read};
 pub use session::{Behavior, Session, SessionSpec};
 pub use settings::{Settings, Tls};
 pub use tls::TlsError;
-pub use token::{Secret, TokenError, TokenSource};
+pub use token::{AuthMethod, Secret, TokenError, TokenSource};
 pub use txn::{Fault, TXN_OPERATIONS, Txn, TxnFault, TxnOp};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Error;
+
 /// What was asked of Consul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -204,11 +206,17 @@ impl Code {
     }
 }
 
-/// Told of every request that ended. One whose future was dropped, and one that could not be sent for want of a
+/// Told of every request that ended, and of logins. One whose future was dropped, and one that could not be sent for want of a
 /// token, is not counted.
 pub trait Observer: Send + Sync {
     /// A request ended. `took` includes the time that a blocking read waited.
     fn finished(&self, operation: Operation, code: Code, took: Duration);
+
+    /// A login by the auth method gave a token. `accessor` is the token's name, which is not secret.
+    fn logged_in(&self, _method: &str, _accessor: &str) {}
+
+    /// The first login that failed while the token before it serves on, so that no request tells of it.
+    fn not_logged_in_again(&self, _error: &Error) {}
 }
 
 /// Observes nothing: for commands that serve no metrics.

@@ -33,7 +33,7 @@ pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};
 pub use machine::{Machine, Phase};
-pub use record::{Form, NotASemaphore, Record};
+pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
 pub use single::Single;

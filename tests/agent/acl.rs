@@ -1,4 +1,4 @@
-//! A Consul that denies by default, with the policy that the README names.
+//! A Consul that denies by default, with rules as `config/policy.hcl` has them.
 
 use std::fs;
 

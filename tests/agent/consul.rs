@@ -1,5 +1,7 @@
 //! The shared Consul, for tests that do not wait asynchronously.
 
+use std::net::SocketAddr;
+
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -31,6 +33,10 @@ impl Consul {
 
     pub(crate) fn address(&self) -> String {
         self.server.addr().to_string()
+    }
+
+    pub(crate) fn https_addr(&self) -> SocketAddr {
+        self.server.https_addr()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

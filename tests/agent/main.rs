@@ -27,6 +27,7 @@ mod hold;
 mod http;
 mod leases;
 mod lock;
+mod login;
 mod loss;
 mod openapi;
 mod operator;

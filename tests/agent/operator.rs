@@ -14,8 +14,11 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn at(address: &str) -> Self {
-        let settings = Settings { address: address.parse().unwrap(), ..Settings::default() };
-        let client = Client::new(&settings, std::sync::Arc::new(Unobserved)).unwrap();
+        Self::with(&Settings { address: address.parse().unwrap(), ..Settings::default() })
+    }
+
+    pub(crate) fn with(settings: &Settings) -> Self {
+        let client = Client::new(settings, std::sync::Arc::new(Unobserved)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { client, runtime }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use slotkeeper::consul::Address;
 
-pub(crate) use crate::support::consul::{Setup, binary};
+pub(crate) use crate::support::consul::Setup;
 use crate::support::{consul, ports::Ports};
 
 /// A server of the test's own; ends with the value.

@@ -1,62 +1,19 @@
 //! TLS with an authority of our own and client certificates.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use slotkeeper::consul::{Client, Error, Put, Read, Settings, SetupError, Tls, Unobserved};
-use tempfile::TempDir;
 
-use crate::consul::{Consul, Setup, binary};
+use crate::consul::{Consul, Setup};
+use crate::support::authority::Authority;
 
-/// Certificates as `consul tls` makes them, in a folder.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for command in
-            [["ca", "create", "-days=2"], ["cert", "create", "-server"], ["cert", "create", "-client"]]
-        {
-            let status = Command::new(binary())
-                .arg("tls")
-                .args(command)
-                .current_dir(&folder)
-                .stdout(Stdio::null())
-                .status()
-                .unwrap();
-            assert!(status.success(), "consul tls {command:?}");
-        }
-        Self(folder)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// What a client has that may enter.
-    fn client(&self) -> Tls {
-        Tls {
-            ca_file: Some(self.file("consul-agent-ca.pem")),
-            cert_file: Some(self.file("dc1-client-consul-0.pem")),
-            key_file: Some(self.file("dc1-client-consul-0-key.pem")),
-            ..Tls::default()
-        }
-    }
-
-    /// A server that wants client certificates, and the port where it does.
-    async fn server(&self) -> (Consul, u16) {
-        let show = |name: &str| self.file(name).display().to_string();
-        let config = format!(
-            "verify_incoming_https = true\nca_file = {:?}\ncert_file = {:?}\nkey_file = {:?}",
-            show("consul-agent-ca.pem"),
-            show("dc1-server-consul-0.pem"),
-            show("dc1-server-consul-0-key.pem"),
-        );
-        let consul = Consul::start_with(Setup { config, https: true, ..Setup::default() }).await;
-        let port = consul.https_port();
-        (consul, port)
-    }
+/// A server that wants client certificates, and the port where it does.
+async fn server(authority: &Authority) -> (Consul, u16) {
+    let config = format!("verify_incoming_https = true\n{}", authority.server());
+    let consul = Consul::start_with(Setup { config, https: true, ..Setup::default() }).await;
+    let port = consul.https_port();
+    (consul, port)
 }
 
 fn setup(host: &str, port: u16, tls: Tls) -> Result<Client, SetupError> {
@@ -71,7 +28,7 @@ async fn put(host: &str, port: u16, tls: Tls) -> Result<bool, Error> {
 #[tokio::test]
 async fn both_sides_show_certificates() {
     let authority = Authority::new();
-    let (_consul, port) = authority.server().await;
+    let (_consul, port) = server(&authority).await;
     let client = setup("127.0.0.1", port, authority.client()).unwrap();
     assert!(client.kv_put("k", b"x", Put::Plain, 0).await.unwrap());
     assert_eq!(client.kv_get("k", Read::consistent()).await.unwrap().value.unwrap().value, b"x");
@@ -89,7 +46,7 @@ async fn both_sides_show_certificates() {
 #[tokio::test]
 async fn a_server_has_the_name_that_is_asked_for() {
     let authority = Authority::new();
-    let (_consul, port) = authority.server().await;
+    let (_consul, port) = server(&authority).await;
     let named = |name: &str| Tls { server_name: Some(name.into()), ..authority.client() };
     // The certificate has localhost, 127.0.0.1 and server.dc1.consul, which no resolver knows.
     for (host, tls) in [
@@ -112,7 +69,7 @@ async fn a_server_has_the_name_that_is_asked_for() {
 #[tokio::test]
 async fn strangers_are_refused_on_both_sides() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let (_consul, port) = authority.server().await;
+    let (_consul, port) = server(&authority).await;
     let no_certificate = Tls { cert_file: None, key_file: None, ..authority.client() };
     let wrong_certificate = Tls { ca_file: authority.client().ca_file, ..other.client() };
     let wrong_authority = Tls { ca_file: other.client().ca_file, ..authority.client() };

@@ -163,12 +163,16 @@ fn an_entry_of_the_wrong_kind_hides_no_other() {
 }
 
 #[test]
-fn what_this_version_cannot_do_is_refused() {
-    let semaphore = "semaphores: [{name: a, prefix: b, limit: 1}]\n";
-    let rest = "consul: {login: {auth_method: k, bearer_token_file: /t}}\n";
-    let faults = faults(&format!("{semaphore}{rest}"));
-    assert_eq!(faults.len(), 1, "{faults:#?}");
-    assert!(faults.iter().all(|fault| fault.contains("not available in this version")), "{faults:#?}");
+fn a_login_has_a_method_and_a_bearer_token() {
+    assert_faults(
+        &format!("{GOOD}consul: {{login: {{auth_method: '', metta: {{}}}}, token: t}}\n"),
+        &[
+            ":2:1: consul: has more than one of `token`, `token_file` and `login`; keep one",
+            ":2:10: consul.login.bearer_token_file: missing; write the path of the bearer token's file",
+            ":2:31: consul.login.auth_method: is empty",
+            ":2:35: consul.login.metta: unknown key; did you mean `meta`?",
+        ],
+    );
 }
 
 #[test]

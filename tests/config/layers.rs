@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slotkeeper::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
-use slotkeeper::consul::{Address, Secret, Settings, TokenSource};
+use slotkeeper::consul::{Address, AuthMethod, Secret, Settings, TokenSource};
 
 const FILE: &str = "\
 consul: {address: 'http://file:8500', token: from-file, tls: {insecure_skip_verify: true}}
@@ -158,6 +158,50 @@ fn a_token_from_nearer_replaces_either_kind_from_farther() {
     flags.flag("--token", "consul.token", Some("flag"));
     assert_eq!(load(FILE, &both, &flags).unwrap().config.consul.token, token("flag"));
     assert!(load("consul: {token: a, token_file: b}", &[], &Overrides::default()).is_err());
+}
+
+#[test]
+fn a_login_is_a_way_of_its_own_and_its_parts_go_together() {
+    let file = "consul: {login: {auth_method: kube, bearer_token_file: /jwt, meta: {team: a, pod: none}}}\n\
+                semaphores: [{name: a, prefix: b, limit: 1}]";
+    let token_of = |text: &str, variables: &[(&str, &str)], flags: &Overrides| {
+        load(text, variables, flags).unwrap().config.consul.token
+    };
+    let login = |name: &str, bearer: &str, meta: &[(&str, &str)]| {
+        let meta = meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Some(TokenSource::Login(AuthMethod { name: name.into(), bearer_token_file: bearer.into(), meta }))
+    };
+    let none = Overrides::default();
+    assert_eq!(token_of(file, &[], &none), login("kube", "/jwt", &[("pod", "none"), ("team", "a")]));
+    let meta = ("SLOTKEEPER_CONSUL_LOGIN_META", "pod=batch/import-7, zone = eu");
+    let of_pod = [("pod", "batch/import-7"), ("team", "a"), ("zone", "eu")];
+    assert_eq!(token_of(file, &[meta], &none), login("kube", "/jwt", &of_pod));
+    assert_eq!(
+        token_of(file, &[("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "other")], &none),
+        login("other", "/jwt", &[("pod", "none"), ("team", "a")])
+    );
+    // A nearer token drops it, and what belongs to it then stands for nothing.
+    assert_eq!(token_of(file, &[("CONSUL_HTTP_TOKEN", "t"), meta], &none), token("t"));
+    let mut flags = Overrides::default();
+    flags.flag("--token", "consul.token", Some("flag"));
+    assert_eq!(token_of(file, &[meta], &flags), token("flag"));
+    assert_eq!(token_of(FILE, &[meta], &none), token("from-file"));
+    // And it drops a token from farther.
+    let all = [
+        ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "kube"),
+        ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "/jwt"),
+    ];
+    assert_eq!(token_of(FILE, &all, &none), login("kube", "/jwt", &[]));
+    assert_eq!(consul(&all).token, login("kube", "/jwt", &[]));
+
+    let faults = |variables: &[(&str, &str)]| load(file, variables, &none).unwrap_err().to_string();
+    let said = faults(&[("SLOTKEEPER_CONSUL_LOGIN_META", "pod")]);
+    assert!(
+        said.starts_with("SLOTKEEPER_CONSUL_LOGIN_META: consul.login.meta: `pod` is not key=value"),
+        "{said}"
+    );
+    let said = faults(&[all[0], ("CONSUL_HTTP_TOKEN", "t")]);
+    assert!(said.contains("more than one of `token`, `token_file` and `login`"), "{said}");
 }
 
 #[test]

@@ -106,6 +106,11 @@ pub async fn places_that_do_not_exist(t: &mut Target) {
     for path in ["/v1/nope", "/nope", "/v1/session/list/foo"] {
         assert_eq!(t.get(path).await.status, 404, "{path}");
     }
+    // Neither has access control, so there is nothing to log in to.
+    for path in ["/v1/acl/login", "/v1/acl/logout"] {
+        assert_eq!(t.send("POST", path, Body::Sized(b"{}")).await.status, 401, "{path}");
+        assert_eq!(t.put(path, "{}").await.status, 405, "{path}");
+    }
     assert_eq!(t.get(&format!("{key}?dc=nope")).await.status, 500);
     assert_eq!(t.put(&format!("{key}?dc=nope"), "x").await.status, 500);
     assert_eq!(t.put("/v1/session/create?dc=nope", "").await.status, 500);

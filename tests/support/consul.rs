@@ -7,9 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use slotkeeper::consul::Tls;
 use tempfile::TempDir;
 
 use super::http::{self, Body};
+use super::https;
 use super::ports::Ports;
 
 const STARTING: Duration = Duration::from_secs(30);
@@ -25,6 +27,8 @@ pub struct Setup {
     pub config: String,
     /// Listen for HTTPS too; `config` has the certificates.
     pub https: bool,
+    /// Listen for HTTPS alone, where this lets one in.
+    pub https_only: Option<Tls>,
     /// A token that may read the node, where `config` turns access control on.
     pub token: Option<String>,
 }
@@ -139,8 +143,11 @@ impl Consul {
         for (n, flag) in (0..).zip(flags) {
             command.arg(flag).arg(self.ports.addr(n).port().to_string());
         }
+        if self.setup.https_only.is_some() {
+            command.args(["-http-port", "-1"]);
+        }
         command.args(["-dns-port", "-1", "-grpc-port", "-1"]);
-        if self.setup.https {
+        if self.setup.https || self.setup.https_only.is_some() {
             command.arg("-https-port").arg(self.https_addr().port().to_string());
         }
         if self.setup.keeps_data {
@@ -165,6 +172,10 @@ impl Consul {
         let token = self.setup.token.clone().unwrap_or_default();
         let headers = [("X-Consul-Token", token.as_str())];
         let path = "/v1/catalog/node/test";
+        if let Some(tls) = &self.setup.https_only {
+            let answer = https::try_request(self.https_addr(), tls, &format!("GET {path}"), &token, "");
+            return answer.is_ok_and(|(status, body)| status == 200 && body.trim() != "null");
+        }
         let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await;
         // Sessions need the node in the catalogue, where the leader puts it some time after its election.
         answer.is_ok_and(|answer| answer.status == 200 && answer.body.trim_ascii() != b"null")

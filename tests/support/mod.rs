@@ -6,11 +6,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this fails a test, nothing else")]
 #![allow(unreachable_pub, reason = "a module of each test binary")]
 
+pub mod authority;
 pub mod cluster;
 pub mod consul;
 pub mod embedded;
 pub mod freezer;
 pub mod http;
+pub mod https;
+pub mod jwt;
+pub mod kubernetes;
 pub mod life;
 pub mod lives;
 pub mod network;

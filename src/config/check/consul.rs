@@ -4,12 +4,9 @@ use super::{address, value};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
-use crate::consul::{Address, Settings, Tls, TokenSource};
+use crate::consul::{Address, AuthMethod, Settings, Tls, TokenSource};
 
 pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -> Settings {
-    if let Some(login) = &raw.login {
-        check_login(login, &at.key("login"), findings);
-    }
     Settings {
         token: token(&raw, at, findings),
         datacenter: value::line(raw.datacenter, &at.key("datacenter"), findings),
@@ -45,7 +42,9 @@ fn token(raw: &raw::Consul, at: &FieldPath, findings: &mut Findings) -> Option<T
         }
     }
     let file = value::path(raw.token_file.clone(), &at.key("token_file"), findings);
-    file.map(TokenSource::File).or_else(|| raw.token.clone().map(TokenSource::Value))
+    let login = raw.login.as_ref().and_then(|raw| login(raw, &at.key("login"), findings));
+    let given = || raw.token.clone().map(TokenSource::Value);
+    login.map(TokenSource::Login).or(file.map(TokenSource::File)).or_else(given)
 }
 
 fn tls(raw: Option<raw::Tls>, address: Option<&str>, at: &FieldPath, findings: &mut Findings) -> Tls {
@@ -79,16 +78,18 @@ fn lacks(one: &FieldPath, other: &FieldPath, findings: &mut Findings) {
     }
 }
 
-fn check_login(login: &raw::Login, at: &FieldPath, findings: &mut Findings) {
-    if login.auth_method.is_none() {
+fn login(raw: &raw::Login, at: &FieldPath, findings: &mut Findings) -> Option<AuthMethod> {
+    if raw.auth_method.is_none() {
         findings.fault(&at.key("auth_method"), "missing; write the auth method's name");
     }
-    if login.bearer_token_file.is_none() {
+    if raw.bearer_token_file.is_none() {
         findings.fault(&at.key("bearer_token_file"), "missing; write the path of the bearer token's file");
     }
-    value::line(login.auth_method.clone(), &at.key("auth_method"), findings);
-    value::path(login.bearer_token_file.clone(), &at.key("bearer_token_file"), findings);
-    for (key, meta) in login.meta.iter().flatten() {
+    let name = value::line(raw.auth_method.clone(), &at.key("auth_method"), findings);
+    let file = value::path(raw.bearer_token_file.clone(), &at.key("bearer_token_file"), findings);
+    for (key, meta) in raw.meta.iter().flatten() {
         value::line(Some(meta.clone()), &at.key("meta").key(key.as_str()), findings);
     }
+    let meta = raw.meta.clone().unwrap_or_default();
+    Some(AuthMethod { name: name?, bearer_token_file: file?, meta })
 }

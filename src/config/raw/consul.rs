@@ -28,7 +28,7 @@ pub(in crate::config) struct Consul {
     pub(in crate::config) partition: Option<String>,
     /// TLS, for `https://` addresses.
     pub(in crate::config) tls: Option<Tls>,
-    /// An auth method to log in with instead of a token. Not available in this version.
+    /// An auth method to log in with, in place of a token.
     pub(in crate::config) login: Option<Login>,
 }
 

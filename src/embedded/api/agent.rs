@@ -1,11 +1,11 @@
-//! `/v1/status` and `/v1/agent/self`: what clients ask before they begin.
+//! `/v1/status`, `/v1/agent/self` and logins: what clients ask before they begin.
 
 use axum::extract::State;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use serde_json::json as json_value;
 
 use super::App;
-use super::answer::{Answer, json, only};
+use super::answer::{Answer, Refusal, json, only};
 use super::params::{DATACENTER, Params};
 
 /// The Consul whose behaviour this server has.
@@ -21,6 +21,12 @@ pub(crate) async fn leader(State(app): State<App>, params: Params, method: Metho
 pub(crate) async fn peers(State(app): State<App>, params: Params, method: Method) -> Answer {
     only(&method, &[Method::GET])?;
     json(&params, &[app.addr.to_string()])
+}
+
+/// `/v1/acl/login` and `/v1/acl/logout`: there is nobody to tell apart here.
+pub(crate) async fn no_acl(method: Method) -> Answer {
+    only(&method, &[Method::POST])?;
+    Err(Refusal::Told(StatusCode::UNAUTHORIZED, "ACL support disabled".into()))
 }
 
 /// `/v1/agent/self`: as much as `consul lock` and scripts look at.

@@ -42,6 +42,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/status/leader", any(agent::leader))
         .route("/v1/status/peers", any(agent::peers))
         .route("/v1/agent/self", any(agent::this))
+        .route("/v1/acl/login", any(agent::no_acl))
+        .route("/v1/acl/logout", any(agent::no_acl))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn(clean_path))
         .with_state(app)

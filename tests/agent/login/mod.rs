@@ -1,0 +1,9 @@
+//! Logins by an auth method, on a Consul with access control and TLS.
+
+mod docs;
+mod fortress;
+mod life;
+mod node;
+mod policy;
+mod renewal;
+mod tls;

@@ -1,0 +1,44 @@
+//! Without a client agent nearby: the address is a server's, and the session is tied to a node that nobody runs on.
+
+use serde_json::json;
+
+use super::fortress::{Fortress, LOCK, POLICY, SEMAPHORE};
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+#[test]
+fn a_session_on_a_registered_node_outlives_the_servers_own() {
+    let fortress = Fortress::start();
+    fortress.put("catalog/register", &json!({"Node": "slotkeeper", "Address": "127.0.0.1"}));
+    let tied = SEMAPHORE.replace("ttl: 10s", "ttl: 10s, node: slotkeeper");
+    let homes = [Home::new(), Home::new()];
+    // The right to sessions of this node alone is enough for it.
+    let rules = POLICY.replace("session_prefix \"\"", "session \"slotkeeper\"");
+    assert_ne!(rules, POLICY);
+    let who = format!("token: {}", fortress.token_of(&rules));
+    fortress.configure_as(&homes[0], &who, &tied);
+    fortress.configure(&homes[1], LOCK);
+    let [mut tied, mut loose] = [0, 1].map(|n: usize| Agent::start(&homes[n]));
+    tied.await_ready();
+    loose.await_ready();
+    let operator = fortress.operator();
+    let session = operator.session(&tied.session()).unwrap();
+    assert_eq!((session.node.as_str(), session.node_checks.len()), ("slotkeeper", 0));
+
+    // The server's own health fails, and then its node goes, as the others remove that of one that has died.
+    let failing = json!({"Node": "test", "Address": "127.0.0.1", "SkipNodeUpdate": true,
+        "Check": {"Node": "test", "CheckID": "serfHealth", "Name": "Serf", "Status": "critical"}});
+    fortress.put("catalog/register", &failing);
+    assert!(operator.session(&loose.session()).is_some(), "no check ends a session that has none");
+    let gone = loose.session();
+    fortress.put("catalog/deregister", &json!({"Node": "test"}));
+    wait_for("the other one's loss", || loose.log().contains("slot lost"));
+    assert!(operator.session(&gone).is_none());
+    let renewed = "slotkeeper_consul_requests_total{code=\"200\",operation=\"session_renew\"}";
+    let before = tied.metric(renewed);
+    wait_for("a renewal after it", || tied.metric(renewed) > before);
+    assert!(tied.is_ready() && tied.session() == session.id, "{}", tied.log());
+    assert_eq!(tied.terminate(), Some(0));
+    loose.signal(rustix::process::Signal::KILL);
+    loose.ended();
+}
