@@ -1,19 +1,22 @@
 //! The Prometheus metrics. Every series exists from the start, so that a dashboard tells "none yet" from "no data".
 //! No session id, pod name or error text is a label value.
 
+mod gauges;
+mod make;
+mod text;
+
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
-use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
-};
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use make::{Maker, buckets, opts};
+use text::encode;
+pub use text::openmetrics;
 
 use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
-use crate::status::{Lease, Mode, Snapshot, State};
+use crate::status::Snapshot;
 
 /// Slots are numbered from 0.
 const NO_SLOT: i64 = -1;
@@ -42,6 +45,11 @@ pub struct Metrics {
     queue_position: IntGaugeVec,
     fencing_token: GaugeVec,
     slot_index: IntGaugeVec,
+    slots: IntGaugeVec,
+    blocked: IntGaugeVec,
+    waiting_since: GaugeVec,
+    held_since: GaugeVec,
+    seen: GaugeVec,
     leases: IntGaugeVec,
     lease_waiters: IntGaugeVec,
     leases_expired: IntCounterVec,
@@ -56,6 +64,7 @@ pub struct Metrics {
     renew_duration: Histogram,
     renew_failures: IntCounterVec,
     session_expiry: Gauge,
+    session_ttl: Gauge,
     consul_requests: IntCounterVec,
     consul_request_duration: HistogramVec,
     ready: IntGauge,
@@ -83,13 +92,30 @@ impl Metrics {
             waiters: made.gauges("waiters", "Live contenders that hold no slot, as last seen")?,
             queue_position: made
                 .gauges("queue_position", "Own place among the waiters, from 1; 0 when not waiting")?,
-            fencing_token: made.registered(GaugeVec::new(
-                opts("fencing_token", "ModifyIndex at the grant of the slot held, of .lock or of the lock's key; 0 when none is"),
-                SEMAPHORE,
-            )?)?,
+            fencing_token: made.floats(
+                "fencing_token",
+                "ModifyIndex at the grant of the slot held, of .lock or of the lock's key; 0 when none is",
+            )?,
             slot_index: made.gauges(
                 "slot_index",
                 "Number of the slot held, from 0 and below the limit, the first of several; -1 when none is",
+            )?,
+            slots: made.gauges("slots", "Slots of the limit that whoever holds takes at once")?,
+            blocked: made.gauges(
+                "blocked",
+                "Whether the agent is kept out until somebody mends what its status says (1)",
+            )?,
+            waiting_since: made.floats(
+                "waiting_since_timestamp_seconds",
+                "Since when a slot is asked for that is not held, the longest of several, as Unix time; 0 while none is",
+            )?,
+            held_since: made.floats(
+                "held_since_timestamp_seconds",
+                "Since when the slot is held, the longest of several, as Unix time; 0 while none is",
+            )?,
+            seen: made.floats(
+                "seen_timestamp_seconds",
+                "When holders, limit and waiters were looked at last, all together, as Unix time; 0 where nothing is known",
             )?,
             leases: made.gauges("leases", "Leases that clients have, of a semaphore taken on demand")?,
             lease_waiters: made.gauges("lease_waiters", "Clients that wait for a lease")?,
@@ -156,6 +182,10 @@ impl Metrics {
                 "session_expiry_timestamp_seconds",
                 "When the lease ends unless it is renewed, as Unix time; 0 without a session",
             ))?)?,
+            session_ttl: made.registered(Gauge::with_opts(opts(
+                "session_ttl_seconds",
+                "TTL of the session, by which its lease is renewed; 0 without one",
+            ))?)?,
             consul_requests: made.counters(
                 "consul_requests_total",
                 "Requests to Consul by operation and outcome",
@@ -212,7 +242,9 @@ impl Metrics {
             gauge.with_label_values(labels);
         }
         self.slot_index.with_label_values(labels).set(NO_SLOT);
-        self.fencing_token.with_label_values(labels);
+        for gauge in self.float_gauges() {
+            gauge.with_label_values(labels);
+        }
         for histogram in self.semaphore_histograms() {
             histogram.with_label_values(labels);
         }
@@ -229,12 +261,16 @@ impl Metrics {
     pub fn add_lock(&self, name: &str, follows: bool) {
         self.present().insert(name.to_owned());
         let labels = &[name];
-        for gauge in [&self.slot_held, &self.holders, &self.leases, &self.lease_waiters] {
+        for gauge in [&self.slot_held, &self.holders, &self.blocked, &self.leases, &self.lease_waiters] {
             gauge.with_label_values(labels);
         }
-        self.limit.with_label_values(labels).set(1);
+        for gauge in [&self.limit, &self.slots] {
+            gauge.with_label_values(labels).set(1);
+        }
         self.slot_index.with_label_values(labels).set(NO_SLOT);
-        self.fencing_token.with_label_values(labels);
+        for gauge in self.float_gauges() {
+            gauge.with_label_values(labels);
+        }
         for histogram in [&self.acquire_duration, &self.handoff_duration, &self.hold_duration] {
             histogram.with_label_values(labels);
         }
@@ -258,7 +294,9 @@ impl Metrics {
         for gauge in self.semaphore_gauges() {
             let _ = gauge.remove_label_values(labels);
         }
-        let _ = self.fencing_token.remove_label_values(labels);
+        for gauge in self.float_gauges() {
+            let _ = gauge.remove_label_values(labels);
+        }
         for histogram in self.semaphore_histograms() {
             let _ = histogram.remove_label_values(labels);
         }
@@ -341,63 +379,16 @@ impl Metrics {
         encode(&self.registry.gather())
     }
 
-    fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
-        let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
-        let present = self.present();
-        for semaphore in snapshot.semaphores.iter().filter(|one| present.contains(&one.name)) {
-            let name = &[semaphore.name.as_str()];
-            let held = semaphore.mode == Mode::Hold && semaphore.state == State::Held && lease_is_fresh;
-            self.set_held(&semaphore.name, held, &semaphore.leases, now);
-            let mismatch = semaphore.limit != semaphore.configured_limit;
-            self.holders.with_label_values(name).set(semaphore.taken.into());
-            self.limit.with_label_values(name).set(semaphore.limit.into());
-            self.limit_mismatch.with_label_values(name).set(mismatch.into());
-            self.waiters.with_label_values(name).set(semaphore.waiters.into());
-            self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
-            let slot = semaphore.indexes.first().filter(|_| held).map_or(NO_SLOT, |slot| (*slot).into());
-            self.slot_index.with_label_values(name).set(slot);
-            self.set_token(&semaphore.name, semaphore.fencing_token);
-        }
-        for lock in snapshot.locks.iter().filter(|one| present.contains(&one.name)) {
-            let name = &[lock.name.as_str()];
-            let held = lock.mode == Mode::Hold && lock.state == State::Held && lease_is_fresh;
-            self.set_held(&lock.name, held, &lock.leases, now);
-            self.holders.with_label_values(name).set(lock.leader.is_some().into());
-            self.slot_index.with_label_values(name).set(if held { 0 } else { NO_SLOT });
-            self.set_token(&lock.name, lock.fencing_token);
-        }
-        let expiry = snapshot.session.as_ref().map(|session| wall.at(session.lease_ends));
-        let expiry = expiry.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        self.session_expiry.set(expiry.map_or(0.0, secs));
-        self.ready.set(snapshot.is_ready(now).into());
-    }
-
     fn present(&self) -> MutexGuard<'_, BTreeSet<String>> {
         // Whoever had it and panicked has left a set all the same.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_token(&self, name: &str, token: Option<u64>) {
-        // An index is far below 2⁵³, above which a float would round it.
-        #[allow(clippy::cast_precision_loss, reason = "see above")]
-        self.fencing_token.with_label_values(&[name]).set(token.unwrap_or(0) as f64);
-    }
-
-    /// Those who have it: this agent where it does, and its clients.
-    fn set_held(&self, name: &str, held: bool, leases: &[Lease], now: Moment) {
-        let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
-        let lent = count(leases.iter().filter(|lease| lease.is_held(now)).count());
-        let waits = count(leases.iter().filter(|lease| lease.state == State::Waiting).count());
-        self.leases.with_label_values(&[name]).set(lent);
-        self.lease_waiters.with_label_values(&[name]).set(waits);
-        self.slot_held.with_label_values(&[name]).set(i64::from(held) + lent);
     }
 
     fn semaphore_counters(&self) -> [&IntCounterVec; 3] {
         [&self.pruned_holders, &self.cas_conflicts, &self.leases_expired]
     }
 
-    fn semaphore_gauges(&self) -> [&IntGaugeVec; 9] {
+    fn semaphore_gauges(&self) -> [&IntGaugeVec; 11] {
         [
             &self.slot_held,
             &self.holders,
@@ -406,9 +397,15 @@ impl Metrics {
             &self.waiters,
             &self.queue_position,
             &self.slot_index,
+            &self.slots,
+            &self.blocked,
             &self.leases,
             &self.lease_waiters,
         ]
+    }
+
+    fn float_gauges(&self) -> [&GaugeVec; 4] {
+        [&self.fencing_token, &self.waiting_since, &self.held_since, &self.seen]
     }
 
     fn semaphore_histograms(&self) -> [&HistogramVec; 4] {
@@ -416,83 +413,13 @@ impl Metrics {
     }
 }
 
-/// Rewrites the text format into OpenMetrics 1.0, which the library does not write: a counter's family is named without
-/// the `_total` of its sample, and the end is marked.
-pub fn openmetrics(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        // The type stands on the line after the help.
-        let about = if line.starts_with("# HELP ") { lines.peek().copied().unwrap_or("") } else { line };
-        let counter = about.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix("_total counter"));
-        match counter {
-            Some(family) => out.push_str(&line.replacen(&format!("{family}_total"), family, 1)),
-            None => out.push_str(line),
-        }
-        out.push('\n');
-    }
-    out.push_str("# EOF\n");
-    out
-}
-
-fn encode(families: &[MetricFamily]) -> prometheus::Result<String> {
-    let mut text = Vec::with_capacity(32 * 1024);
-    TextEncoder::new().encode(families, &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace("slotkeeper")
-}
-
-fn buckets(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
-    HistogramOpts::new(name, help).namespace("slotkeeper").buckets(buckets.to_vec())
-}
-
 fn secs(time: Duration) -> f64 {
     time.as_secs_f64()
-}
-
-struct Maker {
-    registry: Registry,
-}
-
-impl Maker {
-    fn registered<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
-        self.registry.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn gauges(&self, name: &str, help: &str) -> prometheus::Result<IntGaugeVec> {
-        self.registered(IntGaugeVec::new(opts(name, help), SEMAPHORE)?)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-        self.registered(IntCounterVec::new(opts(name, help), labels)?)
-    }
-
-    fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> prometheus::Result<HistogramVec> {
-        self.registered(HistogramVec::new(self::buckets(name, help, buckets), labels)?)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn openmetrics_names_counter_families_without_total_and_marks_the_end() {
-        let text = "# HELP a_total Some_total help\n# TYPE a_total counter\na_total 1\n# HELP b B\n# TYPE b gauge\nb 2\n";
-        let expected =
-            "# HELP a Some_total help\n# TYPE a counter\na_total 1\n# HELP b B\n# TYPE b gauge\nb 2\n# EOF\n";
-        assert_eq!(openmetrics(text), expected);
-    }
 
     #[test]
     fn every_series_exists_from_the_start_and_goes_with_its_semaphore() {
@@ -505,9 +432,14 @@ mod tests {
             "slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"} 0",
             "slotkeeper_pruned_holders_total{semaphore=\"s\"} 0",
             "slotkeeper_prune_duration_seconds_count{semaphore=\"s\"} 0",
+            "slotkeeper_blocked{semaphore=\"s\"} 0",
+            "slotkeeper_waiting_since_timestamp_seconds{semaphore=\"s\"} 0",
+            "slotkeeper_held_since_timestamp_seconds{semaphore=\"s\"} 0",
+            "slotkeeper_seen_timestamp_seconds{semaphore=\"s\"} 0",
             "slotkeeper_leases{semaphore=\"s\"} 0",
             "slotkeeper_lease_waiters{semaphore=\"s\"} 0",
             "slotkeeper_leases_expired_total{semaphore=\"s\"} 0",
+            "slotkeeper_session_ttl_seconds 0",
             "slotkeeper_session_renew_duration_seconds_count 0",
             "slotkeeper_session_renew_failures_total{reason=\"denied\"} 0",
             "slotkeeper_consul_requests_total{code=\"timeout\",operation=\"txn\"} 0",

@@ -20,9 +20,6 @@ mod helm;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/http.rs"]
 mod http;
-#[allow(unreachable_pub, reason = "a module of each test binary")]
-#[path = "../support/jwt.rs"]
-mod jwt;
 mod kubelet;
 mod monitoring;
 mod on_demand;

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::consul::Consul;
 use crate::http::{request, request_with};
-use crate::jwt::Issuer;
 use crate::kubelet::Phase;
 use crate::scene::{LIVES, Scene};
 use crate::support::consul::{Setup, binary};
+use crate::support::jwt::Issuer;
 use crate::support::ports::Ports;
 use crate::wait_for;
 
@@ -78,7 +78,6 @@ fn a_token_and_certificates() {
 }
 
 #[test]
-#[ignore = "logging in with an auth method is not to be had in this version"]
 fn a_login_as_the_pods_service_account() {
     let consul = denying("");
     let issuer = Issuer::new();

@@ -60,10 +60,6 @@ fn a_manifest_that_is_wrong_does_not_fit() {
 #[test]
 fn every_configuration_is_one_that_slotkeeper_takes_without_a_word() {
     for (name, rendered) in matrix() {
-        // Login is not to be had in this version.
-        if name == "login" {
-            continue;
-        }
         let (code, said) = check(rendered);
         assert_eq!((code, said.as_str()), (Some(0), ""), "{name}: {}", rendered.config());
     }

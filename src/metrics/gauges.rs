@@ -1,0 +1,96 @@
+//! The gauges, as the agent's picture says at the instant of a scrape.
+
+use super::{Metrics, NO_SLOT, secs};
+use crate::semaphore::{Moment, Wall};
+use crate::status::{Lease, Mode, Snapshot, State};
+
+impl Metrics {
+    pub(super) fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
+        let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
+        let is_held = |mode, state| mode == Mode::Hold && state == State::Held && lease_is_fresh;
+        let present = self.present();
+        for semaphore in snapshot.semaphores.iter().filter(|one| present.contains(&one.name)) {
+            let name = &[semaphore.name.as_str()];
+            let held = is_held(semaphore.mode, semaphore.state);
+            let mismatch = semaphore.limit != semaphore.configured_limit;
+            self.holders.with_label_values(name).set(semaphore.taken.into());
+            self.limit.with_label_values(name).set(semaphore.limit.into());
+            self.limit_mismatch.with_label_values(name).set(mismatch.into());
+            self.waiters.with_label_values(name).set(semaphore.waiters.into());
+            self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
+            self.slots.with_label_values(name).set(semaphore.slots.into());
+            let share = Share {
+                state: semaphore.state,
+                held,
+                held_since: semaphore.held_since,
+                asked_at: semaphore.asked_at,
+                seen_at: semaphore.seen_at,
+                slot: semaphore.indexes.first().copied(),
+                token: semaphore.fencing_token,
+                leases: &semaphore.leases,
+            };
+            self.set_share(&semaphore.name, &share, now, wall);
+        }
+        for lock in snapshot.locks.iter().filter(|one| present.contains(&one.name)) {
+            self.holders.with_label_values(&[&lock.name]).set(lock.leader.is_some().into());
+            let share = Share {
+                state: lock.state,
+                held: is_held(lock.mode, lock.state),
+                held_since: lock.held_since,
+                asked_at: lock.asked_at,
+                seen_at: lock.seen_at,
+                slot: Some(0),
+                token: lock.fencing_token,
+                leases: &lock.leases,
+            };
+            self.set_share(&lock.name, &share, now, wall);
+        }
+        let session = snapshot.session.as_ref();
+        self.session_expiry.set(date(session.map(|session| session.lease_ends), wall));
+        self.session_ttl.set(session.map_or(0.0, |session| secs(session.ttl)));
+        self.ready.set(snapshot.is_ready(now).into());
+    }
+
+    /// What this agent and its clients have of a semaphore or lock, and wait for.
+    fn set_share(&self, name: &str, share: &Share<'_>, now: Moment, wall: Wall) {
+        let name = &[name];
+        let lent: Vec<_> = share.leases.iter().filter(|lease| lease.is_held(now)).collect();
+        let waits = share.leases.iter().filter(|lease| lease.state == State::Waiting).count();
+        let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
+        self.leases.with_label_values(name).set(count(lent.len()));
+        self.lease_waiters.with_label_values(name).set(count(waits));
+        self.slot_held.with_label_values(name).set(i64::from(share.held) + count(lent.len()));
+        self.blocked.with_label_values(name).set((share.state == State::Blocked).into());
+        let slot = share.slot.filter(|_| share.held).map_or(NO_SLOT, Into::into);
+        self.slot_index.with_label_values(name).set(slot);
+        // An index is far below 2⁵³, above which a float would round it.
+        #[allow(clippy::cast_precision_loss, reason = "see above")]
+        self.fencing_token.with_label_values(name).set(share.token.unwrap_or(0) as f64);
+        let held = share.held_since.filter(|_| share.held);
+        let held = held.into_iter().chain(lent.iter().filter_map(|lease| lease.held_since)).min();
+        self.held_since.with_label_values(name).set(date(held, wall));
+        let asked =
+            share.asked_at.into_iter().chain(share.leases.iter().filter_map(|one| one.asked_at)).min();
+        self.waiting_since.with_label_values(name).set(date(asked, wall));
+        self.seen.with_label_values(name).set(date(share.seen_at, wall));
+    }
+}
+
+/// What this agent and its clients have of a semaphore or of a lock, and wait for.
+struct Share<'a> {
+    state: State,
+    /// Whether the agent itself holds it, with a fresh lease.
+    held: bool,
+    held_since: Option<Moment>,
+    asked_at: Option<Moment>,
+    seen_at: Option<Moment>,
+    slot: Option<u32>,
+    token: Option<u64>,
+    leases: &'a [Lease],
+}
+
+/// As Unix time; 0 for none.
+fn date(at: Option<Moment>, wall: Wall) -> f64 {
+    let at = at.and_then(|at| wall.at(at).duration_since(std::time::UNIX_EPOCH).ok());
+    at.map_or(0.0, secs)
+}

@@ -1,0 +1,129 @@
+//! The dashboard: what Grafana needs stands in it, and nothing that grows with the number of pods.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{exposition, repository, words};
+
+/// Metrics that are not on it, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("slotkeeper_fencing_token", "an index, which says something only beside the resource's"),
+    ("slotkeeper_slot_index", "the name of a slot, and no quantity"),
+    ("slotkeeper_slot_held", "whoever holds has a time since when"),
+    ("slotkeeper_slots", "configuration; for the alerts"),
+];
+
+/// One expression of a panel.
+pub(crate) struct Target {
+    /// The panel's title and the reference in it.
+    pub(crate) name: String,
+    pub(crate) expr: String,
+    pub(crate) unit: String,
+    /// A table of the few that are furthest, which may name pods.
+    pub(crate) names_pods: bool,
+}
+
+fn load() -> Value {
+    let file = repository("charts/slotkeeper/dashboards/slotkeeper.json");
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row")
+}
+
+/// All expressions, with Grafana's variables as they are when everything is selected, a minute is shown and a scrape
+/// comes every second or so.
+pub(crate) fn targets() -> Vec<Target> {
+    let mut targets = Vec::new();
+    for panel in panels(&load()) {
+        for target in panel["targets"].as_array().unwrap() {
+            let mut expr = target["expr"].as_str().unwrap().to_owned();
+            for (variable, value) in [
+                ("$__rate_interval_ms", "10000"),
+                ("$__rate_interval", "10s"),
+                ("$__range_s", "60"),
+                ("$__range", "60s"),
+                ("$cluster", ".*"),
+                ("$namespace", ".*"),
+                ("$semaphore", ".*"),
+            ] {
+                expr = expr.replace(variable, value);
+            }
+            assert!(!expr.contains('$'), "a variable that is not known in {expr}");
+            targets.push(Target {
+                name: format!("{} {}", panel["title"], target["refId"]),
+                unit: panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap().to_owned(),
+                names_pods: expr.contains("topk("),
+                expr,
+            });
+        }
+    }
+    targets
+}
+
+#[test]
+fn has_what_grafana_needs() {
+    let dashboard = load();
+    assert_eq!(dashboard["uid"], "slotkeeper");
+    assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 39);
+    assert!(
+        dashboard["__inputs"].is_null(),
+        "the form of exports is not resolved where files are provisioned"
+    );
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let names: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["datasource", "cluster", "namespace", "semaphore"]);
+    for variable in &variables[1..] {
+        assert_eq!(variable["allValue"], ".*", "a label that the scrape does not have is empty");
+        assert_eq!(variable["datasource"]["uid"], "${datasource}");
+    }
+    let all = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = all.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), all.len(), "an id twice");
+    let mut taken = BTreeSet::new();
+    for panel in all {
+        let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{} is too wide", panel["title"]);
+        for cell in
+            (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+        {
+            assert!(taken.insert(cell), "{} lies over another", panel["title"]);
+        }
+    }
+    for panel in panels(&dashboard) {
+        let title = &panel["title"];
+        assert!(
+            panel["description"].as_str().is_some_and(|text| text.ends_with('.')),
+            "{title} is not described"
+        );
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        let targets = panel["targets"].as_array().unwrap();
+        let refs: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+        assert_eq!(refs.len(), targets.len(), "{title} has a reference twice");
+        for part in targets.iter().chain([panel]) {
+            assert_eq!(part["datasource"]["type"], "prometheus", "{title}");
+            assert_eq!(part["datasource"]["uid"], "${datasource}", "{title}");
+        }
+    }
+}
+
+#[test]
+fn shows_every_metric_that_there_is_and_none_that_is_not() {
+    let there = exposition::series();
+    let used: BTreeSet<_> =
+        targets().iter().flat_map(|target| words(&target.expr, "slotkeeper_")).map(str::to_owned).collect();
+    for name in &used {
+        assert!(there.contains(name), "no agent has {name}");
+    }
+    let family = |name: &str| {
+        let parts = ["_bucket", "_sum", "_count"];
+        parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name).to_owned()
+    };
+    let shown: BTreeSet<_> = used.iter().map(|name| family(name)).collect();
+    let left_out: BTreeSet<_> = LEFT_OUT.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let families: BTreeSet<_> = exposition::families().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(&shown | &left_out, families, "what is shown or left out on purpose, and what there is");
+    assert_eq!(&shown & &left_out, BTreeSet::new());
+}

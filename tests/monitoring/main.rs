@@ -1,0 +1,60 @@
+//! What Prometheus and Grafana make of the metrics: the dashboard and the rules of the chart, on a real Prometheus that
+//! scrapes real agents on a real Consul.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(clippy::print_stderr, reason = "a failing test shows its agents' logs")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../agent/consul.rs"]
+#[allow(dead_code, reason = "another test binary's, of which this one uses a part")]
+mod consul;
+#[path = "../agent/http.rs"]
+#[allow(dead_code, reason = "see above")]
+mod http;
+#[path = "../agent/operator.rs"]
+#[allow(dead_code, reason = "see above")]
+mod operator;
+#[path = "../agent/process.rs"]
+#[allow(dead_code, reason = "see above")]
+mod process;
+
+mod alarms;
+mod dashboard;
+mod exposition;
+mod fleet;
+mod prometheus;
+mod rules;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// For scrapes, evaluations and sessions that run out, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until the condition holds.
+#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A file of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Words that begin so, as names of metrics do.
+fn words<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with(prefix)).collect()
+}
