@@ -15,15 +15,13 @@ use crate::wait_for;
 
 const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
-/// What the README names.
-const RULES: &str = r#"key_prefix "p/one/" { policy = "write" } session_prefix "" { policy = "write" }"#;
-
 /// A Consul with ACLs and a policy for the semaphore `p/one`.
 fn denying(config: &str) -> Consul {
     let tokens = format!("tokens {{ master = \"{ROOT}\", agent = \"{ROOT}\" }}");
     let config = format!("acl {{ enabled = true, default_policy = \"deny\", {tokens} }}\n{config}");
     let consul = Consul::start_with(Setup { config, token: Some(ROOT.into()), ..Setup::default() });
-    put(&consul, "policy", &json!({"Name": "worker", "Rules": RULES}));
+    let rules = include_str!("../../config/policy.hcl").replace("service/warehouse/writers", "p/one");
+    put(&consul, "policy", &json!({"Name": "worker", "Rules": rules}));
     consul
 }
 
