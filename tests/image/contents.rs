@@ -1,6 +1,7 @@
 //! What is in the image, and what it says of itself.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -41,6 +42,13 @@ fn there_is_a_static_binary_in_it_certificates_and_no_more() {
     let root = podman(&["image", "mount", *IMAGE]);
     let mut files = BTreeMap::new();
     walk(Path::new(&root), Path::new("/"), &mut files);
+    let owner = |path: &str| {
+        let metadata = std::fs::metadata(format!("{root}{path}")).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+    };
+    // Docker gives a new volume the owner of the folder over which it is mounted; podman gives it the container's user.
+    assert_eq!(owner("/run/slotkeeper"), (65532, 65532, 0o755));
+    assert_eq!(owner("/slotkeeper"), (0, 0, 0o755), "who runs it cannot change it");
     podman(&["image", "unmount", *IMAGE]);
     let names: Vec<_> = files.keys().map(String::as_str).collect();
     assert_eq!(names, ["/etc/ssl/certs/ca-certificates.crt", "/run/slotkeeper/", "/slotkeeper"]);
