@@ -120,6 +120,7 @@ keep() {
     exit 80
 }
 
+# shellcheck disable=SC2329 # The traps call it, and the next one.
 give_back() {
     trap '' TERM INT HUP
     [ -z "$keeper" ] || kill -USR1 "$keeper" 2>/dev/null
@@ -130,6 +131,7 @@ give_back() {
 # What a signal does: it ends the waiting for the slot. Once there is a command, it is for that, and what the command makes of it
 # is the exit code. One that comes before either is there is remembered.
 told='' asking='' job='' keeper=''
+# shellcheck disable=SC2329
 tell() {
     told=$1
     for process in $asking $job; do
