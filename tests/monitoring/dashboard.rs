@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{exposition, repository, words};
+use crate::{exposition, repository, rules, words};
 
 /// Metrics that are not on it, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
@@ -112,6 +112,13 @@ fn has_what_grafana_needs() {
 #[test]
 fn shows_every_metric_that_there_is_and_none_that_is_not() {
     let there = exposition::series();
+    let recorded: BTreeSet<_> =
+        rules::all().iter().filter_map(|rule| rule["record"].as_str().map(str::to_owned)).collect();
+    for target in targets() {
+        for word in target.expr.split(['(', '{', ' ', '\n']).filter(|word| word.starts_with("semaphore:")) {
+            assert!(recorded.contains(word), "no rule records {word}");
+        }
+    }
     let used: BTreeSet<_> =
         targets().iter().flat_map(|target| words(&target.expr, "slotkeeper_")).map(str::to_owned).collect();
     for name in &used {
