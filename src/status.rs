@@ -175,11 +175,11 @@ pub struct Check {
 impl Snapshot {
     /// Every required slot is held, its lease is fresh, and nothing is being given back.
     pub fn is_ready(&self, now: Moment) -> bool {
-        self.checks(now).iter().all(|check| check.passed)
+        self.checks(now, Duration::ZERO).iter().all(|check| check.passed)
     }
 
-    /// What readiness consists of.
-    pub fn checks(&self, now: Moment) -> Vec<Check> {
+    /// What readiness consists of, where the lease is to have at least so much left.
+    pub fn checks(&self, now: Moment, lease_left: Duration) -> Vec<Check> {
         let mut checks = vec![Check {
             name: "agent".into(),
             passed: self.stage == Stage::Running,
@@ -193,17 +193,25 @@ impl Snapshot {
         let locks = self.locks.iter().filter(|lock| lock.required).map(Lock::check);
         let required: Vec<_> = semaphores.chain(locks).collect();
         if !required.is_empty() {
-            checks.push(self.lease_check(now));
+            checks.push(self.lease_check(now, lease_left));
         }
         checks.extend(required);
         checks
     }
 
-    fn lease_check(&self, now: Moment) -> Check {
+    fn lease_check(&self, now: Moment, least: Duration) -> Check {
         let left = self.session.as_ref().map(|session| session.lease_ends.since(now));
         let (passed, detail) = match left {
             None => (false, "no session".to_owned()),
             Some(Duration::ZERO) => (false, "the lease has run out".to_owned()),
+            Some(left) if left < least => (
+                false,
+                format!(
+                    "{:.1} s left, fewer than the {} s asked for",
+                    left.as_secs_f64(),
+                    least.as_secs_f64()
+                ),
+            ),
             Some(left) => (true, format!("{} s left", left.as_secs())),
         };
         Check { name: "lease".into(), passed, detail }

@@ -7,7 +7,7 @@ use clap::Args;
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Exit, block_on, complain};
@@ -17,8 +17,9 @@ use crate::config::duration;
 const EVERY: Duration = Duration::from_millis(250);
 /// Time after which whoever watches is told what is being waited for.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Time for one answer.
+/// Time for one answer, and the least of it where the wait is nearly over.
 const PATIENCE: Duration = Duration::from_secs(5);
+const ONE_QUESTION: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
@@ -43,38 +44,35 @@ impl Wait {
             }
         };
         let mut last = String::from("nothing was asked yet");
-        let ready = async {
-            let asked_at = Instant::now();
+        let began = Instant::now();
+        let until = self.timeout.and_then(|timeout| began.checked_add(timeout));
+        let left = || until.map_or(PATIENCE, |until| until.duration_since(Instant::now()));
+        let wait = async {
             let mut told = false;
             loop {
-                match get(&address, "/readyz", PATIENCE).await {
-                    Ok(answer) if answer.ok => return,
+                // A wait of 0s asks once, and so does one that is over while the agent is slow.
+                match get(&address, "/readyz", left().clamp(ONE_QUESTION, PATIENCE)).await {
+                    Ok(answer) if answer.ok => return Exit::Done,
                     Ok(answer) => last = missing(&answer.text),
                     Err(error) => last = error.to_string(),
                 }
-                if !told && asked_at.elapsed() > SILENCE {
+                if left().is_zero() {
+                    return Exit::NotInTime;
+                }
+                if !told && began.elapsed() > SILENCE {
                     told = true;
                     // Whoever reads it may have gone; the waiting goes on.
                     let _ = complain(format!("waiting: {last}"));
                 }
                 // A fleet that starts together should not ask together.
-                sleep(EVERY.mul_f64(1.0 + fastrand::f64())).await;
+                sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(left())).await;
             }
         };
         let exit = block_on(async {
             // As the first process of a container it is ended by no signal but those that it listens to.
             let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-            let waited = async {
-                match self.timeout {
-                    Some(timeout) => timeout_at(Instant::now() + timeout, ready).await.is_ok(),
-                    None => {
-                        ready.await;
-                        true
-                    }
-                }
-            };
             Ok::<_, io::Error>(tokio::select! {
-                waited = waited => if waited { Exit::Done } else { Exit::NotInTime },
+                waited = wait => waited,
                 Some(signal) = signals.next() => Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
             })
         })??;

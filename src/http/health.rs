@@ -3,13 +3,17 @@
 
 #![allow(unused_qualifications, reason = "the description of a query's parameters makes them")]
 
+use std::time::Duration;
+
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use utoipa::{IntoParams, IntoResponses};
 
 use super::Site;
+use super::error::{Code, Error};
 use crate::clock;
+use crate::config::duration;
 use crate::status::Check;
 
 /// What is asked.
@@ -22,6 +26,19 @@ struct Verbose {
     verbose: Option<String>,
 }
 
+/// What is asked of readiness.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code, reason = "its schema is used")]
+struct Readiness {
+    /// Every check on a line of its own, also where all have passed. Its value does not matter.
+    #[param(nullable = false)]
+    verbose: Option<String>,
+    /// The time that the lease must have left, such as `30s`: for whoever needs so long to stop what runs on the slot.
+    #[param(nullable = false, pattern = "^[0-9]{1,6}(ms|s|m|h)$")]
+    lease_left: Option<String>,
+}
+
 /// What is answered.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
@@ -32,6 +49,15 @@ enum Health {
     /// It is not: every check on a line, with what is wrong.
     #[response(status = 503, content_type = "text/plain")]
     Failed(String),
+}
+
+/// What is answered to a question that cannot be understood: a probe fails by it too.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "its schema is used")]
+enum Misasked {
+    /// `bad_request`: `lease_left` is no duration.
+    #[response(status = 400)]
+    BadRequest(Error),
 }
 
 /// Is the agent alive?
@@ -54,17 +80,21 @@ pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) ->
 
 /// Is everything held?
 ///
-/// Whether every required slot is held with a fresh lease.
+/// Whether every required slot is held with a fresh lease, with as much time left as is asked for.
 #[utoipa::path(
     get,
     path = "/readyz",
     operation_id = "ready",
     tag = "health",
-    params(Verbose),
-    responses(Health)
+    params(Readiness),
+    responses(Health, Misasked)
 )]
-pub(super) async fn ready(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
-    answer("readyz", &site.snapshot().checks(clock::now()), query.as_deref())
+pub(super) async fn ready(
+    State(site): State<Site>,
+    RawQuery(query): RawQuery,
+) -> Result<impl IntoResponse, Error> {
+    let least = lease_left(query.as_deref())?;
+    Ok(answer("readyz", &site.snapshot().checks(clock::now(), least), query.as_deref()))
 }
 
 /// Is everything held? (another name)
@@ -75,10 +105,10 @@ pub(super) async fn ready(State(site): State<Site>, RawQuery(query): RawQuery) -
     path = "/healthz",
     operation_id = "healthy",
     tag = "health",
-    params(Verbose),
-    responses(Health)
+    params(Readiness),
+    responses(Health, Misasked)
 )]
-pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> impl IntoResponse {
+pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> Result<impl IntoResponse, Error> {
     ready(site, query).await
 }
 
@@ -98,7 +128,7 @@ pub(super) async fn startup(State(site): State<Site>, RawQuery(query): RawQuery)
     let detail = if snapshot.started_up {
         "all required slots were held".to_owned()
     } else {
-        let waiting = snapshot.checks(clock::now()).into_iter().filter(|check| !check.passed);
+        let waiting = snapshot.checks(clock::now(), Duration::ZERO).into_iter().filter(|check| !check.passed);
         waiting.map(|check| format!("{} {}", check.name, check.detail)).collect::<Vec<_>>().join("; ")
     };
     let check = Check { name: "startup".into(), passed: snapshot.started_up, detail };
@@ -121,6 +151,14 @@ fn answer(endpoint: &str, checks: &[Check], query: Option<&str>) -> (StatusCode,
     (status, text)
 }
 
+/// The value of `lease_left`; nothing is asked for without it.
+fn lease_left(query: Option<&str>) -> Result<Duration, Error> {
+    let asked = query.and_then(|query| query.split('&').find_map(|item| item.strip_prefix("lease_left=")));
+    asked.map_or(Ok(Duration::ZERO), |asked| {
+        duration::parse(asked).map_err(|error| Error::new(Code::BadRequest, format!("lease_left: {error}")))
+    })
+}
+
 /// `?verbose` or `?verbose=…`, anywhere in the query.
 fn is_verbose(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|item| item.split('=').next() == Some("verbose")))
@@ -137,6 +175,21 @@ mod tests {
         }
         for query in [None, Some(""), Some("verbosely"), Some("a=verbose")] {
             assert!(!is_verbose(query), "{query:?}");
+        }
+    }
+
+    #[test]
+    fn how_much_of_the_lease_is_to_be_left() {
+        for (query, seconds) in [
+            (None, 0),
+            (Some("verbose"), 0),
+            (Some("lease_left=41s"), 41),
+            (Some("verbose&lease_left=1m1s"), 61),
+        ] {
+            assert_eq!(lease_left(query).unwrap(), Duration::from_secs(seconds), "{query:?}");
+        }
+        for query in ["lease_left=", "lease_left=41", "lease_left=-1s", "lease_left=%00", "lease_left=soon"] {
+            assert!(lease_left(Some(query)).is_err(), "{query}");
         }
     }
 

@@ -28,6 +28,23 @@ fn health_status_and_metrics_as_the_contract_says() {
     let verbose = agent.get("/readyz?verbose").body;
     assert!(verbose.contains("[+]semaphore/s ok: held\n") && verbose.ends_with("readyz check passed\n"));
 
+    // For whoever needs some of the lease for stopping. What cannot be understood is no yes.
+    assert_eq!(agent.get("/readyz?lease_left=1s").status, 200);
+    let shorter = agent.get("/healthz?lease_left=1h");
+    assert_eq!(shorter.status, 503);
+    assert!(
+        shorter.body.contains("[-]lease failed: ") && shorter.body.contains("the 3600 s asked for"),
+        "{}",
+        shorter.body
+    );
+    let misasked = agent.get("/readyz?lease_left=41");
+    assert_eq!(misasked.status, 400);
+    assert!(
+        misasked.body.contains("write 41s for seconds") && misasked.body.contains("bad_request"),
+        "{}",
+        misasked.body
+    );
+
     let one = agent.get("/v1/semaphores/s");
     assert_eq!(one.header("content-type"), Some("application/json"));
     assert!(one.body.contains(r#""state":"held""#), "{}", one.body);

@@ -29,6 +29,8 @@ fn wait_probe_and_status_ask_the_local_agent() {
     let (a, b) = (["--address", first.address()], ["--address", second.address()]);
 
     assert_eq!(run(&["wait", a[0], a[1]]).0, Some(0));
+    assert_eq!(run(&["wait", "--timeout", "0s", a[0], a[1]]).0, Some(0), "it asks once");
+    assert_eq!(run(&["wait", "--timeout", "0s", b[0], b[1]]).0, Some(75));
     let (code, _, said) = run(&["wait", "--timeout", "100ms", b[0], b[1]]);
     assert_eq!(code, Some(75));
     assert!(said.contains("waiting, 1 of 1 in line"), "{said}");
