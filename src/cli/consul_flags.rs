@@ -2,16 +2,14 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::{self, Write};
-use std::sync::Arc;
+use std::io;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 
 use super::{block_on, complain};
-use crate::config::{self, Environment, Overrides};
-use crate::consul::{Client, Secret, Unobserved};
+use crate::config::Overrides;
+use crate::consul::{Client, Secret};
 
 /// The longest that a command, with its answer in hand, waits for a logout.
 const LOGOUT: Duration = Duration::from_secs(2);
@@ -71,17 +69,6 @@ impl ConsulFlags {
         overrides.flag("--datacenter", "consul.datacenter", self.datacenter.as_deref());
         overrides.flag("--namespace", "consul.namespace", self.namespace.as_deref());
         overrides.flag("--partition", "consul.partition", self.partition.as_deref());
-    }
-
-    /// A client of the Consul that the flags and the environment name, for a command that has no configuration file.
-    pub(super) fn client(&self) -> anyhow::Result<Client> {
-        let mut overrides = Overrides::default();
-        self.lay_over(&mut overrides);
-        let settings = config::consul_settings(&overrides, &Environment::of_process())?;
-        for warning in settings.warnings {
-            writeln!(io::stderr(), "{warning}")?;
-        }
-        Client::new(&settings.config, Arc::new(Unobserved)).context("cannot make a client of Consul")
     }
 }
 

@@ -19,6 +19,7 @@ mod exit;
 mod guard;
 mod install;
 mod local;
+mod operator_flags;
 mod probe;
 mod run;
 mod schema;

@@ -7,7 +7,8 @@ use clap::Args;
 use serde::Serialize;
 use tabwriter::TabWriter;
 
-use super::{ConsulFlags, Exit, ask, complain, printable};
+use super::operator_flags::OperatorFlags;
+use super::{Exit, ask, complain, printable};
 use crate::config;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
@@ -36,7 +37,7 @@ pub(super) struct Sessions {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    consul: ConsulFlags,
+    consul: OperatorFlags,
 }
 
 /// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
@@ -66,9 +67,9 @@ impl Sessions {
             });
             // Consul hides what may not be read as if it were not there.
             let hidden = if client.is_anonymous() {
-                " that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
+                ", or none that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
             } else {
-                " that the token may see"
+                ", or none that the token may see"
             };
             complain(format!("{whom}{hidden}"))?;
         }

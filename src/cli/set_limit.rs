@@ -6,7 +6,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::{ConsulFlags, Exit, ask};
+use super::operator_flags::OperatorFlags;
+use super::{Exit, ask};
 use crate::operator;
 use crate::semaphore::{Lock, Record, View, plan};
 use crate::{clock, config};
@@ -25,7 +26,7 @@ pub(super) struct SetLimit {
     #[arg(value_name = "N", value_parser = limit)]
     limit: u32,
     #[command(flatten)]
-    consul: ConsulFlags,
+    consul: OperatorFlags,
 }
 
 impl SetLimit {

@@ -41,6 +41,9 @@ const OTHERS: &[&str] = &[
     "SLOTKEEPER_POD_NAME",
     "SLOTKEEPER_POD_NAMESPACE",
     "SLOTKEEPER_NODE_NAME",
+    // What the chart makes addresses of.
+    "SLOTKEEPER_POD_IP",
+    "SLOTKEEPER_HOST_IP",
 ];
 
 /// Many entries of one field: `pod=batch/import-7,team=warehouse`.
@@ -210,6 +213,8 @@ mod tests {
         let names = [
             "SLOTKEEPER_CONFIG",
             "SLOTKEEPER_LOG_LEVEL",
+            "SLOTKEEPER_POD_IP",
+            "SLOTKEEPER_HOST_IP",
             "SLOTKEEPER_SESSION",
             "SLOTKEEPER_FENCING_TOKEN_WAREHOUSE",
             "SLOTKEEPER_SLOT",

@@ -261,3 +261,31 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) 
         let _ = end.shutdown(Shutdown::Both);
     }
 }
+
+#[test]
+fn by_an_agents_configuration_it_reaches_consul_as_the_agent_does() {
+    let consul = Consul::start();
+    let (home, holder) = start(&consul, "limit: 1");
+    holder.await_ready();
+    let file = home.path("config.yaml");
+    let run = |arguments: &[&str], variable: bool| {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).env_clear();
+        if variable {
+            command.env("SLOTKEEPER_CONFIG", &file);
+        } else {
+            command.arg("--config").arg(&file);
+        }
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    };
+    assert!(run(&["set-limit", PREFIX, "3"], false).contains("from 1 to 3"));
+    assert!(run(&["sessions", PREFIX], true).contains("held"));
+    let broken = home.path("broken.yaml");
+    std::fs::write(&broken, "consul: {adress: x}").unwrap();
+    let refused =
+        Command::new(BINARY).args(["sessions", "--config"]).arg(&broken).env_clear().output().unwrap();
+    assert_eq!(refused.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("adress"));
+}

@@ -30,7 +30,7 @@
 {{- $_ := set $own "readiness" (dict "file" "/run/slotkeeper/ready") -}}
 {{- end -}}
 {{- if eq .Values.mode "sidecar" -}}
-{{- $_ := set $own "session" (dict "ttl" "60s" "state_file" "/run/slotkeeper/session.json") -}}
+{{- $_ := set $own "session" (dict "ttl" (include "slotkeeper.sidecarTtl" .) "state_file" "/run/slotkeeper/session.json") -}}
 {{- end -}}
 {{- if include "slotkeeper.hasControl" . -}}
 {{- $_ := set $own "control" (dict "listen" "unix:/run/slotkeeper/control.sock") -}}
@@ -66,6 +66,9 @@
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
 {{- if ne .Values.mode "wrapper" -}}
+{{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
+{{- fail (printf "wait: in %s the sidecar may not even have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}
+{{- end -}}
 {{- range concat (default list $config.semaphores) (default list $config.locks) -}}
 {{- if and (ne (default "hold" .mode) "on_demand") (ne .required false) -}}
 {{- if and .wait (ne .wait "forever") -}}

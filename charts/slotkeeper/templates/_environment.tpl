@@ -2,13 +2,13 @@
 
 {{/*
 An IPv6 address needs the brackets; slotkeeper takes them around an IPv4 one too. `wait` and `probe` find the agent by the
-variable by which it listens.
+variable by which it listens. All names are our own: a wrapped workload may have a POD_IP for itself.
 */}}
 {{- define "slotkeeper.environment" -}}
-- name: POD_IP
+- name: SLOTKEEPER_POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: SLOTKEEPER_HTTP_LISTEN
-  value: "[$(POD_IP)]:{{ .Values.port }}"
+  value: "[$(SLOTKEEPER_POD_IP)]:{{ .Values.port }}"
 {{- end -}}
 
 {{/* The same for the agent, beside which it has to know who it is and where its Consul is. */}}
@@ -26,10 +26,10 @@ variable by which it listens.
 {{- end }}
 {{- with .Values.consul.nodeAgent }}
 {{- if .enabled }}
-- name: HOST_IP
+- name: SLOTKEEPER_HOST_IP
   valueFrom: {fieldRef: {fieldPath: status.hostIP}}
 - name: CONSUL_HTTP_ADDR
-  value: "{{ .scheme }}://[$(HOST_IP)]:{{ .port }}"
+  value: "{{ .scheme }}://[$(SLOTKEEPER_HOST_IP)]:{{ .port }}"
 {{- end }}
 {{- end }}
 {{- with .Values.extraEnv }}

@@ -1,7 +1,8 @@
 {{/* Names, labels, image. Every template takes this chart's own context: `.`, or `.Subcharts.slotkeeper` in another. */}}
 
+{{/* As a dependency under an alias, the chart is called as its alias: two of them in one chart have two names. */}}
 {{- define "slotkeeper.name" -}}
-{{- default "slotkeeper" .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
+{{- default (kebabcase .Chart.Name) .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* A CronJob's name has 52 characters at most. */}}
@@ -16,19 +17,23 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Of the pods; the PodMonitor finds them by these. */}}
 {{- define "slotkeeper.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "slotkeeper.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "slotkeeper.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "slotkeeper.labels" -}}
 {{ include "slotkeeper.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{- define "slotkeeper.image" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: no public registry has the image; build it (`scripts/image`), push it to where the nodes pull from, and name that here; or `slotkeeper`, where it was loaded into the nodes themselves" -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}

@@ -18,7 +18,7 @@ spec:
 {{- end -}}
 
 {{- define "slotkeeper.podAnnotations" -}}
-checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum }}
+checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 {{- end -}}
 
 {{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
@@ -38,7 +38,7 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum }}
 {{- toYaml (merge $own $pod) -}}
 {{- end -}}
 
-{{/* A pod that is evicted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. */}}
+{{/* A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. */}}
 {{- define "slotkeeper.jobSpec" -}}
 {{- $rules := list (dict "action" "Ignore" "onPodConditions" (list (dict "type" "DisruptionTarget" "status" "True"))) -}}
 {{- if eq .Values.mode "wrapper" -}}

@@ -28,12 +28,33 @@ told to end when the workload has; `slotkeeper run` gives the slot back when it 
 {{- add $workload (include "slotkeeper.seconds" $drain) 5 -}}
 {{- end -}}
 
-{{/* Between the end of the lease, by which the agent is not ready any more, and the earliest end of the session lies a tenth of its TTL. */}}
-{{- define "slotkeeper.fenceIsInTime" -}}
+{{/* The TTL in the mode sidecar, unless the configuration says otherwise: the fence with the default grace fits into it. */}}
+{{- define "slotkeeper.sidecarTtl" -}}2m{{- end -}}
+
+{{/*
+The longest, in seconds, from when the agent says no to when the workload is dead. The next probe sees it, and the last of
+`failureThreshold` may take all its time-out. Then the kubelet ends the pod, since with restartPolicy Never there is nothing to
+start again: so the pod's grace counts, and one of the probe's own would not.
+*/}}
+{{- define "slotkeeper.fenceSeconds" -}}
 {{- $fence := .Values.fence -}}
-{{- $needs := add (mul $fence.periodSeconds $fence.failureThreshold) $fence.timeoutSeconds $fence.terminationGracePeriodSeconds -}}
-{{- $ttl := dig "session" "ttl" "60s" .Values.config -}}
-{{- if gt (mul $needs 10000) (include "slotkeeper.milliseconds" $ttl | int64) -}}
-{{- fail (printf "fence: it needs up to %d s to end the workload (periodSeconds × failureThreshold + timeoutSeconds + terminationGracePeriodSeconds), which must be within a tenth of config.session.ttl (%s); write a TTL of at least %ds, or shorter times" $needs $ttl (mul $needs 10)) -}}
+{{- $more := mul (sub $fence.failureThreshold 1) (max $fence.periodSeconds $fence.timeoutSeconds) -}}
+{{- add $fence.periodSeconds $more $fence.timeoutSeconds (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
 {{- end -}}
+
+{{/*
+What must be left of the lease, or the fence acts. From the lease's end to the session's earliest end it is a tenth of the TTL;
+the workload has to be dead by then. And a lease that is renewed as usual must not come near: when a renewal is due at the
+latest, 0.53 of the TTL is left. At most 0.4 are asked for, so that renewals may fail for a while.
+*/}}
+{{- define "slotkeeper.fenceLease" -}}
+{{- $needs := include "slotkeeper.fenceSeconds" . | int64 -}}
+{{- $grace := include "slotkeeper.terminationGracePeriodSeconds" . | int64 -}}
+{{- $ttl := dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config -}}
+{{- $milliseconds := include "slotkeeper.milliseconds" $ttl | int64 -}}
+{{- if gt (mul $needs 2000) $milliseconds -}}
+{{- fail (printf "fence: it needs up to %d s to end the workload, %d s of them the pod's grace; that may be half of config.session.ttl (%s) at most. Write a TTL of at least %ds, or a shorter workload.terminationGracePeriodSeconds" $needs $grace $ttl (mul $needs 2)) -}}
+{{- end -}}
+{{- $left := max 0 (sub (mul $needs 1000) (div $milliseconds 10)) -}}
+{{- if mod $left 1000 }}{{ $left }}ms{{ else }}{{ div $left 1000 }}s{{ end -}}
 {{- end -}}

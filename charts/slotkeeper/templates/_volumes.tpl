@@ -7,29 +7,29 @@
     defaultMode: 0444
     sources:
       - configMap:
-          name: {{ include "slotkeeper.fullname" . }}
+          name: {{ include "slotkeeper.fullname" . | quote }}
           items: [{key: slotkeeper.yaml, path: slotkeeper.yaml}]
       {{- with .Values.consul.token }}
       {{- if .secretName }}
       - secret:
-          name: {{ .secretName }}
+          name: {{ .secretName | quote }}
           items: [{key: {{ .key | quote }}, path: token}]
       {{- end }}
       {{- end }}
       {{- with .Values.consul.ca }}
       {{- if .configMapName }}
       - configMap:
-          name: {{ .configMapName }}
+          name: {{ .configMapName | quote }}
           items: [{key: {{ .key | quote }}, path: ca.pem}]
       {{- else if .secretName }}
       - secret:
-          name: {{ .secretName }}
+          name: {{ .secretName | quote }}
           items: [{key: {{ .key | quote }}, path: ca.pem}]
       {{- end }}
       {{- end }}
       {{- with .Values.consul.clientCertificate.secretName }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items: [{key: tls.crt, path: client.pem}, {key: tls.key, path: client-key.pem}]
       {{- end }}
       {{- with .Values.consul.login }}

@@ -4,6 +4,7 @@ container as it would be without us; they give the whole container.
 */}}
 
 {{- define "slotkeeper.container" -}}
+{{- include "slotkeeper.refuseOurs" . -}}
 {{- if eq .slotkeeper.Values.mode "wrapper" -}}
 {{ include "slotkeeper.wrapper" . }}
 {{- else -}}
@@ -39,7 +40,13 @@ container as it would be without us; they give the whole container.
 {{- /* One that stands still would keep the pod for ever; its guard has ended the command by then. */ -}}
 {{- $live := dict "httpGet" (dict "path" "/livez" "port" "slotkeeper") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6 -}}
 {{- $ready := dict "httpGet" (dict "path" "/readyz" "port" "slotkeeper") "periodSeconds" 5 -}}
-{{- toYaml (merge $container (dict "livenessProbe" $live "readinessProbe" $ready)) -}}
+{{- /* Whole or not at all: merged with one of theirs, a probe would have two handlers. */ -}}
+{{- range $name, $probe := dict "livenessProbe" $live "readinessProbe" $ready -}}
+{{- if not (hasKey $container $name) -}}
+{{- $_ := set $container $name $probe -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $container -}}
 {{- end -}}
 
 {{/* Beside the sidecar: sees its files and its socket, and is killed by the fence. */}}
@@ -49,14 +56,29 @@ container as it would be without us; they give the whole container.
 {{- $mount := dict "name" "slotkeeper-run" "mountPath" "/run/slotkeeper" "readOnly" true -}}
 {{- $_ := set $container "volumeMounts" (prepend (default list $container.volumeMounts) $mount) -}}
 {{- if and (eq $.Values.mode "sidecar") $.Values.fence.enabled -}}
-{{- include "slotkeeper.fenceIsInTime" $ -}}
 {{- if $container.livenessProbe -}}
 {{- fail (printf "the container %s has a livenessProbe, where the fence has its place; remove it, or set `fence.enabled: false`" $container.name) -}}
 {{- end -}}
 {{- /* By number: a port's name is known in its own container only. */ -}}
 {{- $fence := omit $.Values.fence "enabled" -}}
-{{- $_ := set $fence "httpGet" (dict "path" "/readyz" "port" $.Values.port) -}}
+{{- $_ := set $fence "httpGet" (dict "path" (printf "/readyz?lease_left=%s" (include "slotkeeper.fenceLease" $)) "port" $.Values.port) -}}
 {{- $_ := set $container "livenessProbe" $fence -}}
 {{- end -}}
 {{- toYaml $container -}}
+{{- end -}}
+
+{{/* What the container must leave to us. */}}
+{{- define "slotkeeper.refuseOurs" -}}
+{{- $port := int .slotkeeper.Values.port -}}
+{{- $name := .container.name -}}
+{{- range .container.ports -}}
+{{- if or (eq (default "" .name) "slotkeeper") (eq (int .containerPort) $port) -}}
+{{- fail (printf "the container %s has a port slotkeeper or %d, which is slotkeeper's own; give it another name or number, or slotkeeper another `port`" $name $port) -}}
+{{- end -}}
+{{- end -}}
+{{- range .container.volumeMounts -}}
+{{- if has (trimSuffix "/" .mountPath) (list "/opt/slotkeeper" "/etc/slotkeeper" "/run/slotkeeper") -}}
+{{- fail (printf "the container %s mounts a volume at %s, which is slotkeeper's own; mount it elsewhere" $name .mountPath) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
