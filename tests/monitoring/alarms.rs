@@ -145,6 +145,11 @@ fn a_silent_consul_raises_what_it_endangers_and_an_eviction_is_told() {
     consul.signal(Signal::STOP);
     let alerts = ["SlotkeeperLeaseNearlyOut", "SlotkeeperRenewalsFailing", "SlotkeeperSlotLost"];
     fires(&prometheus, &alerts);
+    // What it saw last it goes on showing, with its age.
+    let status = agent.status();
+    assert_eq!(status["semaphores"][0]["state"], "starting", "{status}");
+    assert!(status["semaphores"][0]["seen_seconds_ago"].is_number(), "{status}");
+    assert_eq!(status["semaphores"][0]["slots_taken"], 1, "{status}");
     consul.signal(Signal::CONT);
     resolves(&prometheus, &alerts);
     agent.await_ready();
