@@ -64,7 +64,7 @@ pub struct Session {
 pub enum State {
     /// Taken on demand, and nobody wants it.
     Idle,
-    /// Nothing is known yet, or not any more.
+    /// Nothing is known yet, or what was seen last cannot be relied on.
     Starting,
     /// In line.
     Waiting,
