@@ -1,5 +1,6 @@
 //! Those who take the chart in: another chart, a kustomization, and manifests that are applied as they are.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -34,10 +35,70 @@ fn copy(from: &Path, to: &Path) {
 
 /// The example chart with its dependency in place, as `helm dependency build` puts it there.
 fn example(values: &Value) -> Rendered {
+    example_after(|_| {}, values)
+}
+
+/// The same, after something was done in its folder.
+fn example_after(change: impl FnOnce(&Path), values: &Value) -> Rendered {
     let folder = tempfile::tempdir().unwrap();
     copy(&repository("examples/kubernetes/chart"), folder.path());
     copy(&chart(), &folder.path().join("charts/slotkeeper"));
+    change(folder.path());
     rendered(&helm(&[to_render(folder.path(), values)])[0]).unwrap()
+}
+
+#[test]
+fn its_pods_are_those_that_are_scraped() {
+    let rendered = example(&json!({"slotkeeper": {"podMonitor": {"enabled": true}}}));
+    let labels = &rendered.find("PodMonitor", "").unwrap()["spec"]["selector"]["matchLabels"];
+    for (label, value) in labels.as_object().unwrap() {
+        assert_eq!(&rendered.pod()["metadata"]["labels"][label], value);
+    }
+}
+
+#[test]
+fn a_condition_switches_it_off() {
+    let conditional = |folder: &Path| {
+        let file = folder.join("Chart.yaml");
+        let chart = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, format!("{chart}    condition: slotkeeper.enabled\n")).unwrap();
+        std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
+    };
+    let on = example_after(conditional, &json!({"slotkeeper": {"enabled": true}}));
+    assert_eq!(on.manifests.len(), 1);
+    assert_eq!(example_after(conditional, &json!({"slotkeeper": {"enabled": false}})).manifests.len(), 0);
+}
+
+/// Two uses in one chart: each has a configuration, and a PodMonitor that finds its own pods alone.
+#[test]
+fn two_aliases_are_two() {
+    let twice = |folder: &Path| {
+        let file = folder.join("Chart.yaml");
+        let mut chart = yaml(&std::fs::read_to_string(&file).unwrap());
+        let one = chart["dependencies"][0].clone();
+        let alias = |alias: &str| {
+            let mut one = one.clone();
+            one["alias"] = alias.into();
+            one
+        };
+        chart["dependencies"] = json!([alias("writers"), alias("reportReaders")]);
+        std::fs::write(file, chart.to_string()).unwrap();
+        std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
+    };
+    let values = json!({"podMonitor": {"enabled": true}});
+    let rendered = example_after(twice, &json!({"writers": values, "reportReaders": values}));
+    assert_valid(&rendered.manifests);
+    for kind in ["ConfigMap", "PodMonitor"] {
+        for name in ["demo-writers", "demo-report-readers"] {
+            assert!(rendered.find(kind, name).is_some(), "no {kind} {name}");
+        }
+    }
+    let monitors = rendered.manifests.iter().filter(|manifest| manifest["kind"] == "PodMonitor");
+    let names: BTreeSet<_> = monitors
+        .map(|one| &one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"])
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert_eq!(names, BTreeSet::from(["report-readers", "writers"]));
 }
 
 #[test]
@@ -165,7 +226,12 @@ fn a_kustomization_puts_a_job_on_a_slot() {
     let component = yaml(&read(&format!("{folder}/slotkeeper/kustomization.yaml")));
     assert_eq!(component["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
     assert_eq!(component["patches"][0]["path"], "patch.yaml");
+    let target = &component["patches"][0]["target"];
+    assert_eq!(target["kind"], "Job");
     let mut job = yaml(&read(&format!("{folder}/job.yaml")));
+    // Jobs without the label are left as they are.
+    let (key, value) = target["labelSelector"].as_str().unwrap().split_once('=').unwrap();
+    assert_eq!(job["metadata"]["labels"][key], value);
     let name = job["metadata"]["name"].clone();
     merge(&mut job, &yaml(&read(&format!("{folder}/slotkeeper/patch.yaml"))));
     job["metadata"]["name"] = name;

@@ -77,6 +77,11 @@ pub(crate) fn helm(jobs: &[Value]) -> Vec<Value> {
 
 /// A job for [`helm`].
 pub(crate) fn to_render(chart: &Path, values: &Value) -> Value {
+    let mut values = values.clone();
+    // What everybody has to say; in another chart that is its own affair.
+    if chart == self::chart() && values["image"].get("repository").is_none() {
+        values["image"]["repository"] = "slotkeeper".into();
+    }
     json!({"do": "render", "chart": chart, "release": RELEASE, "values": values})
 }
 

@@ -20,7 +20,8 @@ fn the_pods_of_the_release_are_scraped_at_a_port_that_they_have() {
     assert_known(spec, &["selector", "podMetricsEndpoints"]);
     assert_known(&spec["podMetricsEndpoints"][0], &["port", "path", "interval"]);
     let selected = spec["selector"]["matchLabels"].as_object().unwrap();
-    assert_eq!(spec["selector"]["matchLabels"], json!({"app.kubernetes.io/instance": RELEASE}));
+    let labels = json!({"app.kubernetes.io/name": "slotkeeper", "app.kubernetes.io/instance": RELEASE});
+    assert_eq!(spec["selector"]["matchLabels"], labels);
     for name in ["wrapper", "sidecar", "on-demand", "cron-job"] {
         let pod = matrix()[name].pod();
         for (label, value) in selected {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::consul::Consul;
 use crate::helm::{Rendered, render};
+use crate::http::request;
 use crate::kubelet::{Node, Pod};
 use crate::operator::Operator;
 use crate::support::life::Life;
@@ -32,7 +33,7 @@ pub(crate) const STUBBORN: &str = r#"
 
 pub(crate) struct Scene {
     /// Ends with the scene.
-    _consul: Consul,
+    pub(crate) consul: Consul,
     pub(crate) operator: Operator,
     pub(crate) node: Node,
     template: Value,
@@ -63,7 +64,7 @@ impl Scene {
         let operator = Operator::at(&consul.address());
         let node = Node::with(&rendered.manifests);
         let template = rendered.pod().clone();
-        Self { _consul: consul, operator, node, template, ports: Ports::reserve(), pods: Cell::new(0) }
+        Self { consul, operator, node, template, ports: Ports::reserve(), pods: Cell::new(0) }
     }
 
     /// Starts one more pod of the workload.
@@ -73,7 +74,7 @@ impl Scene {
         let [high, low] = self.ports.addr(0).port().to_be_bytes();
         let ip = format!("127.{number}.{high}.{low}");
         let pod = Pod::start(&self.node, &self.template, &format!("demo-{number}"), &ip);
-        Runner { life: Life::at(pod.file("life", "beats")), done: pod.file("life", "done"), pod }
+        Runner { life: Life::at(pod.file("life", "beats")), done: pod.file("life", "done"), pod, ip }
     }
 }
 
@@ -82,12 +83,18 @@ pub(crate) struct Runner {
     pub(crate) pod: Pod,
     pub(crate) life: Life,
     done: PathBuf,
+    ip: String,
 }
 
 impl Runner {
     /// Waits until its workload lives.
     pub(crate) fn await_life(&self) {
         crate::wait_for("the workload to live", || self.life.has_begun());
+    }
+
+    /// What its agent says of itself.
+    pub(crate) fn status(&self) -> Value {
+        serde_json::from_str(&request(&format!("{}:9377", self.ip), "GET /v1/status", "").body).unwrap()
     }
 
     /// Lets its workload end by itself.

@@ -77,6 +77,25 @@ fn a_token_and_certificates() {
 
 #[test]
 fn a_login_as_the_pods_service_account() {
+    log_in("sidecar", 65532);
+}
+
+#[test]
+fn a_login_of_a_wrapped_workload() {
+    log_in("wrapper", 65532);
+}
+
+#[test]
+fn a_login_of_a_wrapped_workload_that_is_another_user() {
+    log_in("wrapper", 1000);
+}
+
+#[test]
+fn a_login_on_demand_beside_a_workload_that_is_another_user() {
+    log_in("on_demand", 1000);
+}
+
+fn log_in(mode: &str, user: u32) {
     let consul = denying("");
     let issuer = Issuer::new();
     put(&consul, "role", &json!({"Name": "worker", "Policies": [{"Name": "worker"}]}));
@@ -89,12 +108,15 @@ fn a_login_as_the_pods_service_account() {
         let logins = tokens.iter().filter(|token| token["AuthMethod"] == "pods");
         logins.map(|token| token["Description"].as_str().unwrap().to_owned()).collect()
     };
-    let values = "{mode: sidecar, workload: {container: {name: main}},
-        config: {semaphores: [{name: one, prefix: p/one, limit: 1}]},
-        consul: {address: $CONSUL, login: {authMethod: pods, audience: slotkeeper, meta: {team: warehouse}}}}";
-    let mut scene = Scene::at(consul, values, LIVES);
+    // Whoever runs slotkeeper has to be able to read the token, as the workload's user too.
+    let values = format!(
+        "{{mode: {mode}, workload: {{container: {{name: main}}, pod: {{securityContext: {{runAsUser: {user}}}}}}},
+        config: {{semaphores: [{{name: one, prefix: p/one, limit: 1, mode: hold}}]}},
+        consul: {{address: $CONSUL, login: {{authMethod: pods, audience: slotkeeper, meta: {{team: warehouse}}}}}}}}"
+    );
+    let mut scene = Scene::at(consul, &values, LIVES);
     scene.node.token = issuer.jwt("slotkeeper", 600);
-    hold_and_leave(&scene, "slotkeeper", || {
+    hold_and_leave(&scene, if mode == "wrapper" { "main" } else { "slotkeeper" }, || {
         let descriptions = tokens();
         assert_eq!(descriptions.len(), 1, "{descriptions:?}");
         for said in ["batch/demo-1", "warehouse"] {

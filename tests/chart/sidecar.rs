@@ -4,6 +4,7 @@ use rustix::process::Signal;
 
 use crate::kubelet::Phase;
 use crate::scene::{LIVES, Runner, STUBBORN, Scene};
+use crate::support::life::now;
 use crate::wait_for;
 
 const ONE: &str = "
@@ -11,6 +12,18 @@ const ONE: &str = "
     consul: {address: $CONSUL}
     config: {semaphores: [{name: one, prefix: p/one, limit: 1}]}
     workload: {container: {name: main}}";
+
+/// The same with as little grace as there can be: 1 s for the workload, 1 s for the drain, and 5 s. By its time-outs, which are not
+/// used up as long as the agent answers, there are 4 s for a busy machine.
+const IN_HASTE: &str = "
+    mode: sidecar
+    consul: {address: $CONSUL}
+    config:
+      session: {ttl: 26s}
+      drain: {timeout: 1s}
+      semaphores: [{name: one, prefix: p/one, limit: 1}]
+    fence: {timeoutSeconds: 5}
+    workload: {terminationGracePeriodSeconds: 1, container: {name: main}}";
 
 fn has_ready_file(runner: &Runner) -> bool {
     runner.pod.file("slotkeeper-run", "ready").exists()
@@ -76,7 +89,7 @@ fn the_fence_ends_a_workload_whose_sidecar_is_gone() {
 
 #[test]
 fn the_fence_ends_a_workload_that_has_lost_its_slot() {
-    let scene = Scene::new(ONE, STUBBORN);
+    let scene = Scene::new(IN_HASTE, STUBBORN);
     let mut first = scene.pod();
     first.await_life();
     // Somebody has to be in line, or the slot is taken again before anybody could have had it.
@@ -90,6 +103,23 @@ fn the_fence_ends_a_workload_that_has_lost_its_slot() {
     second.finish();
     assert_eq!(second.pod.phase(), Phase::Succeeded);
     scene.operator.assert_nothing_left("p/one");
+}
+
+/// Consul is away, and the workload does not listen to SIGTERM.
+#[test]
+fn the_fence_has_ended_the_workload_before_consul_can_end_the_session() {
+    let mut scene = Scene::new(IN_HASTE, STUBBORN);
+    let mut runner = scene.pod();
+    runner.await_life();
+    scene.consul.stop();
+    let (now, status) = (now(), runner.status());
+    let left = status["session"]["lease_remaining_seconds"].as_f64().unwrap();
+    // The lease ends a tenth of the TTL before.
+    let session_ends = now + left + 2.6;
+    assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Failed, vec![137]));
+    let last = runner.life.last();
+    assert!(last < session_ends, "alive at {last}, and Consul may end the session from {session_ends} on");
+    assert!(last > now + 7.0, "it had no grace");
 }
 
 #[test]
@@ -112,7 +142,7 @@ fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
 
 #[test]
 fn a_wait_that_is_over_fails_the_pod() {
-    let scene = Scene::new(&format!("{ONE}\n    wait: 1s"), LIVES);
+    let scene = Scene::new(&format!("{ONE}\n    wait: 5s"), LIVES);
     let mut first = scene.pod();
     first.await_life();
     let mut second = scene.pod();

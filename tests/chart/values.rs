@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::BINARY;
-use crate::helm::{Rendered, VERSIONS, chart, helm, rendered, repository, to_render, yaml};
+use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
 use crate::kubelet::environment;
 
 /// What each file of `values/` renders to.
@@ -118,7 +118,30 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "{mode: sidecar, config: {semaphores: [{name: a, prefix: b, limit: 1, on_lost: exit}]}}",
             "the fence acts",
         ),
-        ("{mode: sidecar, fence: {terminationGracePeriodSeconds: 30}}", "write a TTL of at least 320s"),
+        (
+            "{mode: sidecar, workload: {terminationGracePeriodSeconds: 60}}",
+            "up to 77 s to end the workload, 75 s of them the pod's grace; that may be half of config.session.ttl (2m) at \
+             most. Write a TTL of at least 154s",
+        ),
+        (
+            "{mode: sidecar, fence: {failureThreshold: 15}}",
+            "a shorter workload.terminationGracePeriodSeconds",
+        ),
+        ("{mode: sidecar, config: {session: {ttl: 93999ms}}}", "Write a TTL of at least 94s"),
+        ("{mode: sidecar, fence: {terminationGracePeriodSeconds: 3}}", "terminationGracePeriodSeconds"),
+        ("image: {repository: ''}", "`scripts/image`"),
+        ("{mode: sidecar, wait: 4s}", "write at least 5s, or `mode: wrapper`"),
+        ("{mode: on_demand, wait: 0s}", "write at least 5s"),
+        (
+            "workload: {container: {command: [a], ports: [{name: slotkeeper, containerPort: 1}]}}",
+            "another name",
+        ),
+        ("{mode: sidecar, workload: {container: {ports: [{containerPort: 9377}]}}}", "another `port`"),
+        (
+            "workload: {container: {command: [a], volumeMounts: [{name: a, mountPath: /opt/slotkeeper/}]}}",
+            "mount it elsewhere",
+        ),
+        ("enabled: 'yes'", "/enabled"),
         (
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
             "`fence.enabled: false`",
@@ -177,7 +200,8 @@ fn every_value_has_a_schema_and_a_row_in_the_readme() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     let readme = read("README.md");
     let in_schema = schema["properties"].as_object().unwrap().keys();
-    for key in in_schema.filter(|key| *key != "global") {
+    // What Helm sets, and what the condition of a dependency reads.
+    for key in in_schema.filter(|key| !["global", "enabled"].contains(&key.as_str())) {
         assert!(values.get(key).is_some(), "{key} is not in values.yaml");
     }
     for key in values.as_object().unwrap().keys() {
@@ -209,6 +233,74 @@ fn waiting_is_bounded_where_a_bound_is_set() {
     assert_eq!(probe("sidecar-startup-probe")["failureThreshold"], 23);
     assert_eq!(probe("sidecar-startup-probe-for-ever")["failureThreshold"], i32::MAX);
     assert_eq!(probe("sidecar"), Value::Null);
+}
+
+#[test]
+fn the_fence_acts_so_early_that_the_pods_grace_fits() {
+    let pods = ["sidecar", "sidecar-slow-fence"].map(|name| &matrix()[name].pod()["spec"]["containers"][0]);
+    let fence = |path: &str, period: u64, timeout: u64, threshold: u64| {
+        json!({"httpGet": {"path": path, "port": 9377}, "periodSeconds": period, "timeoutSeconds": timeout,
+               "failureThreshold": threshold})
+    };
+    // 1 s and 1 s and the grace of 45 s, but for a tenth of 2m.
+    assert_eq!(pods[0]["livenessProbe"], fence("/readyz?lease_left=35s", 1, 1, 1));
+    // 5 s, three time-outs of 10 s, which last longer than the periods, and 45 s, but for a tenth of 160.5 s.
+    assert_eq!(pods[1]["livenessProbe"], fence("/readyz?lease_left=63950ms", 5, 10, 3));
+    // The least TTL that is taken, and one of which a tenth is enough.
+    for (ttl, left) in [("94s", "37600ms"), ("10m", "0s")] {
+        let rendered = render(&format!("{{mode: sidecar, config: {{session: {{ttl: {ttl}}}}}}}"));
+        let path = &rendered.pod()["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"];
+        assert_eq!(*path, format!("/readyz?lease_left={left}"), "{ttl}");
+    }
+}
+
+/// Two handlers in one probe are refused by Kubernetes, and one of theirs says more of their workload than ours.
+#[test]
+fn a_wrapped_workload_keeps_its_own_probes() {
+    let container = |name: &str| matrix()[name].pod()["spec"]["containers"][0].clone();
+    let own = container("wrapper");
+    assert_eq!(
+        own["livenessProbe"],
+        json!({"exec": {"command": ["/bin/import", "--alive"]}, "periodSeconds": 30})
+    );
+    assert_eq!(own["readinessProbe"], json!({"tcpSocket": {"port": "http"}}));
+    let ours = container("defaults");
+    assert_eq!(ours["livenessProbe"]["httpGet"]["path"], "/livez");
+    assert_eq!(ours["readinessProbe"]["httpGet"]["path"], "/readyz");
+}
+
+#[test]
+fn a_workloads_own_addresses_are_its_own() {
+    let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
+    let variables: BTreeMap<_, _> = environment(container, &|path| format!("<{path}>")).into_iter().collect();
+    assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[<status.podIP>]:9377");
+    assert_eq!((variables["POD_IP"].as_str(), variables["HOST_IP"].as_str()), ("127.0.0.9", "127.0.0.8"));
+}
+
+/// What Kubernetes wants a string is one, whatever it looks like.
+#[test]
+fn a_name_that_looks_like_a_number_is_a_name() {
+    let numbers = &matrix()["numbers"];
+    let job = numbers.find("Job", "").unwrap();
+    assert!(job["metadata"]["name"].as_str().unwrap().starts_with("123-"));
+    let spec = &numbers.pod()["spec"];
+    assert_eq!(spec["serviceAccountName"], "1234");
+    assert_eq!(spec["initContainers"][0]["image"], "789:1e3");
+    let sources = &spec["volumes"][0]["projected"]["sources"];
+    let names = ["configMap", "secret", "configMap", "secret"].iter().zip(sources.as_array().unwrap());
+    let names: Vec<_> = names.map(|(kind, source)| &source[*kind]["name"]).collect();
+    assert_eq!(json!(names), json!(["123", "12345", "0x10", "1e5"]));
+    let mut to_install = to_render(&chart(), &json!({}));
+    to_install["release"] = "1234".into();
+    let validate =
+        |manifests: &[Value]| json!({"do": "validate", "manifests": manifests, "versions": VERSIONS});
+    let installed = rendered(&helm(&[to_install])[0]).unwrap();
+    assert_eq!(helm(&[validate(&installed.manifests)])[0]["faults"], json!([]));
+    for manifest in numbers.manifests.iter().chain(&installed.manifests) {
+        let metadata = &manifest["metadata"];
+        let labels = metadata["labels"].as_object().unwrap().values();
+        assert!(labels.chain([&metadata["name"]]).all(Value::is_string), "{metadata}");
+    }
 }
 
 /// The example's command is the example's alone.
@@ -244,6 +336,8 @@ fn no_container_of_ours_may_more_than_it_needs() {
                 Value::Null,
                 "{name}: its SIGTERM would give the slot back"
             );
+            // The kubelet adds the containers' limits up, and the workload has none: it would be evicted at the sum of ours.
+            assert_eq!(container["resources"]["limits"], json!({"memory": "32Mi"}), "{name}");
         }
         assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
         assert_eq!(pod["restartPolicy"], "Never", "{name}");
@@ -254,7 +348,7 @@ fn no_container_of_ours_may_more_than_it_needs() {
 fn what_helm_says_in_the_end_fits_the_mode() {
     for (name, said) in [
         ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
-        ("sidecar", "killed by its liveness probe within 5 s"),
+        ("sidecar", "killed by its liveness probe within 47 s"),
         ("sidecar-startup-probe", "WARNING: fence.enabled is false"),
         ("on-demand", "whoever has the lease hears of it"),
     ] {

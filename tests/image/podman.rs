@@ -71,6 +71,8 @@ fn build() -> &'static str {
         let hint = "is its base there, which scripts/rust-image makes?";
         assert!(output.status.success(), "the image cannot be built ({hint}):\n{}", said(&output));
     }
+    // The chart asks for the version.
+    podman(&["image", "exists", &format!("{NAME}:{}", env!("CARGO_PKG_VERSION"))]);
     podman(&["image", "prune", "--force"]);
     NAME
 }

@@ -38,7 +38,7 @@ struct Context {
 
 /// One run of it.
 struct Run {
-    /// The shell that waits for the first process and ends as it does.
+    /// What waits for the first process and ends as it does.
     child: Child,
     first: Option<Pid>,
     startup: Option<Probe>,
@@ -95,17 +95,17 @@ impl Container {
         }
     }
 
-    /// Reaps, kills and probes. `grace` is the pod's.
-    pub(super) fn tick(&mut self, grace: Duration) {
-        let Some(run) = &mut self.run else { return };
+    /// Reaps, kills and probes; whether it does not live by its liveness probe. `grace` is the pod's.
+    pub(super) fn tick(&mut self, grace: Duration) -> bool {
+        let Some(run) = &mut self.run else { return false };
         if let Some(status) = run.child.try_wait().unwrap() {
             self.exits.push(status.code().expect("its shell was not killed"));
             self.run = None;
             let backoff = if self.exits.len() == 1 { FIRST_BACKOFF } else { 10 * FIRST_BACKOFF };
             self.again_at = self.restarts().then(|| Instant::now() + backoff);
-            return;
+            return false;
         }
-        run.tick(grace);
+        run.tick(grace)
     }
 
     /// Starts a sidecar again when it is time.
@@ -140,8 +140,11 @@ impl Container {
         let path = log(&self.pod_folder, self.name());
         let log: File = OpenOptions::new().create(true).append(true).open(path).unwrap();
         let mut child = Command::new("/usr/bin/setpriv")
-            .args(["--pdeathsig", "KILL", "/usr/bin/unshare", "--mount", "--pid"])
-            // Its child is the first process of the new space; of a signal that ends it, it makes 128 and the number.
+            // A space around the container's own, whose first process ends with this one, and all in it with that: the
+            // container's own first process could not, since a change of user takes that setting away.
+            .args(["--pdeathsig", "KILL", "/usr/bin/unshare", "--pid", "--fork", "--kill-child"])
+            .args(["/usr/bin/unshare", "--mount", "--pid"])
+            // Its child is the first process of the container; of a signal that ends it, it makes 128 and the number.
             .args(["/bin/sh", "-c", "/bin/sh \"$@\"; exit $?", "sh"])
             .arg(&script_file)
             .args(&argv)
@@ -245,12 +248,12 @@ impl Run {
         self.kill_at = Some(self.kill_at.map_or(deadline, |at| at.min(deadline)));
     }
 
-    fn tick(&mut self, grace: Duration) {
+    fn tick(&mut self, grace: Duration) -> bool {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
             self.send(Signal::KILL);
         }
         if self.asked_to_end {
-            return;
+            return false;
         }
         if let Some(startup) = &mut self.startup {
             match startup.tick() {
@@ -258,7 +261,7 @@ impl Run {
                 Verdict::Passed => self.startup = None,
                 Verdict::Failed => self.terminate(Instant::now() + grace),
             }
-            return;
+            return false;
         }
         if let Some(probe) = &mut self.readiness {
             match probe.tick() {
@@ -266,12 +269,7 @@ impl Run {
                 verdict @ (Verdict::Passed | Verdict::Failed) => self.ready = verdict == Verdict::Passed,
             }
         }
-        if let Some(probe) = &mut self.liveness
-            && probe.tick() == Verdict::Failed
-        {
-            let grace = probe.grace.unwrap_or(grace);
-            self.terminate(Instant::now() + grace);
-        }
+        self.liveness.as_mut().is_some_and(|probe| probe.tick() == Verdict::Failed)
     }
 
     fn send(&self, signal: Signal) {
@@ -285,6 +283,7 @@ impl Run {
 /// Whatever runs on beyond its pod's thread was started by a test that has failed.
 impl Drop for Run {
     fn drop(&mut self) {
+        self.send(Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -293,15 +292,12 @@ impl Drop for Run {
 /// Waits until the container's first process is what it shall be: before that it could not be told anything. `None` where it has
 /// ended by then.
 fn first_process(child: &mut Child, argv: &[String]) -> Option<Pid> {
-    let outer = child.id();
     let wanted: String = argv.iter().map(|word| format!("{word}\0")).collect();
     loop {
-        let children =
-            std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap_or_default();
-        if let Some(pid) = children.split_ascii_whitespace().next() {
+        if let Some(pid) = child_of(child.id()).and_then(child_of) {
             let is = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             if is == wanted.as_bytes() {
-                return Pid::from_raw(pid.parse().unwrap());
+                return Pid::from_raw(i32::try_from(pid).unwrap());
             }
         }
         if child.try_wait().unwrap().is_some() {
@@ -309,6 +305,11 @@ fn first_process(child: &mut Child, argv: &[String]) -> Option<Pid> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+fn child_of(pid: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Whether the image is slotkeeper's own.

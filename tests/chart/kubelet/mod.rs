@@ -200,7 +200,7 @@ struct Kubelet {
     containers: Vec<Container>,
     orders: Receiver<Order>,
     views: Arc<Mutex<BTreeMap<String, View>>>,
-    /// When the pod is deleted: the end of its grace.
+    /// When the pod is deleted, or does not live: the end of its grace.
     deadline: Option<Instant>,
     /// No sidecar is started again.
     ending: bool,
@@ -278,14 +278,17 @@ impl Kubelet {
         one
     }
 
+    /// The pod has its grace left to live.
+    fn end(&mut self) {
+        self.deadline = self.deadline.or(Some(Instant::now() + self.grace));
+        self.ending = true;
+    }
+
     /// One round: takes orders in, reaps, restarts, probes.
     fn tick(&mut self) {
         std::thread::sleep(TICK);
         match self.orders.try_recv() {
-            Ok(Order::Delete) => {
-                self.deadline = self.deadline.or(Some(Instant::now() + self.grace));
-                self.ending = true;
-            }
+            Ok(Order::Delete) => self.end(),
             Ok(Order::Destroy) | Err(TryRecvError::Disconnected) => {
                 self.deadline = Some(Instant::now());
                 self.ending = true;
@@ -293,10 +296,15 @@ impl Kubelet {
             }
             Err(TryRecvError::Empty) => {}
         }
-        for container in &mut self.containers {
-            container.tick(self.grace);
+        for one in 0..self.containers.len() {
+            // With restartPolicy Never nothing is left to run or to start again, so that a kubelet ends the pod. The pod's grace
+            // counts then, and not one that the probe has of its own. No sidecar of the chart has a liveness probe.
+            if self.containers[one].tick(self.grace) {
+                assert_eq!(self.spec["restartPolicy"], "Never");
+                self.end();
+            }
             if !self.ending {
-                container.start_again();
+                self.containers[one].start_again();
             }
         }
         let views = self.containers.iter().map(|one| (one.name().to_owned(), one.view()));

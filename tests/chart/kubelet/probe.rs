@@ -28,8 +28,6 @@ pub(super) struct Probe {
     threshold: u64,
     failures: u64,
     due: Instant,
-    /// Its own, where it has one, for what is killed because of it.
-    pub(super) grace: Option<Duration>,
 }
 
 impl Probe {
@@ -48,7 +46,6 @@ impl Probe {
             threshold: number("failureThreshold", 3),
             failures: 0,
             due: Instant::now() + seconds("initialDelaySeconds", 0),
-            grace: spec["terminationGracePeriodSeconds"].as_u64().map(Duration::from_secs),
         })
     }
 

@@ -1,5 +1,6 @@
 //! A pod's volumes, as folders.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -14,14 +15,15 @@ pub(super) fn place(pod: &Path, volume: &str) -> PathBuf {
 
 /// Makes all volumes of the pod.
 pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
-    let group = spec["securityContext"]["fsGroup"].as_u64().map(|group| u32::try_from(group).unwrap());
+    let group = spec["securityContext"]["fsGroup"].as_u64().map(number);
+    let user = only_user(spec);
     for volume in list(spec, "volumes") {
         let folder = place(pod, text(&volume["name"], "a volume's name"));
         std::fs::create_dir_all(&folder).unwrap();
         if volume["projected"].is_object() {
             let mode = mode(&volume["projected"]);
             for source in list(&volume["projected"], "sources") {
-                project(&source, node, &folder, mode, group);
+                project(&source, node, &folder, mode, user, group);
             }
             set(&folder, 0o755, group);
         } else if volume["emptyDir"].is_object() {
@@ -33,17 +35,20 @@ pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
     }
 }
 
-fn project(source: &Value, node: &Node, folder: &Path, mode: u32, group: Option<u32>) {
-    let write = |path: &Value, content: &str| {
+fn project(source: &Value, node: &Node, folder: &Path, mode: u32, user: Option<u32>, group: Option<u32>) {
+    let write = |path: &Value, content: &str, mode: u32| {
         let path = folder.join(text(path, "a path"));
         std::fs::write(&path, content).unwrap();
         // What has a group is readable for it.
         set(&path, group.map_or(mode, |_| mode | 0o440), group);
+        path
     };
     let token = &source["serviceAccountToken"];
     if token.is_object() {
         assert!(token["expirationSeconds"].as_u64().is_some_and(|seconds| seconds >= 600), "{token}");
-        write(&token["path"], &node.token);
+        // Its owner's alone where an owner or a group is known, whatever the volume's mode is.
+        let mode = if user.or(group).is_some() { 0o600 } else { mode };
+        chown(write(&token["path"], &node.token, mode), user, None).unwrap();
         return;
     }
     let (kind, object) = ["ConfigMap", "Secret"]
@@ -57,12 +62,26 @@ fn project(source: &Value, node: &Node, folder: &Path, mode: u32, group: Option<
     for item in list(object, "items") {
         let key = text(&item["key"], "a key");
         let content = data.get(key).unwrap_or_else(|| panic!("the {kind} {name} has no key {key}"));
-        write(&item["path"], content);
+        write(&item["path"], content, mode);
     }
 }
 
+/// The user that all containers run as, where that is one and the same and written down.
+fn only_user(spec: &Value) -> Option<u32> {
+    let of_pod = spec["securityContext"]["runAsUser"].as_u64();
+    let containers = ["initContainers", "containers"].iter().flat_map(|key| list(spec, key));
+    let users: BTreeSet<_> =
+        containers.map(|one| one["securityContext"]["runAsUser"].as_u64().or(of_pod)).collect();
+    let first = users.first().copied().flatten();
+    first.filter(|_| users.len() == 1).map(number)
+}
+
+fn number(id: u64) -> u32 {
+    u32::try_from(id).unwrap()
+}
+
 fn mode(volume: &Value) -> u32 {
-    volume["defaultMode"].as_u64().map_or(0o644, |mode| u32::try_from(mode).unwrap())
+    volume["defaultMode"].as_u64().map_or(0o644, number)
 }
 
 fn set(path: &Path, mode: u32, group: Option<u32>) {
