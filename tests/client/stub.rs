@@ -30,19 +30,18 @@ impl Act {
 
     /// The same, once the next request has come.
     pub(crate) fn late(status: u16, body: &str) -> Self {
-        match Self::json(status, body) {
-            Self::Say(bytes) => Self::Late(bytes),
-            other => other,
-        }
+        Self::Late(answer(status, "X-Consul-Index: 7\r\n", body))
     }
 
     /// An answer with headers of one's own.
     pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Self {
-        let length = body.len();
-        Self::Say(
-            format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes(),
-        )
+        Self::Say(answer(status, headers, body))
     }
+}
+
+fn answer(status: u16, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
 /// What to do with a request, by its number from 0 on and its text.

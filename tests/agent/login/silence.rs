@@ -1,6 +1,9 @@
 //! Logins that get no answer.
 
-use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use slotkeeper::consul::{Secret, Settings, TokenSource};
 
@@ -8,7 +11,7 @@ use super::fortress::{POLICY, PREFIX, ROOT, SEMAPHORE};
 use crate::consul::Consul;
 use crate::http::request_with;
 use crate::operator::Operator;
-use crate::process::{Agent, Home};
+use crate::process::{Agent, BINARY, Home};
 use crate::support::consul::Setup;
 use crate::support::jwt::Issuer;
 use crate::support::proxy::Proxy;
@@ -19,7 +22,7 @@ struct Scene {
     consul: Consul,
     proxy: Proxy,
     agent: Agent,
-    _home: Home,
+    home: Home,
 }
 
 impl Scene {
@@ -42,13 +45,9 @@ impl Scene {
         let file = home.path("jwt");
         std::fs::write(&file, issuer.jwt("slotkeeper", 3600)).unwrap();
         home.configure(&proxy.addr().to_string(), SEMAPHORE);
-        let login = [
-            ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "pods"),
-            ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", file.to_str().unwrap()),
-        ];
-        let agent = Agent::start_with(&home, &[], &login);
+        let agent = Agent::start_with(&home, &[], &login(file.to_str().unwrap()));
         agent.await_ready();
-        Self { consul, proxy, agent, _home: home }
+        Self { consul, proxy, agent, home }
     }
 
     /// The names of the tokens that came of logins.
@@ -74,6 +73,11 @@ impl Scene {
         };
         Operator::with(&settings)
     }
+}
+
+/// The environment of whoever logs in.
+fn login(file: &str) -> [(&str, &str); 2] {
+    [("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "pods"), ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", file)]
 }
 
 fn ask(consul: &Consul, line: &str, body: &str) -> String {
@@ -105,4 +109,19 @@ fn one_leaves_nothing_behind_at_a_drain() {
     assert_eq!(scene.agent.ended().code(), Some(0), "{}", scene.agent.log());
     assert_eq!(scene.accessors(), [""; 0]);
     scene.operator().assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn a_command_that_is_interrupted_logs_out() {
+    let mut scene = Scene::start();
+    scene.proxy.ignore_next("/v1/session/list");
+    let file = scene.home.path("jwt");
+    let mut command = Command::new(BINARY);
+    command.arg("sessions").stdout(Stdio::null()).envs(login(file.to_str().unwrap()));
+    let mut child = command.env("CONSUL_HTTP_ADDR", scene.proxy.addr().to_string()).spawn().unwrap();
+    wait_for("its login", || scene.accessors().len() == 2);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    assert_eq!(scene.accessors().len(), 1, "the agent's");
+    assert_eq!(scene.agent.terminate(), Some(0));
 }
