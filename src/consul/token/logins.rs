@@ -113,6 +113,7 @@ impl Logins {
         // Nobody waits for this one: the old token serves until the new one is there, and if none is to be had.
         if self.is_old(&held, now)
             && let Ok(turn) = Arc::clone(&self.turn).try_lock_owned()
+            && !self.is_over()
             && turn.pace.may_try(false, now)
         {
             tokio::spawn(Arc::clone(self).exchange(client.clone(), turn, None));
