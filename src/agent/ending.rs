@@ -148,7 +148,7 @@ impl Agent {
         if clean && in_vain && !self.leases.have_reached_consul() {
             info!("drained: Consul has never answered, so there is nothing to give back");
         } else if clean {
-            info!("drained: nothing of ours is left in Consul");
+            info!("drained: neither slot nor session of ours is left in Consul");
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
             let why = keepers().filter_map(Keeper::trouble).chain(machines).next();

@@ -342,7 +342,7 @@ impl consul::Observer for Metrics {
         info!(auth_method, accessor, "logged in to Consul");
     }
 
-    fn not_logged_in_again(&self, error: &consul::Error) {
-        warn!("{error}; the token that there is serves on");
+    fn not_logged_in(&self, error: &consul::Error, serves_on: bool) {
+        warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
     }
 }

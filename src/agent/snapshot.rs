@@ -25,7 +25,7 @@ pub(super) fn snapshot(
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
         name: config.session.name.clone(),
-        ttl: config.session.ttl,
+        ttl: lease.ttl(),
         lease_ends: lease.ends(),
     });
     let semaphores = config.semaphores.iter().filter_map(|wanted| match wanted.mode {

@@ -6,6 +6,10 @@ use std::io;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::emulate_default_handler;
+use signal_hook_tokio::Signals;
 
 use super::{block_on, complain};
 use crate::config::Overrides;
@@ -72,14 +76,22 @@ impl ConsulFlags {
     }
 }
 
-/// Runs what a short command asks of Consul to its end, and ends the token of a login, if there was one.
+/// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
+/// was one.
 pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
     block_on(async {
-        let answer = question.await;
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let answer = tokio::select! {
+            answer = question => Ok(answer),
+            Some(signal) = signals.next() => Err(signal),
+        };
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
             complain(format!("{error}. The token of the login stays until its auth method's MaxTokenTTL"))?;
         }
-        Ok(answer)
+        answer.or_else(|signal| {
+            emulate_default_handler(signal)?;
+            Err(io::ErrorKind::Interrupted.into())
+        })
     })?
 }
 

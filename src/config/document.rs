@@ -51,13 +51,14 @@ impl Document {
     /// Lays `overrides` over what is there.
     ///
     /// A token, a token file and a login are three ways of saying the same: one of them drops whatever weaker sources said
-    /// of the others. Of token and file in one source the file counts, as for `consul`.
+    /// of the others. Of token and file in one source the file counts, as for `consul`, and either of them before a login.
     pub(super) fn lay_over(&mut self, overrides: &Overrides) {
         const WAYS: [&str; 3] = ["consul.token", "consul.token_file", LOGIN];
         let [token, token_file, login] = WAYS.map(FieldPath::of);
         let gives = |field: &FieldPath| overrides.0.iter().any(|one| field.covers(&one.field));
         // The parts of a login go together, whatever source each is from.
-        let dropped: &[_] = match (gives(&token) || gives(&token_file), gives(&login)) {
+        let gives_token = gives(&token) || gives(&token_file);
+        let dropped: &[_] = match (gives_token, gives(&login)) {
             (true, _) => &[&token, &token_file, &login],
             (false, true) => &[&token, &token_file],
             (false, false) => &[],
@@ -69,7 +70,9 @@ impl Document {
             self.origins.retain(|(path, _)| !field.covers(path));
         }
         let both = gives(&token) && gives(&token_file);
-        for one in overrides.0.iter().filter(|one| !(both && one.field == token)) {
+        let counts =
+            |one: &&Override| !(both && one.field == token || gives_token && login.covers(&one.field));
+        for one in overrides.0.iter().filter(counts) {
             self.lay(one);
         }
     }

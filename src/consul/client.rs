@@ -130,11 +130,7 @@ impl Client {
     /// As any request's. The token then ends by its auth method's `MaxTokenTTL`, if it has one.
     pub async fn log_out_for_good(&self) -> Result<(), Error> {
         let Token::Login(logins) = &*self.token else { return Ok(()) };
-        // A login that is under way has to be waited for.
-        let end = Box::pin(logins.end(self));
-        tokio::time::timeout(self.within, end).await.unwrap_or_else(|_| {
-            Err(Error::Timeout { tried: self.tried(Operation::Logout, ""), after: self.within })
-        })
+        Box::pin(logins.end(self, self.within)).await
     }
 
     /// Where Consul is, for people.
@@ -176,23 +172,44 @@ impl Client {
             return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
         };
         let token = &self.token;
-        let mut used = self.in_time(token.current(self), &tried, until, after).await?;
+        let mut used = self
+            .in_time(token.current(self), until, after)
+            .await
+            .map_err(|source| Error::Token { tried: tried.clone(), source })?;
         let mut answer = self.attempt(&request, &tried, used.as_deref(), until, after).await?;
+        let mut in_vain = None;
         // A refusal has changed nothing, so asking again is safe.
-        if let Some(refusal) = refusal(&answer)
-            && let other = token.instead_of(used.as_deref(), refusal, self)
-            && let Some(newer) = self.in_time(other, &tried, until, after).await?
-        {
-            answer = self.attempt(&request, &tried, Some(&newer), until, after).await?;
-            used = Some(newer);
+        if let Some(refusal) = refusal(&answer) {
+            let other = token.instead_of(used.as_deref(), refusal, self);
+            match self.in_time(other, until, after).await {
+                Ok(None) => {}
+                Ok(Some(newer)) => {
+                    answer = self.attempt(&request, &tried, Some(&newer), until, after).await?;
+                    used = Some(newer);
+                }
+                // What was refused says more.
+                Err(error) => in_vain = Some(error),
+            }
         }
         if accepted(&answer) {
             return Ok(answer);
         }
+        let advice = || {
+            let advice = token.advice();
+            match &in_vain {
+                Some(error) => format!("{advice}; and another login failed: {error}"),
+                None => advice,
+            }
+        };
+        if answer.filtered {
+            // What is hidden would look as if it did not exist, and its owner as if it were dead.
+            let said = "parts of the answer are hidden from this token".into();
+            return Err(Error::Denied { tried, said, advice: advice() });
+        }
         let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
         let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
         Err(classify::of_answer(answer.tried, answer.status, said, |said| {
-            if request.operation == Operation::Login { login::advice(said).into() } else { token.advice() }
+            if request.operation == Operation::Login { login::advice(said).into() } else { advice() }
         }))
     }
 
@@ -200,18 +217,13 @@ impl Client {
     async fn in_time<T>(
         &self,
         token: impl Future<Output = Result<T, TokenError>>,
-        tried: &Tried,
         until: Instant,
         after: Duration,
-    ) -> Result<T, Error> {
-        let none = |source| Error::Token { tried: tried.clone(), source };
-        tokio::time::timeout_at(until, token).await.map_or_else(
-            |_| {
-                let tried = self.tried(Operation::Login, self.token.auth_method());
-                Err(none(TokenError::Login(Box::new(Error::Timeout { tried, after }))))
-            },
-            |token| token.map_err(none),
-        )
+    ) -> Result<T, TokenError> {
+        tokio::time::timeout_at(until, token).await.unwrap_or_else(|_| {
+            let tried = self.tried(Operation::Login, self.token.auth_method());
+            Err(TokenError::Login(Box::new(Error::Timeout { tried, after })))
+        })
     }
 
     async fn attempt(
@@ -229,7 +241,11 @@ impl Client {
             Ok(result) => result,
             Err(_) => Err(Error::Timeout { tried: tried.clone(), after }),
         };
-        let code = result.as_ref().map_or_else(Error::code, |answer| Code::of_status(answer.status));
+        let code = match &result {
+            Ok(answer) if answer.filtered => Code::Forbidden,
+            Ok(answer) => Code::of_status(answer.status),
+            Err(error) => error.code(),
+        };
         self.shared.observer.finished(request.operation, code, started.elapsed());
         result
     }
@@ -255,11 +271,7 @@ impl Client {
         let broken = |error| classify::of_transport(tried.clone(), &error);
         let response = shared.endpoint.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
-        if header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true") {
-            // What is hidden would look as if it did not exist, and its owner as if it were dead.
-            let said = "parts of the answer are hidden from this token".into();
-            return Err(Error::Denied { tried: tried.clone(), said, advice: self.token.advice() });
-        }
+        let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
         let body = match take_in(response).await {
             Ok(Some(body)) => body,
@@ -269,7 +281,7 @@ impl Client {
             }
             Err(error) => return Err(broken(error)),
         };
-        Ok(Answer { status, index, body, tried: tried.clone() })
+        Ok(Answer { status, index, filtered, body, tried: tried.clone() })
     }
 }
 
@@ -297,6 +309,9 @@ fn header<'a>(response: &'a reqwest::Response, name: &str) -> Option<&'a str> {
 /// A 404 is the answer "there is no such key" only where Consul itself gives it, which an index proves: a gateway's
 /// 404 must not pass for a contender that is gone.
 fn accepted(answer: &Answer) -> bool {
+    if answer.filtered {
+        return false;
+    }
     match answer.tried.operation {
         Operation::Txn => matches!(answer.status, 200 | 409),
         Operation::KvGet | Operation::KvList | Operation::KvWatch => {
@@ -318,6 +333,9 @@ fn accepted(answer: &Answer) -> bool {
 /// How the token was refused, where another one might have been let through. A transaction says so by a rollback, and
 /// what a server answers to an agent may come as a 500.
 fn refusal(answer: &Answer) -> Option<Refusal> {
+    if answer.filtered {
+        return Some(Refusal::Denied);
+    }
     if !matches!(answer.status, 403 | 409 | 500) {
         return None;
     }

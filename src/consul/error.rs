@@ -163,7 +163,12 @@ fn rounded(time: Duration) -> Duration {
 }
 
 fn doubt(tried: &Tried) -> &'static str {
-    if tried.operation.writes() { "; it may have been done all the same" } else { "" }
+    // Whoever wanted the token of a login has nothing to doubt: what it was for was not done.
+    if tried.operation.writes() && tried.operation != Operation::Login {
+        "; it may have been done all the same"
+    } else {
+        ""
+    }
 }
 
 /// An error's kind, for decisions and metric labels.
@@ -310,9 +315,8 @@ impl Error {
             Self::Unreachable { .. } => Code::Unreachable,
             Self::Interrupted { .. } => Code::Interrupted,
             Self::BadAnswer { .. } => Code::BadAnswer,
-            // The one that has the status 200, but hides a part of the answer.
-            Self::Denied { .. } => Code::Forbidden,
-            Self::NotFound { .. }
+            Self::Denied { .. }
+            | Self::NotFound { .. }
             | Self::NoLeader { .. }
             | Self::RateLimited { .. }
             | Self::TooLarge { .. }

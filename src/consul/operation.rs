@@ -215,8 +215,9 @@ pub trait Observer: Send + Sync {
     /// A login by the auth method gave a token. `accessor` is the token's name, which is not secret.
     fn logged_in(&self, _method: &str, _accessor: &str) {}
 
-    /// The first login that failed while the token before it serves on, so that no request tells of it.
-    fn not_logged_in_again(&self, _error: &Error) {}
+    /// A login failed, otherwise than the one before it, and no request need tell of it. `serves_on`: there is a token
+    /// that still may do something.
+    fn not_logged_in(&self, _error: &Error, _serves_on: bool) {}
 }
 
 /// Observes nothing: for commands that serve no metrics.

@@ -85,6 +85,8 @@ pub(super) struct Answer {
     pub(super) status: u16,
     /// `X-Consul-Index`, where there is one.
     pub(super) index: Option<u64>,
+    /// Parts of it are hidden from the token.
+    pub(super) filtered: bool,
     pub(super) body: Vec<u8>,
     pub(super) tried: Tried,
 }

@@ -2,7 +2,7 @@
 
 use super::{Metrics, NO_SLOT, secs};
 use crate::semaphore::{Moment, Wall};
-use crate::status::{Lease, Mode, Snapshot, State};
+use crate::status::{Lease, Mode, Semaphore, Snapshot, State};
 
 impl Metrics {
     pub(super) fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {
@@ -18,7 +18,7 @@ impl Metrics {
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
             self.waiters.with_label_values(name).set(semaphore.waiters.into());
             self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
-            self.slots.with_label_values(name).set(semaphore.slots.into());
+            self.slots.with_label_values(name).set(taken_at_once(semaphore, now));
             let share = Share {
                 state: semaphore.state,
                 held,
@@ -87,6 +87,15 @@ struct Share<'a> {
     slot: Option<u32>,
     token: Option<u64>,
     leases: &'a [Lease],
+}
+
+/// By the one that has been held longest, as [`Metrics::held_since`] is: a configuration read since counts from the next
+/// one on.
+fn taken_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
+    let lent =
+        semaphore.leases.iter().filter(|lease| lease.is_held(now)).min_by_key(|lease| lease.held_since);
+    let held = lent.map_or(&semaphore.indexes, |lease| &lease.indexes);
+    if held.is_empty() { semaphore.slots.into() } else { i64::try_from(held.len()).unwrap_or(i64::MAX) }
 }
 
 /// As Unix time; 0 for none.

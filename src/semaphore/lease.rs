@@ -42,12 +42,18 @@ impl Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     ends: Moment,
+    ttl: Duration,
 }
 
 impl Lease {
     /// The lease earned by a request that was sent at `sent` and answered.
     pub fn earned(sent: Moment, terms: Terms) -> Self {
-        Self { ends: sent + terms.ttl.saturating_sub(terms.margin()) }
+        Self { ends: sent + terms.ttl.saturating_sub(terms.margin()), ttl: terms.ttl }
+    }
+
+    /// The TTL that it goes by: of a session that was taken up again, not the one that is configured now.
+    pub fn ttl(self) -> Duration {
+        self.ttl
     }
 
     /// The instant from which nothing may be believed any more.

@@ -434,7 +434,7 @@ fn an_agent_that_only_lends_has_no_session_and_says_what_it_lends() {
     }
     assert!(sessions(&operator).is_empty());
     assert_eq!(agent.terminate(), Some(0));
-    assert!(agent.log().contains("nothing of ours is left"), "{}", agent.log());
+    assert!(agent.log().contains("neither slot nor session of ours is left"), "{}", agent.log());
 }
 
 #[test]
@@ -474,6 +474,29 @@ fn a_reload_is_for_the_next_lease() {
     assert_eq!(operator.holders("service/t"), [next.session]);
     assert_eq!(agent.stop(), Exit::Done);
     operator.assert_nothing_left("service/t");
+}
+
+#[test]
+fn what_is_held_counts_as_it_was_taken() {
+    let consul = Consul::start();
+    let of = |slots: u32| {
+        format!(
+            "session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 4, slots: {slots}, mode: on_demand}}]"
+        )
+    };
+    let agent = Lender::start(&consul, &of(1));
+    let slots = || agent.metric("slotkeeper_slots{semaphore=\"s\"}");
+    let first = agent.acquire(5).unwrap();
+    std::fs::write(&agent.file, text(&consul.address(), &of(3))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("the reload", || agent.snapshot().semaphores[0].slots == 3);
+    assert_eq!(slots(), 1.0);
+    let second = agent.acquire(5).unwrap();
+    assert_eq!((slots(), second.slot_indexes.len()), (1.0, 3), "by the one that was first");
+    assert_eq!(agent.release(&first.lease), Ok(Released::Done));
+    wait_for("the other one", || slots() == 3.0);
+    assert_eq!(agent.release(&second.lease), Ok(Released::Done));
+    assert_eq!(agent.stop(), Exit::Done);
 }
 
 #[test]

@@ -56,6 +56,29 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
 }
 
 #[test]
+fn a_session_taken_up_again_has_the_ttl_that_it_was_made_with() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    wait_for("the state file", || {
+        std::fs::read_to_string(home.path("state/session.json")).is_ok_and(|text| text.contains(&session))
+    });
+    agent.signal(Signal::KILL);
+    agent.ended();
+    home.configure(
+        &consul.address(),
+        &ONE.replace("ttl: 10s", "ttl: 60s, state_file: $HOME/state/session.json"),
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!((agent.session(), agent.metric("slotkeeper_session_ttl_seconds")), (session, 10.0));
+    assert_eq!(agent.status()["session"]["ttl_seconds"], 10.0);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
 fn one_whose_session_has_ended_starts_anew() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());

@@ -48,17 +48,17 @@ fn source(bearer: &Path) -> TokenSource {
 }
 
 /// A client that logs in by itself, and what it has asked.
-fn logging_in(address: &Address, bearer: &Path) -> (Client, Arc<Recorder>) {
+pub(crate) fn logging_in(address: &Address, bearer: &Path) -> (Client, Arc<Recorder>) {
     let recorder = Arc::<Recorder>::default();
     let settings = Settings { address: address.clone(), token: Some(source(bearer)), ..Settings::default() };
     (Client::new(&settings, Arc::<Recorder>::clone(&recorder)).unwrap(), recorder)
 }
 
-fn count(recorder: &Recorder, operation: Operation) -> usize {
+pub(crate) fn count(recorder: &Recorder, operation: Operation) -> usize {
     recorder.seen().iter().filter(|(seen, _)| *seen == operation).count()
 }
 
-async fn write(client: &Client) -> Result<bool, Error> {
+pub(crate) async fn write(client: &Client) -> Result<bool, Error> {
     client.kv_put("jobs/a", b"", Put::Plain, 0).await
 }
 

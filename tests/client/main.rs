@@ -14,6 +14,7 @@ mod acl;
 mod consul;
 mod faults;
 mod login;
+mod logins;
 mod plain;
 mod stub;
 mod tls;

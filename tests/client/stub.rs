@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use slotkeeper::consul::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +14,8 @@ use tokio::task::JoinHandle;
 pub(crate) enum Act {
     /// Answers and keeps the connection.
     Say(Vec<u8>),
+    /// The same once the next request has come, on another connection.
+    Late(Vec<u8>),
     /// Sends this and then resets the connection.
     Break(Vec<u8>),
     /// Nothing, for ever.
@@ -25,16 +28,26 @@ impl Act {
         Self::answer(status, "X-Consul-Index: 7\r\n", body)
     }
 
+    /// The same, once the next request has come.
+    pub(crate) fn late(status: u16, body: &str) -> Self {
+        Self::Late(answer(status, "X-Consul-Index: 7\r\n", body))
+    }
+
     /// An answer with headers of one's own.
     pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Self {
-        let length = body.len();
-        Self::Say(
-            format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes(),
-        )
+        Self::Say(answer(status, headers, body))
     }
 }
 
-/// A server that does one act a request, the last one again and again.
+fn answer(status: u16, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// What to do with a request, by its number from 0 on and its text.
+type Choose = dyn Fn(usize, &str) -> Act + Send + Sync;
+
+/// A server that does one act a request.
 pub(crate) struct Stub {
     addr: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -42,7 +55,14 @@ pub(crate) struct Stub {
 }
 
 impl Stub {
+    /// One that does one act after the other, the last one again and again.
     pub(crate) async fn start(acts: Vec<Act>) -> Self {
+        Self::choosing(move |nth, _| acts.get(nth).or(acts.last()).unwrap().clone()).await
+    }
+
+    /// One that looks at what is asked.
+    pub(crate) async fn choosing(choose: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
+        let choose: Arc<Choose> = Arc::new(choose);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -51,7 +71,7 @@ impl Stub {
             async move {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
-                    tokio::spawn(serve(stream, acts.clone(), Arc::clone(&seen)));
+                    tokio::spawn(serve(stream, Arc::clone(&choose), Arc::clone(&seen)));
                 }
             }
         });
@@ -74,21 +94,28 @@ impl Drop for Stub {
     }
 }
 
-async fn serve(mut stream: TcpStream, acts: Vec<Act>, seen: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, choose: Arc<Choose>, seen: Arc<Mutex<Vec<String>>>) {
     while let Some(request) = request(&mut stream).await {
-        let nth = {
+        let (nth, act) = {
             let mut seen = seen.lock().unwrap();
+            let nth = seen.len();
+            let act = choose(nth, &request);
             seen.push(request);
-            seen.len() - 1
+            (nth, act)
         };
-        match acts.get(nth).or(acts.last()).unwrap() {
-            Act::Say(bytes) => {
-                if stream.write_all(bytes).await.is_err() {
+        if matches!(act, Act::Late(_)) {
+            while seen.lock().unwrap().len() <= nth + 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        match act {
+            Act::Say(bytes) | Act::Late(bytes) => {
+                if stream.write_all(&bytes).await.is_err() {
                     return;
                 }
             }
             Act::Break(bytes) => {
-                stream.write_all(bytes).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
                 stream.flush().await.unwrap();
                 stream.set_zero_linger().unwrap();
                 return;

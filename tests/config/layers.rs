@@ -200,8 +200,13 @@ fn a_login_is_a_way_of_its_own_and_its_parts_go_together() {
         said.starts_with("SLOTKEEPER_CONSUL_LOGIN_META: consul.login.meta: `pod` is not key=value"),
         "{said}"
     );
-    let said = faults(&[all[0], ("CONSUL_HTTP_TOKEN", "t")]);
-    assert!(said.contains("more than one of `token`, `token_file` and `login`"), "{said}");
+    // As it does beside it.
+    for (variable, counts) in
+        [("CONSUL_HTTP_TOKEN", token("t")), ("CONSUL_HTTP_TOKEN_FILE", Some(TokenSource::File("t".into())))]
+    {
+        assert_eq!(consul(&[all[0], all[1], meta, (variable, "t")]).token, counts);
+        assert_eq!(token_of(FILE, &[all[0], (variable, "t")], &none), counts);
+    }
 }
 
 #[test]

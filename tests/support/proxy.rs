@@ -33,6 +33,7 @@ struct Passed {
     client: Client<HttpConnector, Body>,
     counts: Mutex<Counts>,
     asked: Mutex<Vec<Asked>>,
+    ignored: Mutex<Vec<&'static str>>,
 }
 
 impl Proxy {
@@ -43,7 +44,13 @@ impl Proxy {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let passed = Arc::new(Passed { consul, client, counts: Mutex::default(), asked: Mutex::default() });
+        let passed = Arc::new(Passed {
+            consul,
+            client,
+            counts: Mutex::default(),
+            asked: Mutex::default(),
+            ignored: Mutex::default(),
+        });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
         let limits =
             Limits { connections: 4096, header_timeout: FOREVER, life: FOREVER, ..Limits::default() };
@@ -74,6 +81,11 @@ impl Proxy {
         *self.passed.counts.lock().unwrap()
     }
 
+    /// Leaves the next request of this path without an answer; Consul does not hear of it.
+    pub fn ignore_next(&self, path: &'static str) {
+        self.passed.ignored.lock().unwrap().push(path);
+    }
+
     /// Each request so far, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.passed.asked.lock().unwrap().clone()
@@ -85,6 +97,15 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     let count_body = |body: &[u8]| passed.counts.lock().unwrap().add_bytes(kind, body.len());
     passed.counts.lock().unwrap().add_request(kind);
     passed.asked.lock().unwrap().push(Asked::of(kind, request.uri()));
+
+    let ignored = {
+        let mut ignored = passed.ignored.lock().unwrap();
+        let found = ignored.iter().position(|path| *path == request.uri().path());
+        found.map(|found| ignored.swap_remove(found)).is_some()
+    };
+    if ignored {
+        std::future::pending::<()>().await;
+    }
 
     let (mut head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();

@@ -6,4 +6,5 @@ mod life;
 mod node;
 mod policy;
 mod renewal;
+mod silence;
 mod tls;
