@@ -100,7 +100,7 @@ impl Metrics {
                 "slot_index",
                 "Number of the slot held, from 0 and below the limit, the first of several; -1 when none is",
             )?,
-            slots: made.gauges("slots", "Slots of the limit that whoever holds takes at once")?,
+            slots: made.gauges("slots", "Slots of the limit that whoever holds takes at once; of several leases, the one held longest")?,
             blocked: made.gauges(
                 "blocked",
                 "Whether the agent is kept out until somebody mends what its status says (1)",

@@ -130,6 +130,8 @@ fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
     agent.ended();
     assert!(socket.exists());
     let mut agent = Agent::start(&home);
+    // Until then the socket there is the dead one's.
+    wait_for("the socket to be taken over", || agent.log().contains("control endpoints at"));
     let answer = ask(&socket, "GET /v1/drain");
     assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"), "{answer}");
     assert!(ask(&socket, "POST /v1/drains").starts_with("HTTP/1.1 404"));
