@@ -65,7 +65,8 @@ fn a_condition_switches_it_off() {
         std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
     };
     let on = example_after(conditional, &json!({"slotkeeper": {"enabled": true}}));
-    assert_eq!(on.manifests.len(), 1);
+    let kinds: Vec<_> = on.manifests.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "ConfigMap"]);
     assert_eq!(example_after(conditional, &json!({"slotkeeper": {"enabled": false}})).manifests.len(), 0);
 }
 
@@ -109,15 +110,28 @@ fn another_chart_takes_it_in_in_every_mode() {
         let rendered = example(&json!({"slotkeeper": {"mode": mode}}));
         assert_valid(&rendered.manifests);
         let kinds: Vec<_> = rendered.manifests.iter().map(|one| one["kind"].as_str().unwrap()).collect();
-        assert_eq!(kinds, ["ConfigMap", "Job"], "{mode}: its own Job and the configuration, nothing else");
+        assert_eq!(kinds, ["ServiceAccount", "ConfigMap", "Job"], "{mode}");
         let pod = &rendered.pod()["spec"];
         assert_eq!(pod["initContainers"][0]["name"], first);
         assert_eq!(pod["initContainers"][0]["image"], concat!("slotkeeper:", env!("CARGO_PKG_VERSION")));
+        assert_eq!(pod["serviceAccountName"], rendered.manifests[0]["metadata"]["name"], "{mode}");
+        // The same as the chart gives its own Job, but for the container's name.
+        let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));
+        let policy = |from: &Rendered| from.find("Job", "").unwrap()["spec"]["podFailurePolicy"].clone();
+        assert_eq!(policy(&rendered), policy(&own), "{mode}");
+        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 1 });
         let container = &pod["containers"][0];
         assert_eq!(container["resources"], json!({"limits": {"memory": "1Gi"}}));
         let words = if mode == "wrapper" { "args" } else { "command" };
         assert_eq!(container[words], json!(["/bin/import", "--full"]), "{mode}");
     }
+}
+
+/// What the README shows can be pasted.
+#[test]
+fn the_readme_shows_the_whole_template() {
+    let template = read("examples/kubernetes/chart/templates/job.yaml");
+    assert!(read("charts/slotkeeper/README.md").contains(&format!("```yaml\n{template}```")));
 }
 
 #[test]
