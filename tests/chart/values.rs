@@ -141,6 +141,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "workload: {container: {command: [a], volumeMounts: [{name: a, mountPath: /opt/slotkeeper/}]}}",
             "mount it elsewhere",
         ),
+        ("killAfter: 30s", "write at most 8833ms, or config.session.ttl of at least 70s"),
         ("enabled: 'yes'", "/enabled"),
         (
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
@@ -159,6 +160,61 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         let refused = rendered(&answer).err().unwrap_or_else(|| panic!("not refused: {values}"));
         assert!(refused.contains(said), "{values}: {refused}");
     }
+}
+
+/// What the chart takes slotkeeper takes, to the millisecond, and what the chart refuses slotkeeper refuses.
+#[test]
+fn the_chart_and_slotkeeper_agree_how_long_stopping_may_take() {
+    let attempts = |pairs: Vec<(String, u64)>| -> Vec<Result<Rendered, String>> {
+        let values = pairs.iter().map(|(ttl, kill_after)| {
+            yaml(&format!("{{killAfter: {kill_after}ms, config: {{session: {{ttl: {ttl}}}}}}}"))
+        });
+        let jobs: Vec<_> = values.map(|values| to_render(&chart(), &values)).collect();
+        helm(&jobs).iter().map(rendered).collect()
+    };
+    let number = |said: &str, before: &str, after: &str| -> u64 {
+        let (_, rest) = said.split_once(before).unwrap_or_else(|| panic!("no {before} in {said}"));
+        rest.split_once(after).unwrap().0.parse().unwrap()
+    };
+    let ttls = ["10s", "17s3ms", "29999ms", "30s", "45s500ms", "10m"];
+    let far_too_long = attempts(ttls.map(|ttl| (ttl.to_owned(), 36_000_000)).into());
+    let bounds: Vec<_> =
+        far_too_long.iter().map(|one| number(one.as_ref().unwrap_err(), "at most ", "ms")).collect();
+    let pairs = ttls.iter().zip(&bounds);
+    for (taken, bound) in
+        attempts(pairs.clone().map(|(ttl, bound)| ((*ttl).into(), *bound)).collect()).iter().zip(&bounds)
+    {
+        let taken = taken.as_ref().unwrap();
+        assert!(takes(taken, *bound) && !takes(taken, bound + 1), "{bound} ms: {}", taken.config());
+    }
+    let refused = attempts(pairs.map(|(ttl, bound)| ((*ttl).into(), bound + 1)).collect());
+    let shortest: Vec<_> =
+        refused.iter().map(|one| number(one.as_ref().unwrap_err(), "ttl of at least ", "s")).collect();
+    let pairs = shortest.iter().zip(&bounds);
+    for (taken, (ttl, bound)) in
+        attempts(pairs.clone().map(|(ttl, bound)| (format!("{ttl}s"), bound + 1)).collect())
+            .iter()
+            .zip(pairs.clone())
+    {
+        assert!(takes(taken.as_ref().unwrap(), bound + 1), "{bound} ms and one more under {ttl} s");
+    }
+    let shorter = attempts(pairs.map(|(ttl, bound)| (format!("{}s", ttl - 1), bound + 1)).collect());
+    assert!(shorter.iter().all(Result::is_err), "{shortest:?} are not the shortest");
+}
+
+/// Whether `slotkeeper run` takes the configuration with that many milliseconds for stopping. It is to listen at an address that is
+/// not this machine's, so that it ends in any case.
+fn takes(rendered: &Rendered, kill_after: u64) -> bool {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(rendered.config().as_bytes()).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--config"]).arg(file.path()).args(["--kill-after", &format!("{kill_after}ms")]);
+    let output =
+        command.args(["--", "true"]).env("SLOTKEEPER_HTTP_LISTEN", "192.0.2.1:9377").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let listened = said.contains("cannot listen at http.listen 192.0.2.1:9377");
+    assert!(listened || (output.status.code() == Some(78) && said.contains("--kill-after")), "{said}");
+    listened
 }
 
 #[test]

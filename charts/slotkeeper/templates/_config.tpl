@@ -65,7 +65,12 @@
 {{- if hasKey (default dict $config.control) "listen" -}}
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
-{{- if ne .Values.mode "wrapper" -}}
+{{- if eq .Values.mode "wrapper" -}}
+{{- $longest := include "slotkeeper.longestKillAfter" . | int64 -}}
+{{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}
+{{- fail (printf "killAfter: under a TTL of %s the command cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" (dig "session" "ttl" "30s" .Values.config) .Values.killAfter (div $longest 1000000) (include "slotkeeper.shortestTtl" .)) -}}
+{{- end -}}
+{{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
 {{- fail (printf "wait: in %s the sidecar may not even have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}
 {{- end -}}
