@@ -86,7 +86,8 @@ fn two_aliases_are_two() {
         std::fs::write(file, chart.to_string()).unwrap();
         std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
     };
-    let values = json!({"podMonitor": {"enabled": true}});
+    let semaphore = json!({"name": "one", "prefix": "p/one", "limit": 1});
+    let values = json!({"podMonitor": {"enabled": true}, "config": {"semaphores": [semaphore]}});
     let rendered = example_after(twice, &json!({"writers": values, "reportReaders": values}));
     assert_valid(&rendered.manifests);
     for kind in ["ConfigMap", "PodMonitor"] {

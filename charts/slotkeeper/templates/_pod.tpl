@@ -38,6 +38,14 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 {{- toYaml (merge $own $pod) -}}
 {{- end -}}
 
+{{/* A Job's template cannot be changed: another one is another Job. */}}
+{{- define "slotkeeper.workloadName" -}}
+{{- include "slotkeeper.fullname" . -}}
+{{- if eq .Values.workload.kind "Job" -}}
+{{- printf "-%s" (include "slotkeeper.jobSpec" . | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "slotkeeper.jobSpec" -}}
 {{- $given := dict "slotkeeper" . "container" .Values.workload.container -}}
 {{- $own := dict "podFailurePolicy" (include "slotkeeper.podFailurePolicy" $given | fromYaml) -}}
