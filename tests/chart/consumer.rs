@@ -11,6 +11,8 @@ use crate::kubelet::Phase;
 use crate::scene::{LIVES, Scene};
 use crate::values::assert_current;
 
+const KUSTOMIZE: &str = "examples/kubernetes/kustomize";
+
 fn assert_valid(manifests: &[Value]) {
     let answers = helm(&[json!({"do": "validate", "manifests": manifests, "versions": VERSIONS})]);
     assert_eq!(answers[0]["faults"], json!([]));
@@ -65,7 +67,8 @@ fn a_condition_switches_it_off() {
         std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
     };
     let on = example_after(conditional, &json!({"slotkeeper": {"enabled": true}}));
-    assert_eq!(on.manifests.len(), 1);
+    let kinds: Vec<_> = on.manifests.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "ConfigMap"]);
     assert_eq!(example_after(conditional, &json!({"slotkeeper": {"enabled": false}})).manifests.len(), 0);
 }
 
@@ -85,7 +88,8 @@ fn two_aliases_are_two() {
         std::fs::write(file, chart.to_string()).unwrap();
         std::fs::remove_file(folder.join("templates/job.yaml")).unwrap();
     };
-    let values = json!({"podMonitor": {"enabled": true}});
+    let semaphore = json!({"name": "one", "prefix": "p/one", "limit": 1});
+    let values = json!({"podMonitor": {"enabled": true}, "config": {"semaphores": [semaphore]}});
     let rendered = example_after(twice, &json!({"writers": values, "reportReaders": values}));
     assert_valid(&rendered.manifests);
     for kind in ["ConfigMap", "PodMonitor"] {
@@ -109,15 +113,28 @@ fn another_chart_takes_it_in_in_every_mode() {
         let rendered = example(&json!({"slotkeeper": {"mode": mode}}));
         assert_valid(&rendered.manifests);
         let kinds: Vec<_> = rendered.manifests.iter().map(|one| one["kind"].as_str().unwrap()).collect();
-        assert_eq!(kinds, ["ConfigMap", "Job"], "{mode}: its own Job and the configuration, nothing else");
+        assert_eq!(kinds, ["ServiceAccount", "ConfigMap", "Job"], "{mode}");
         let pod = &rendered.pod()["spec"];
         assert_eq!(pod["initContainers"][0]["name"], first);
         assert_eq!(pod["initContainers"][0]["image"], concat!("slotkeeper:", env!("CARGO_PKG_VERSION")));
+        assert_eq!(pod["serviceAccountName"], rendered.manifests[0]["metadata"]["name"], "{mode}");
+        // The same as the chart gives its own Job, but for the container's name.
+        let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));
+        let policy = |from: &Rendered| from.find("Job", "").unwrap()["spec"]["podFailurePolicy"].clone();
+        assert_eq!(policy(&rendered), policy(&own), "{mode}");
+        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 1 });
         let container = &pod["containers"][0];
         assert_eq!(container["resources"], json!({"limits": {"memory": "1Gi"}}));
         let words = if mode == "wrapper" { "args" } else { "command" };
         assert_eq!(container[words], json!(["/bin/import", "--full"]), "{mode}");
     }
+}
+
+/// What the README shows can be pasted.
+#[test]
+fn the_readme_shows_the_whole_template() {
+    let template = read("examples/kubernetes/chart/templates/job.yaml");
+    assert!(read("charts/slotkeeper/README.md").contains(&format!("```yaml\n{template}```")));
 }
 
 #[test]
@@ -174,12 +191,11 @@ fn the_generated_manifests_are_current() {
     }
 }
 
-/// The kustomization's patch is what the chart would have made of a container `main`.
+/// The kustomization's patches are what the chart would have made of a container `main`.
 #[test]
-fn the_generated_patch_and_configuration_are_current() {
-    let values = "{mode: sidecar, fullnameOverride: slotkeeper, wait: 30m, image: {tag: latest},
-        config: {semaphores: [{name: warehouse-writers, prefix: service/warehouse/writers, limit: 5}]}}";
-    let rendered = render(values);
+fn the_generated_patches_and_configuration_are_current() {
+    let folder = format!("{KUSTOMIZE}/slotkeeper");
+    let rendered = render(&read(&format!("{folder}/values.yaml")));
     let pod = &rendered.pod()["spec"];
     let container = &pod["containers"][0];
     let parts = |from: &Value, keys: &[&str]| -> Map<String, Value> {
@@ -188,12 +204,20 @@ fn the_generated_patch_and_configuration_are_current() {
     let mut spec =
         parts(pod, &["restartPolicy", "terminationGracePeriodSeconds", "initContainers", "volumes"]);
     spec.insert("containers".into(), json!([parts(container, &["name", "livenessProbe", "volumeMounts"])]));
-    let patch = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "any"},
-        "spec": {"template": {"spec": spec}}});
-    let written = |value: &str| format!("# Made by the chart slotkeeper. Generated.\n{value}");
-    let folder = "examples/kubernetes/kustomize/slotkeeper";
-    assert_current(&format!("{folder}/patch.yaml"), &written(&serde_yaml::to_string(&patch).unwrap()));
-    assert_current(&format!("{folder}/slotkeeper.yaml"), &written(rendered.config()));
+    let job = json!({"template": {"spec": spec}});
+    let patch = |kind: &str, spec: &Value| {
+        let patch =
+            json!({"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "any"}, "spec": spec});
+        serde_yaml::to_string(&patch).unwrap()
+    };
+    for (name, text) in [
+        ("job", patch("Job", &job)),
+        ("cronjob", patch("CronJob", &json!({"jobTemplate": {"spec": job}}))),
+        ("slotkeeper", rendered.config().to_owned()),
+    ] {
+        let written = format!("# Made by the chart slotkeeper of values.yaml. Generated.\n{text}");
+        assert_current(&format!("{folder}/{name}.yaml"), &written);
+    }
 }
 
 /// A strategic merge, as kustomize does it: lists of named things by their names, new ones first.
@@ -222,40 +246,58 @@ fn merge(base: &mut Value, patch: &Value) {
 
 #[test]
 fn a_kustomization_puts_a_job_on_a_slot() {
-    let folder = "examples/kubernetes/kustomize";
-    let component = yaml(&read(&format!("{folder}/slotkeeper/kustomization.yaml")));
-    assert_eq!(component["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(component["patches"][0]["path"], "patch.yaml");
-    let target = &component["patches"][0]["target"];
-    assert_eq!(target["kind"], "Job");
-    let mut job = yaml(&read(&format!("{folder}/job.yaml")));
-    // Jobs without the label are left as they are.
-    let (key, value) = target["labelSelector"].as_str().unwrap().split_once('=').unwrap();
-    assert_eq!(job["metadata"]["labels"][key], value);
-    let name = job["metadata"]["name"].clone();
-    merge(&mut job, &yaml(&read(&format!("{folder}/slotkeeper/patch.yaml"))));
-    job["metadata"]["name"] = name;
-    assert_valid(std::slice::from_ref(&job));
+    let (pod, job) = kustomized("Job", &["slotkeeper", "slotkeeper-wait", "fetch"]);
+    runs_on_a_slot(&pod, job);
+}
+
+#[test]
+fn a_kustomization_puts_a_cron_jobs_pods_on_a_slot() {
+    let (pod, job) = kustomized("CronJob", &["slotkeeper", "slotkeeper-wait"]);
+    runs_on_a_slot(&pod, job);
+}
+
+/// The example of this kind with the component's patch, and where its pod template is. The slot comes before all else.
+fn kustomized(kind: &str, init: &[&str]) -> (String, Value) {
+    let file = format!("{}.yaml", kind.to_lowercase());
+    assert!(yaml(&read(&format!("{KUSTOMIZE}/kustomization.yaml")))["resources"].to_string().contains(&file));
+    let mut manifest = yaml(&read(&format!("{KUSTOMIZE}/{file}")));
+    let component = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/kustomization.yaml")));
+    let patches = component["patches"].as_array().unwrap();
+    let patch = patches.iter().find(|patch| patch["target"]["kind"] == kind).unwrap();
+    // Those without the label are left as they are.
+    let (key, value) = patch["target"]["labelSelector"].as_str().unwrap().split_once('=').unwrap();
+    assert_eq!(manifest["metadata"]["labels"][key], value);
+    let name = manifest["metadata"]["name"].clone();
+    let patch = format!("{KUSTOMIZE}/slotkeeper/{}", patch["path"].as_str().unwrap());
+    merge(&mut manifest, &yaml(&read(&patch)));
+    manifest["metadata"]["name"] = name;
+    assert_valid(std::slice::from_ref(&manifest));
+    let pod = match kind {
+        "Job" => "/spec/template/spec",
+        _ => "/spec/jobTemplate/spec/template/spec",
+    };
     let names = |list: &str| -> Vec<String> {
-        let list = job["spec"]["template"]["spec"][list].as_array().unwrap();
+        let list = manifest.pointer(pod).unwrap()[list].as_array().unwrap();
         list.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(
-        names("initContainers"),
-        ["slotkeeper", "slotkeeper-wait", "fetch"],
-        "the slot before all else"
-    );
+    assert_eq!(names("initContainers"), init);
     assert_eq!(names("containers"), ["main"]);
+    (pod.to_owned(), manifest)
+}
 
+/// The manifest's pod, with a command that can be watched, beside the component's configuration.
+fn runs_on_a_slot(pod: &str, mut manifest: Value) {
+    let component = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/kustomization.yaml")));
+    assert_eq!(component["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
     let consul = Consul::start();
-    let mut config = yaml(&read(&format!("{folder}/slotkeeper/slotkeeper.yaml")));
+    let mut config = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/slotkeeper.yaml")));
     config["consul"]["address"] = consul.address().into();
-    live(&mut job["spec"]["template"]["spec"], "/life");
+    live(manifest.pointer_mut(pod).unwrap(), "/life");
     let generator = &component["configMapGenerator"][0];
     assert_eq!(generator["files"], json!(["slotkeeper.yaml"]));
     let map = json!({"kind": "ConfigMap", "metadata": {"name": generator["name"]},
         "data": {"slotkeeper.yaml": config.to_string()}});
-    let scene = Scene::of(consul, &Rendered { manifests: vec![map, job], notes: String::new() });
+    let scene = Scene::of(consul, &Rendered { manifests: vec![map, manifest], notes: String::new() });
     let mut runner = scene.pod();
     runner.await_life();
     runner.finish();

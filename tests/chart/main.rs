@@ -26,6 +26,7 @@ mod on_demand;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/operator.rs"]
 mod operator;
+mod page;
 mod scene;
 mod secured;
 mod sidecar;

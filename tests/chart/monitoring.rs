@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm::{RELEASE, chart, yaml};
+use crate::helm::{RELEASE, chart, render, yaml};
 use crate::values::{agent, matrix};
 
 /// The keys of a map, all of which the operator must know.
@@ -18,6 +18,7 @@ fn the_pods_of_the_release_are_scraped_at_a_port_that_they_have() {
     let rendered = &matrix()["no-workload"];
     let spec = &rendered.find("PodMonitor", "").unwrap()["spec"];
     assert_known(spec, &["selector", "podMetricsEndpoints"]);
+    assert_eq!(spec.get("namespaceSelector"), None, "the release's own");
     assert_known(&spec["podMetricsEndpoints"][0], &["port", "path", "interval"]);
     let selected = spec["selector"]["matchLabels"].as_object().unwrap();
     let labels = json!({"app.kubernetes.io/name": "slotkeeper", "app.kubernetes.io/instance": RELEASE});
@@ -32,6 +33,7 @@ fn the_pods_of_the_release_are_scraped_at_a_port_that_they_have() {
     }
     let own = &matrix()["monitoring"].find("PodMonitor", "").unwrap();
     assert_eq!(own["spec"]["selector"], json!({"matchLabels": {"team": "warehouse"}}));
+    assert_eq!(own["spec"]["namespaceSelector"], json!({"any": true}));
     assert_eq!(own["spec"]["podMetricsEndpoints"][0]["interval"], "5s");
     assert_eq!(own["metadata"]["labels"]["release"], "prometheus");
 }
@@ -60,6 +62,9 @@ fn the_rules_are_those_of_the_file_with_whole_addresses_of_their_runbooks() {
     }
     assert!(alerts > 0);
     assert_eq!(rendered["spec"]["groups"], wanted["groups"]);
+    // With or without a slash.
+    let bare = "prometheusRule: {enabled: true, runbookBase: 'https://example.org/slotkeeper'}";
+    assert_eq!(render(bare).find("PrometheusRule", "").unwrap()["spec"], rendered["spec"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::consul::Consul;
 use crate::http::{request, request_with};
-use crate::kubelet::Phase;
+use crate::kubelet::{Phase, Pod};
 use crate::scene::{LIVES, Scene};
 use crate::support::consul::{Setup, binary};
 use crate::support::jwt::Issuer;
@@ -33,13 +33,21 @@ fn put(consul: &Consul, path: &str, body: &Value) {
 }
 
 /// Takes a slot, keeps it for a while, and gives it back.
-fn hold_and_leave(scene: &Scene, container: &str, mut meanwhile: impl FnMut()) {
+fn hold_and_leave(scene: &Scene, container: &str, mut meanwhile: impl FnMut(&Pod)) {
     let mut runner = scene.pod();
     runner.await_life();
     wait_for("its readiness", || runner.pod.is_ready(container));
-    meanwhile();
+    meanwhile(&runner.pod);
     runner.finish();
     assert_eq!((runner.pod.phase(), runner.pod.exits(container)), (Phase::Succeeded, vec![0]));
+}
+
+/// An operator asks Consul from within the pod, by what stands in the container and nothing else.
+fn assert_shows_holder(pod: &Pod, container: &str, binary: &str) {
+    let output = pod.exec(container, &[binary, "sessions", "p/one"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("demo-1"), "{said}");
 }
 
 #[test]
@@ -72,7 +80,7 @@ fn a_token_and_certificates() {
     scene.node.add("ConfigMap", "ca", &[("ca.crt", &read("consul-agent-ca.pem"))]);
     let (certificate, key) = (read("dc1-client-consul-0.pem"), read("dc1-client-consul-0-key.pem"));
     scene.node.add("Secret", "client", &[("tls.crt", &certificate), ("tls.key", &key)]);
-    hold_and_leave(&scene, "slotkeeper", || {});
+    hold_and_leave(&scene, "slotkeeper", |pod| assert_shows_holder(pod, "slotkeeper", "/slotkeeper"));
 }
 
 #[test]
@@ -116,7 +124,13 @@ fn log_in(mode: &str, user: u32) {
     );
     let mut scene = Scene::at(consul, &values, LIVES);
     scene.node.token = issuer.jwt("slotkeeper", 600);
-    hold_and_leave(&scene, if mode == "wrapper" { "main" } else { "slotkeeper" }, || {
+    let (container, binary) = match mode {
+        "wrapper" => ("main", "/opt/slotkeeper/slotkeeper"),
+        _ => ("slotkeeper", "/slotkeeper"),
+    };
+    hold_and_leave(&scene, container, |pod| {
+        // It logs in by itself, and out again.
+        assert_shows_holder(pod, container, binary);
         let descriptions = tokens();
         assert_eq!(descriptions.len(), 1, "{descriptions:?}");
         for said in ["batch/demo-1", "warehouse"] {

@@ -59,7 +59,7 @@ fn a_manifest_that_is_wrong_does_not_fit() {
 
 #[test]
 fn every_configuration_is_one_that_slotkeeper_takes_without_a_word() {
-    for (name, rendered) in matrix() {
+    for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let (code, said) = check(rendered);
         assert_eq!((code, said.as_str()), (Some(0), ""), "{name}: {}", rendered.config());
     }
@@ -141,12 +141,20 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "workload: {container: {command: [a], volumeMounts: [{name: a, mountPath: /opt/slotkeeper/}]}}",
             "mount it elsewhere",
         ),
+        ("killAfter: 30s", "write at most 8833ms, or config.session.ttl of at least 70s"),
         ("enabled: 'yes'", "/enabled"),
         (
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
             "`fence.enabled: false`",
         ),
-        ("workload: {container: {image: 'import:7'}}", "needs its `command`"),
+        (
+            "{config: {locks: [{name: a, key: b}]}, workload: {container: {image: 'import:7'}}}",
+            "needs its `command`",
+        ),
+        ("{workload: {container: {image: 'import:7', command: [a]}}}", "write semaphores or locks"),
+        ("workload: {kind: CronJob}", "workload.cronJob.schedule: a CronJob needs one"),
+        ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
+        ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: without effect on a Job"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
@@ -159,6 +167,61 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         let refused = rendered(&answer).err().unwrap_or_else(|| panic!("not refused: {values}"));
         assert!(refused.contains(said), "{values}: {refused}");
     }
+}
+
+/// What the chart takes slotkeeper takes, to the millisecond, and what the chart refuses slotkeeper refuses.
+#[test]
+fn the_chart_and_slotkeeper_agree_how_long_stopping_may_take() {
+    let attempts = |pairs: Vec<(String, u64)>| -> Vec<Result<Rendered, String>> {
+        let values = pairs.iter().map(|(ttl, kill_after)| {
+            yaml(&format!("{{killAfter: {kill_after}ms, config: {{session: {{ttl: {ttl}}}}}}}"))
+        });
+        let jobs: Vec<_> = values.map(|values| to_render(&chart(), &values)).collect();
+        helm(&jobs).iter().map(rendered).collect()
+    };
+    let number = |said: &str, before: &str, after: &str| -> u64 {
+        let (_, rest) = said.split_once(before).unwrap_or_else(|| panic!("no {before} in {said}"));
+        rest.split_once(after).unwrap().0.parse().unwrap()
+    };
+    let ttls = ["10s", "17s3ms", "29999ms", "30s", "45s500ms", "10m"];
+    let far_too_long = attempts(ttls.map(|ttl| (ttl.to_owned(), 36_000_000)).into());
+    let bounds: Vec<_> =
+        far_too_long.iter().map(|one| number(one.as_ref().unwrap_err(), "at most ", "ms")).collect();
+    let pairs = ttls.iter().zip(&bounds);
+    for (taken, bound) in
+        attempts(pairs.clone().map(|(ttl, bound)| ((*ttl).into(), *bound)).collect()).iter().zip(&bounds)
+    {
+        let taken = taken.as_ref().unwrap();
+        assert!(takes(taken, *bound) && !takes(taken, bound + 1), "{bound} ms: {}", taken.config());
+    }
+    let refused = attempts(pairs.map(|(ttl, bound)| ((*ttl).into(), bound + 1)).collect());
+    let shortest: Vec<_> =
+        refused.iter().map(|one| number(one.as_ref().unwrap_err(), "ttl of at least ", "s")).collect();
+    let pairs = shortest.iter().zip(&bounds);
+    for (taken, (ttl, bound)) in
+        attempts(pairs.clone().map(|(ttl, bound)| (format!("{ttl}s"), bound + 1)).collect())
+            .iter()
+            .zip(pairs.clone())
+    {
+        assert!(takes(taken.as_ref().unwrap(), bound + 1), "{bound} ms and one more under {ttl} s");
+    }
+    let shorter = attempts(pairs.map(|(ttl, bound)| (format!("{}s", ttl - 1), bound + 1)).collect());
+    assert!(shorter.iter().all(Result::is_err), "{shortest:?} are not the shortest");
+}
+
+/// Whether `slotkeeper run` takes the configuration with that many milliseconds for stopping. It is to listen at an address that is
+/// not this machine's, so that it ends in any case.
+fn takes(rendered: &Rendered, kill_after: u64) -> bool {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(rendered.config().as_bytes()).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--config"]).arg(file.path()).args(["--kill-after", &format!("{kill_after}ms")]);
+    let output =
+        command.args(["--", "true"]).env("SLOTKEEPER_HTTP_LISTEN", "192.0.2.1:9377").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let listened = said.contains("cannot listen at http.listen 192.0.2.1:9377");
+    assert!(listened || (output.status.code() == Some(78) && said.contains("--kill-after")), "{said}");
+    listened
 }
 
 #[test]
@@ -355,5 +418,29 @@ fn what_helm_says_in_the_end_fits_the_mode() {
         let notes = &matrix()[name].notes;
         assert!(notes.contains(said), "{name}: {notes}");
     }
-    assert!(!matrix()["no-workload"].notes.contains("kubectl"));
+    for name in ["defaults", "cron-job"] {
+        let made = matrix()[name].find("Job", "").or(matrix()[name].find("CronJob", "")).unwrap();
+        let (kind, named) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
+        assert!(matrix()[name].notes.contains(&format!("{kind} {named} runs")), "{}", matrix()[name].notes);
+    }
+}
+
+#[test]
+fn monitoring_alone_is_monitoring_alone() {
+    let rendered = &matrix()["no-workload"];
+    let kinds: Vec<_> = rendered.manifests.iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["PodMonitor"]);
+    assert_eq!(rendered.notes.trim().lines().count(), 1, "{}", rendered.notes);
+    // Pods that are made by hand need the configuration.
+    let by_hand = render("{workload: {enabled: false}, config: {locks: [{name: a, key: b}]}}");
+    let kinds: Vec<_> = by_hand.manifests.iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["ConfigMap"]);
+}
+
+/// Whoever forgets to write slots does not share one with all others who do.
+#[test]
+fn the_example_has_a_slot_of_its_own_only_where_nothing_else_is_asked_for() {
+    assert!(matrix()["defaults"].config().contains("service/example"));
+    let own = render("config: {locks: [{name: a, key: b}]}");
+    assert!(!own.config().contains("service/example"), "{}", own.config());
 }

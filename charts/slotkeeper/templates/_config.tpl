@@ -35,6 +35,12 @@
 {{- if include "slotkeeper.hasControl" . -}}
 {{- $_ := set $own "control" (dict "listen" "unix:/run/slotkeeper/control.sock") -}}
 {{- end -}}
+{{- if not (include "slotkeeper.namesSlots" .) -}}
+{{- if not (include "slotkeeper.runsExample" .) -}}
+{{- fail "config: write semaphores or locks: which slots the pods are to hold; without them nothing bounds who runs" -}}
+{{- end -}}
+{{- $_ := set $own "semaphores" (list (dict "name" "example" "prefix" "service/example" "limit" 1)) -}}
+{{- end -}}
 {{- $config := mustMergeOverwrite $own (deepCopy .Values.config) -}}
 {{- range concat (default list $config.semaphores) (default list $config.locks) -}}
 {{- if and (eq $.Values.mode "on_demand") (not .mode) -}}
@@ -44,6 +50,20 @@
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{- define "slotkeeper.namesSlots" -}}
+{{- if or .Values.config.semaphores .Values.config.locks -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether there is anything to configure: monitoring alone needs nothing. */}}
+{{- define "slotkeeper.hasConfig" -}}
+{{- if or .Values.workload.enabled (include "slotkeeper.namesSlots" .) -}}true{{- end -}}
+{{- end -}}
+
+{{/* No workload of one's own, and so no slots of anybody's. */}}
+{{- define "slotkeeper.runsExample" -}}
+{{- if and .Chart.IsRoot .Values.workload.enabled (not .Values.workload.container.image) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "slotkeeper.hasControl" -}}
@@ -65,7 +85,12 @@
 {{- if hasKey (default dict $config.control) "listen" -}}
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
-{{- if ne .Values.mode "wrapper" -}}
+{{- if eq .Values.mode "wrapper" -}}
+{{- $longest := include "slotkeeper.longestKillAfter" . | int64 -}}
+{{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}
+{{- fail (printf "killAfter: under a TTL of %s the command cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" (dig "session" "ttl" "30s" .Values.config) .Values.killAfter (div $longest 1000000) (include "slotkeeper.shortestTtl" .)) -}}
+{{- end -}}
+{{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
 {{- fail (printf "wait: in %s the sidecar may not even have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}
 {{- end -}}
@@ -78,6 +103,14 @@
 {{- fail (printf "config: `on_lost: exit` of %s would end the sidecar, which the kubelet starts again; remove it: the fence acts on a lost slot" .name) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.workload -}}
+{{- if and (eq .kind "CronJob") (not .cronJob.schedule) -}}
+{{- fail "workload.cronJob.schedule: a CronJob needs one, such as \"0 3 * * *\"" -}}
+{{- end -}}
+{{- if and (eq .kind "Job") (omit .cronJob "concurrencyPolicy") -}}
+{{- fail (printf "workload.cronJob.%s: without effect on a Job, which runs once; write `workload.kind: CronJob` too" (omit .cronJob "concurrencyPolicy" | keys | sortAlpha | first)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.consul.token.secretName .Values.consul.login.authMethod -}}

@@ -36,7 +36,7 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
 - name: slotkeeper
   restartPolicy: Always
   {{- include "slotkeeper.ownContainer" . | nindent 2 }}
-  args: [agent, --config, /etc/slotkeeper/slotkeeper.yaml]
+  args: [agent]
   env: {{- include "slotkeeper.agentEnvironment" . | nindent 4 }}
   ports:
     - {name: slotkeeper, containerPort: {{ .Values.port }}}

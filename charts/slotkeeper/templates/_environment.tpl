@@ -11,9 +11,14 @@ variable by which it listens. All names are our own: a wrapped workload may have
   value: "[$(SLOTKEEPER_POD_IP)]:{{ .Values.port }}"
 {{- end -}}
 
-{{/* The same for the agent, beside which it has to know who it is and where its Consul is. */}}
+{{/*
+The same for the agent, which beside that has to know who it is and where its Consul is. Operators' commands that are run in its
+container find the configuration there too, and by it Consul, as the agent does.
+*/}}
 {{- define "slotkeeper.agentEnvironment" -}}
 {{ include "slotkeeper.environment" . }}
+- name: SLOTKEEPER_CONFIG
+  value: /etc/slotkeeper/slotkeeper.yaml
 - name: SLOTKEEPER_POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: SLOTKEEPER_POD_NAMESPACE

@@ -38,16 +38,34 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 {{- toYaml (merge $own $pod) -}}
 {{- end -}}
 
-{{/* A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. */}}
-{{- define "slotkeeper.jobSpec" -}}
-{{- $rules := list (dict "action" "Ignore" "onPodConditions" (list (dict "type" "DisruptionTarget" "status" "True"))) -}}
-{{- if eq .Values.mode "wrapper" -}}
-{{- $name := .Values.workload.container.name -}}
-{{- $rules = append $rules (dict "action" "Ignore" "onExitCodes" (dict "containerName" $name "operator" "In" "values" (list 80))) -}}
-{{- $rules = append $rules (dict "action" "FailJob" "onExitCodes" (dict "containerName" $name "operator" "In" "values" (list 78))) -}}
+{{/* A Job's template cannot be changed: another one is another Job. */}}
+{{- define "slotkeeper.workloadName" -}}
+{{- include "slotkeeper.fullname" . -}}
+{{- if eq .Values.workload.kind "Job" -}}
+{{- printf "-%s" (include "slotkeeper.jobSpec" . | sha256sum | trunc 8) -}}
 {{- end -}}
-{{- $own := dict "podFailurePolicy" (dict "rules" $rules) -}}
+{{- end -}}
+
+{{- define "slotkeeper.jobSpec" -}}
+{{- $given := dict "slotkeeper" . "container" .Values.workload.container -}}
+{{- $own := dict "podFailurePolicy" (include "slotkeeper.podFailurePolicy" $given | fromYaml) -}}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.workload.job)) }}
 template:
   {{- include "slotkeeper.podTemplate" . | nindent 2 }}
+{{- end -}}
+
+{{/*
+A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Takes the
+same dict as `slotkeeper.container`.
+*/}}
+{{- define "slotkeeper.podFailurePolicy" -}}
+rules:
+  - action: Ignore
+    onPodConditions: [{type: DisruptionTarget, status: "True"}]
+{{- if eq .slotkeeper.Values.mode "wrapper" }}
+  - action: Ignore
+    onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [80]}
+  - action: FailJob
+    onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [78]}
+{{- end }}
 {{- end -}}

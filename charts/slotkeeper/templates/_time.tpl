@@ -28,6 +28,26 @@ told to end when the workload has; `slotkeeper run` gives the slot back when it 
 {{- add $workload (include "slotkeeper.seconds" $drain) 5 -}}
 {{- end -}}
 
+{{/*
+The longest, in nanoseconds, that a wrapped command may have for stopping, by the arithmetic of `slotkeeper run`, which would refuse more
+(fence::longest_kill_after): what is left of a lease after a late renewal that failed by time-out, and a second that did not.
+*/}}
+{{- define "slotkeeper.longestKillAfter" -}}
+{{- $ttl := mul 1000000 (dig "session" "ttl" "30s" .Values.config | include "slotkeeper.milliseconds" | int64) -}}
+{{- $lease := sub $ttl (div $ttl 10) -}}
+{{- $every := div $ttl 3 -}}
+{{- $timeout := min (div $ttl 6) 5000000000 -}}
+{{- sub $lease (add $every (div $every 10) $timeout (div $timeout 3) 500000000) -}}
+{{- end -}}
+
+{{/* The shortest TTL, in seconds, under which that is as much as `killAfter`: its inverse, of which the time-out makes two pieces. */}}
+{{- define "slotkeeper.shortestTtl" -}}
+{{- $killAfter := include "slotkeeper.milliseconds" .Values.killAfter | int64 -}}
+{{- $short := div (add (mul (add $killAfter 500) 45) 13999) 14000 -}}
+{{- $long := div (add (mul (add (mul $killAfter 6) 43000) 15) 47999) 48000 -}}
+{{- max 10 (min $short $long) -}}
+{{- end -}}
+
 {{/* The TTL in the mode sidecar, unless the configuration says otherwise: the fence with the default grace fits into it. */}}
 {{- define "slotkeeper.sidecarTtl" -}}2m{{- end -}}
 

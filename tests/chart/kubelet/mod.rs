@@ -23,6 +23,7 @@ pub(crate) use environment::environment;
 
 mod container;
 mod environment;
+mod exec;
 mod probe;
 mod volumes;
 
