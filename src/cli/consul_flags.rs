@@ -86,7 +86,10 @@ pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::
             Some(signal) = signals.next() => Err(signal),
         };
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
-            complain(format!("{error}. The token of the login stays until its auth method's MaxTokenTTL"))?;
+            // Whoever reads it may have gone; what was asked for is done all the same.
+            let _ = complain(format!(
+                "{error}. The token of the login stays until its auth method's MaxTokenTTL"
+            ));
         }
         answer.or_else(|signal| {
             emulate_default_handler(signal)?;

@@ -90,6 +90,20 @@ async fn a_login_without_an_answer_has_another_one_beside_it() {
 }
 
 #[tokio::test]
+async fn one_that_fails_beside_others_does_not_speak_for_them() {
+    let answers = |nth| match nth {
+        1 => Act::Silence,
+        2 => Act::json(429, "rate limit exceeded"),
+        _ => gives("three"),
+    };
+    let stub = consul(answers, done(), |_| done()).await;
+    let (_folder, bearer) = bearer();
+    let (client, _) = logging_in(&stub.addr(), &bearer);
+    assert!(write(&client).await.unwrap());
+    assert!(asked(&stub, "/v1/kv/", "three"));
+}
+
+#[tokio::test]
 async fn a_login_that_is_answered_late_gives_its_token_back() {
     // The first one is answered when the second one comes, and the second one when the token of the first one is sent.
     let late = |nth| Act::late(200, &token(if nth == 1 { "one" } else { "two" }, ""));

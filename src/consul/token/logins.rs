@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -269,22 +270,31 @@ impl Logins {
         })
     }
 
-    /// The token of the login that is answered first. Those that are answered later give theirs back.
+    /// The token of the login that first gives one. Those that are answered later give theirs back.
     async fn ask(self: &Arc<Self>, client: &Client) -> Result<Held, Error> {
         let once = || Arc::clone(self).ask_once(client.clone());
         let mut asked = FuturesUnordered::from_iter([once()]);
         let mut alone = ALONE.mul_f64(0.75 + fastrand::f64() / 2.0);
+        let mut silence = pin!(sleep(alone));
         loop {
             tokio::select! {
                 Some(answer) = asked.next() => {
-                    if !asked.is_empty() {
-                        self.keep(|kept| kept.bid(give_back(client.clone(), asked)));
+                    if asked.is_empty() {
+                        return answer;
                     }
-                    return answer;
+                    // Another one may still be believed: what fails is the last one's to tell.
+                    if answer.is_ok() {
+                        self.keep(|kept| kept.bid(give_back(client.clone(), asked)));
+                        return answer;
+                    }
                 }
-                () = sleep(alone), if !self.is_over() => {
+                () = &mut silence => {
                     alone *= 2;
-                    asked.push(once());
+                    silence.set(sleep(alone));
+                    // Nobody logs in after the end, which may have come meanwhile.
+                    if !self.is_over() {
+                        asked.push(once());
+                    }
                 }
             }
         }
