@@ -19,7 +19,7 @@ const IN_HASTE: &str = "
     mode: sidecar
     consul: {address: $CONSUL}
     config:
-      session: {ttl: 26s}
+      session: {ttl: 34s}
       drain: {timeout: 1s}
       semaphores: [{name: one, prefix: p/one, limit: 1}]
     fence: {timeoutSeconds: 5}

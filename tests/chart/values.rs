@@ -307,8 +307,8 @@ fn the_fence_acts_so_early_that_the_pods_grace_fits() {
     };
     // 1 s and 1 s and the grace of 45 s, but for a tenth of 2m.
     assert_eq!(pods[0]["livenessProbe"], fence("/readyz?lease_left=35s", 1, 1, 1));
-    // 5 s, three time-outs of 10 s, which last longer than the periods, and 45 s, but for a tenth of 160.5 s.
-    assert_eq!(pods[1]["livenessProbe"], fence("/readyz?lease_left=63950ms", 5, 10, 3));
+    // Four time-outs of 10 s, which last longer than the periods, and 45 s, but for a tenth of 170.5 s.
+    assert_eq!(pods[1]["livenessProbe"], fence("/readyz?lease_left=67950ms", 5, 10, 3));
     // The least TTL that is taken, and one of which a tenth is enough.
     for (ttl, left) in [("94s", "37600ms"), ("10m", "0s")] {
         let rendered = render(&format!("{{mode: sidecar, config: {{session: {{ttl: {ttl}}}}}}}"));

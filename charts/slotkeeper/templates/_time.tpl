@@ -52,14 +52,14 @@ The longest, in nanoseconds, that a wrapped command may have for stopping, by th
 {{- define "slotkeeper.sidecarTtl" -}}2m{{- end -}}
 
 {{/*
-The longest, in seconds, from when the agent says no to when the workload is dead. The next probe sees it, and the last of
-`failureThreshold` may take all its time-out. Then the kubelet ends the pod, since with restartPolicy Never there is nothing to
+The longest, in seconds, from when the agent says no to when the workload is dead. A probe that was answered just before may have
+begun as long ago as it lasts, or as its period; as many as `failureThreshold` follow, and the last may take all its time-out. Then the kubelet ends the pod, since with restartPolicy Never there is nothing to
 start again: so the pod's grace counts, and one of the probe's own would not.
 */}}
 {{- define "slotkeeper.fenceSeconds" -}}
 {{- $fence := .Values.fence -}}
-{{- $more := mul (sub $fence.failureThreshold 1) (max $fence.periodSeconds $fence.timeoutSeconds) -}}
-{{- add $fence.periodSeconds $more $fence.timeoutSeconds (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
+{{- $probes := mul $fence.failureThreshold (max $fence.periodSeconds $fence.timeoutSeconds) -}}
+{{- add $probes $fence.timeoutSeconds (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
 {{- end -}}
 
 {{/*
