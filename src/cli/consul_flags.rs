@@ -1,22 +1,11 @@
 //! The flags of every command that talks to Consul, under the names the `consul` command line gives them.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
-use std::time::Duration;
 
 use clap::Args;
-use futures_util::StreamExt;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::emulate_default_handler;
-use signal_hook_tokio::Signals;
 
-use super::{block_on, complain};
 use crate::config::Overrides;
-use crate::consul::{Client, Secret};
-
-/// The longest that a command, with its answer in hand, waits for a logout.
-const LOGOUT: Duration = Duration::from_secs(2);
+use crate::consul::Secret;
 
 /// How to reach Consul, where the environment (`CONSUL_HTTP_ADDR` and the others) or the configuration file should not
 /// decide.
@@ -74,28 +63,6 @@ impl ConsulFlags {
         overrides.flag("--namespace", "consul.namespace", self.namespace.as_deref());
         overrides.flag("--partition", "consul.partition", self.partition.as_deref());
     }
-}
-
-/// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
-/// was one.
-pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
-    block_on(async {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let answer = tokio::select! {
-            answer = question => Ok(answer),
-            Some(signal) = signals.next() => Err(signal),
-        };
-        if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
-            // Whoever reads it may have gone; what was asked for is done all the same.
-            let _ = complain(format!(
-                "{error}. The token of the login stays until its auth method's MaxTokenTTL"
-            ));
-        }
-        answer.or_else(|signal| {
-            emulate_default_handler(signal)?;
-            Err(io::ErrorKind::Interrupted.into())
-        })
-    })?
 }
 
 fn secret(text: &str) -> Result<Secret, Infallible> {

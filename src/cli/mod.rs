@@ -30,8 +30,8 @@ mod status;
 mod wait;
 
 pub use consul_flags::ConsulFlags;
-use consul_flags::ask;
 pub use exit::Exit;
+use operator_flags::ask;
 
 /// Holds slots of Consul semaphores on behalf of the workload beside it.
 #[derive(Debug, Parser)]

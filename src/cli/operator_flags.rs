@@ -1,15 +1,24 @@
-//! The flags of the operators' commands: how they reach Consul.
+//! How the operators' commands reach Consul, and how they leave it.
 
+use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::emulate_default_handler;
+use signal_hook_tokio::Signals;
 
-use super::ConsulFlags;
+use super::{ConsulFlags, block_on, complain};
 use crate::config::{self, Environment, Overrides};
 use crate::consul::{Client, Unobserved};
+
+/// The longest that a command, with its answer in hand, waits for a logout.
+const LOGOUT: Duration = Duration::from_secs(2);
 
 /// Consul's own flags and variables, and what an agent's configuration file says of it.
 #[derive(Clone, Debug, Default, Args)]
@@ -42,4 +51,26 @@ impl OperatorFlags {
         }
         Client::new(&settings, Arc::new(Unobserved)).context("cannot make a client of Consul")
     }
+}
+
+/// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
+/// was one.
+pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
+    block_on(async {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let answer = tokio::select! {
+            answer = question => Ok(answer),
+            Some(signal) = signals.next() => Err(signal),
+        };
+        if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
+            // Whoever reads it may have gone; what was asked for is done all the same.
+            let _ = complain(format!(
+                "{error}. The token of the login stays until its auth method's MaxTokenTTL"
+            ));
+        }
+        answer.or_else(|signal| {
+            emulate_default_handler(signal)?;
+            Err(io::ErrorKind::Interrupted.into())
+        })
+    })?
 }

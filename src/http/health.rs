@@ -26,14 +26,11 @@ struct Verbose {
     verbose: Option<String>,
 }
 
-/// What is asked of readiness.
+/// What is asked of readiness besides.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(dead_code, reason = "its schema is used")]
-struct Readiness {
-    /// Every check on a line of its own, also where all have passed. Its value does not matter.
-    #[param(nullable = false)]
-    verbose: Option<String>,
+struct LeaseLeft {
     /// The time that the lease must have left, such as `30s`: for whoever needs so long to stop what runs on the slot.
     #[param(nullable = false, pattern = "^[0-9]{1,6}(ms|s|m|h)$")]
     lease_left: Option<String>,
@@ -86,7 +83,7 @@ pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) ->
     path = "/readyz",
     operation_id = "ready",
     tag = "health",
-    params(Readiness),
+    params(Verbose, LeaseLeft),
     responses(Health, Misasked)
 )]
 pub(super) async fn ready(
@@ -105,7 +102,7 @@ pub(super) async fn ready(
     path = "/healthz",
     operation_id = "healthy",
     tag = "health",
-    params(Readiness),
+    params(Verbose, LeaseLeft),
     responses(Health, Misasked)
 )]
 pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> Result<impl IntoResponse, Error> {

@@ -47,17 +47,12 @@ mod together;
 mod token;
 mod watches;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Long enough for a session's TTL of 10 s to pass twice, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the condition holds.
-#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    support::wait::within(PATIENCE, what, condition);
 }

@@ -10,7 +10,7 @@
 #![allow(clippy::print_stderr, reason = "a failing test shows its pods' logs")]
 #![allow(clippy::disallowed_methods, reason = "a kubelet's time is its own")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/consul.rs"]
@@ -41,10 +41,6 @@ const BINARY: &str = env!("CARGO_BIN_EXE_slotkeeper");
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits for a condition.
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    support::wait::within(PATIENCE, what, condition);
 }

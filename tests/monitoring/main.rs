@@ -33,19 +33,14 @@ mod prometheus;
 mod rules;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// For scrapes, evaluations and sessions that run out, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until the condition holds.
-#[allow(clippy::disallowed_methods, reason = "a test has no lease, and blocks nobody")]
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    support::wait::within(PATIENCE, what, condition);
 }
 
 /// A file of the repository.

@@ -22,3 +22,4 @@ pub mod ports;
 pub mod processes;
 pub mod proxy;
 pub mod traffic;
+pub mod wait;
