@@ -1,6 +1,7 @@
 //! `slotkeeper install`: this binary, copied to where another container finds it.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -20,7 +21,7 @@ const MODE: u32 = 0o755;
 /// place and moved. One that is there already is replaced, since a pod's volume outlives a restart of its containers.
 #[derive(Debug, Args)]
 pub(super) struct Install {
-    /// A folder that is there, in which the copy is called slotkeeper, or the path of the copy.
+    /// A folder, in which the copy is called slotkeeper: one that is there, or a path that ends in `/`. Else the path of the copy.
     #[arg(value_name = "PATH")]
     path: PathBuf,
 }
@@ -29,7 +30,8 @@ impl Install {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         // What runs, even where its file was replaced or deleted meanwhile.
         let binary = fs::read("/proc/self/exe").context("this binary cannot be read by way of /proc")?;
-        let place = if self.path.is_dir() { self.path.join(NAME) } else { self.path };
+        let means_folder = self.path.is_dir() || self.path.as_os_str().as_bytes().ends_with(b"/");
+        let place = if means_folder { self.path.join(NAME) } else { self.path };
         files::make_folder(&place)?;
         files::replace(&place, &binary, MODE)?;
         Ok(Exit::Done)

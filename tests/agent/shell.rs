@@ -130,9 +130,11 @@ fn with_dev_an_agent_needs_no_consul_and_another_shares_its_server() {
 fn install_brings_the_binary_into_a_volume() {
     let volume = tempfile::tempdir().unwrap();
     let folder = volume.path().to_str().unwrap();
-    for (argument, copy) in
-        [(folder.to_owned(), "slotkeeper"), (format!("{folder}/deeper/keeper"), "deeper/keeper")]
-    {
+    for (argument, copy) in [
+        (folder.to_owned(), "slotkeeper"),
+        (format!("{folder}/deeper/keeper"), "deeper/keeper"),
+        (format!("{folder}/new/"), "new/slotkeeper"),
+    ] {
         // Twice: a pod's volume outlives a restart of its containers.
         for _ in 0..2 {
             let (code, out, err) = run(&["install", &argument]);
