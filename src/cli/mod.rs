@@ -13,6 +13,8 @@ use crate::operator;
 mod agent;
 mod check;
 mod completions;
+#[expect(dead_code, reason = "for the commands that follow")]
+mod consent;
 mod consul_flags;
 mod dev;
 mod exit;
