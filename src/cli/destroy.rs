@@ -38,7 +38,10 @@ impl Destroy {
             let lock = scene.lock();
             let view = lock.as_ref().unwrap_or(&scene.view);
             if view.lock == Lock::Missing {
-                let why = plan::present(view).map(drop).err().unwrap_or_default();
+                let why = format!(
+                    "there is neither a semaphore nor a lock at {}; check the prefix, and that the token may read there",
+                    self.prefix
+                );
                 return Err(refusal(why, view, &client).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
