@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// An operator prunes and destroys.
+    /// An operator looks, and means to prune or to destroy by what it saw.
     fn tidy(&mut self) {
         for name in SEMAPHORES {
             let view = self.consul.view(name);
@@ -175,9 +175,9 @@ impl World {
             } else {
                 plan::destroy(&view, view.lock_index())
             };
-            if let Ok(Some(write)) = write {
-                let commit = self.consul.commit(&write.ops, self.now);
-                assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            if let Ok(Some(plan::Write { ops, .. })) = write {
+                let after = self.delay();
+                self.later(after, Coming::Tidy { ops });
             }
         }
     }
