@@ -53,6 +53,15 @@ impl Error {
     }
 }
 
+/// What an operator looks at and changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The semaphore at a prefix.
+    Semaphore(String),
+    /// The single-key lock at a key.
+    Lock(String),
+}
+
 /// A semaphore before and after a change. The same where there was nothing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
@@ -70,6 +79,21 @@ pub struct Changed {
 pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
     let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
     Ok(View::new(prefix, listing.pairs, listing.index))
+}
+
+/// Reads everything that there is of a semaphore or a lock, consistently.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn look_at(client: &Client, place: &Place) -> Result<View, Error> {
+    match place {
+        Place::Semaphore(prefix) => look(client, prefix).await,
+        Place::Lock(key) => {
+            let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
+            Ok(View::of_key(key, reading.pair, reading.index))
+        }
+    }
 }
 
 /// Reads all sessions that Consul has and the token may see, the oldest first.
@@ -95,32 +119,20 @@ pub async fn change(
     prefix: &str,
     plan: impl Fn(&View) -> Result<Option<Write>, String>,
 ) -> Result<Changed, Error> {
-    change_as_seen(client, async || look(client, prefix).await, plan).await
+    change_at(client, &Place::Semaphore(prefix.to_owned()), plan).await
 }
 
-/// The same of a single-key lock.
+/// The same to a lock too.
 ///
 /// # Errors
 ///
-/// What `plan` says against it, or Consul.
-pub async fn change_lock(
+/// As [`change`].
+pub async fn change_at(
     client: &Client,
-    key: &str,
+    place: &Place,
     plan: impl Fn(&View) -> Result<Option<Write>, String>,
 ) -> Result<Changed, Error> {
-    let look = async || {
-        let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
-        Ok(View::of_key(key, reading.pair, reading.index))
-    };
-    change_as_seen(client, look, plan).await
-}
-
-async fn change_as_seen(
-    client: &Client,
-    look: impl AsyncFn() -> Result<View, Error>,
-    plan: impl Fn(&View) -> Result<Option<Write>, String>,
-) -> Result<Changed, Error> {
-    let mut view = look().await?;
+    let mut view = look_at(client, place).await?;
     let mut before = None;
     let mut attempts = Attempts::begin();
     while let Some(write) = plan(&view).map_err(Error::Refused)? {
@@ -142,7 +154,7 @@ async fn change_as_seen(
             }
             Err(failure) => return Err(Error::Failed(failure)),
         };
-        view = attempts.look_again(&look, why).await?;
+        view = attempts.look_again(client, place, why).await?;
     }
     Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
 }
@@ -159,11 +171,7 @@ impl Attempts {
     }
 
     /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
-    async fn look_again(
-        &mut self,
-        look: impl AsyncFn() -> Result<View, Error>,
-        mut why: Error,
-    ) -> Result<View, Error> {
+    async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
         loop {
             self.failed += 1;
             if self.failed >= ATTEMPTS || Instant::now() >= self.until {
@@ -172,7 +180,7 @@ impl Attempts {
             // Those that lost against each other must not meet again.
             let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
             sleep(pause.mul_f64(fastrand::f64())).await;
-            match look().await {
+            match look_at(client, place).await {
                 Err(away) if away.is_unavailable() => why = away,
                 looked => return looked,
             }

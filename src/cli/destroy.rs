@@ -7,10 +7,10 @@ use clap::Args;
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::counted;
-use super::sessions::prefix;
+use super::sessions::lock_or_prefix;
 use super::{Exit, ask, printable};
 use crate::consul::Client;
-use crate::operator::{self, Watch};
+use crate::operator::{self, Place, Watch};
 use crate::semaphore::{Lock, View, plan};
 
 /// Delete a semaphore that nobody holds.
@@ -22,7 +22,7 @@ use crate::semaphore::{Lock, View, plan};
 #[derive(Debug, Args)]
 pub(super) struct Destroy {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
-    #[arg(value_parser = prefix)]
+    #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     #[command(flatten)]
     consent: Consent,
@@ -50,11 +50,11 @@ impl Destroy {
                 return Ok(exit);
             }
             let plan = |view: &View| plan::destroy(view, index);
-            if lock.is_some() {
-                operator::change_lock(&client, &key, plan).await?;
-            } else {
-                operator::change(&client, &self.prefix, plan).await?;
-            }
+            let place = match lock {
+                Some(_) => Place::Lock(key.clone()),
+                None => Place::Semaphore(self.prefix.clone()),
+            };
+            operator::change_at(&client, &place, plan).await?;
             writeln!(io::stdout(), "{} was deleted", printable(&key))?;
             Ok(Exit::Done)
         })?

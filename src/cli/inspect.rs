@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::operator_flags::OperatorFlags;
-use super::sessions::{hidden, prefix};
+use super::sessions::{hidden, lock_or_prefix};
 use super::{Exit, ask, live};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;
@@ -22,7 +22,7 @@ use report::Report;
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
-    #[arg(value_parser = prefix)]
+    #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// Print JSON, with durations in seconds; with --watch one line for each change.
     #[arg(long)]

@@ -118,13 +118,17 @@ impl Participation {
                 .as_deref()
                 .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
         }
-        let Some(who) = &self.who else { return NONE.into() };
-        let mut parts = Vec::new();
-        parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
-        parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
-        parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
-        parts.join(" ")
+        self.who.as_ref().map_or(NONE.into(), person)
     }
+}
+
+/// One of ours in a few words.
+pub(super) fn person(who: &Identity) -> String {
+    let mut parts = Vec::new();
+    parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
+    parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
+    parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
+    parts.join(" ")
 }
 
 /// A text of anybody's, harmless in a table.

@@ -25,7 +25,7 @@ use crate::operator::{self, Part};
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
-    #[arg(value_parser = prefix)]
+    #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
     /// Print a JSON array, with durations in seconds; with --watch one in a line for each change.
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(super) struct Sessions {
 }
 
 /// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
-pub(super) fn prefix(written: &str) -> Result<String, &'static str> {
+pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
     let written = written.trim_end_matches('/');
     config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
 }
