@@ -65,3 +65,6 @@ impl Inspect {
         Ok(table::of(&report, hint)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

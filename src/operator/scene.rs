@@ -138,7 +138,8 @@ impl<'a> Watch<'a> {
 }
 
 impl Scene {
-    fn of(
+    /// Of the key that is called as the prefix, the listing of what lies below with its index, and the sessions that are shown.
+    pub fn of(
         prefix: &str,
         at_prefix: Option<Pair>,
         below: Vec<Pair>,

@@ -137,7 +137,7 @@ fn the_dead_and_what_they_left_and_who_was_taken_out() {
     );
     let table = table_of(&consul, PREFIX);
     assert!(!table.contains('\u{1b}') && table.contains(r"gone\u{1b}[1m"), "{table}");
-    assert!(table.contains("3 slots are held more than the limit"), "{table}");
+    assert!(table.contains("3 slots more are held than the limit has"), "{table}");
     assert!(
         table.contains("3 holders are dead, with 4 slots") && table.contains("slotkeeper prune service/s")
     );

@@ -1,6 +1,6 @@
 //! What `inspect` found, as its JSON names it.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ impl Report {
         Self::at(prefix, seen, wall)
     }
 
-    fn at(prefix: &str, seen: &Inspection, wall: SystemTime) -> Self {
+    pub(super) fn at(prefix: &str, seen: &Inspection, wall: SystemTime) -> Self {
         // Whoever has a key locked has a session: where it is not shown, others may be hidden too.
         let locks = |one: &&Participant| !one.keys.is_empty();
         let everybody =
@@ -177,7 +177,7 @@ impl Member {
 /// A time that has passed, short.
 pub(super) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match Duration::from_secs(seconds).as_secs() {
+    match seconds {
         ..60 => format!("{seconds}s"),
         60..3600 => format!("{minutes}m{:02}s", seconds % 60),
         3600..86_400 => format!("{hours}h{:02}m", minutes % 60),

@@ -97,7 +97,7 @@ fn queue(report: &Report) -> io::Result<String> {
             cell(part.since.as_deref()),
             one.seconds.map_or(NONE.into(), span),
             last(one, &part.describe()),
-            cell(Some(&remarks.join("; "))),
+            if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
         )
     };
     rows(header, &report.queue, write)
@@ -162,8 +162,8 @@ fn remarks(report: &Report) -> Vec<String> {
         && taken > limit
     {
         remarks.push(format!(
-            "{} more than the limit: no slot is given on until fewer than {limit} are held",
-            counted((taken - limit) as usize, "slot is held", "slots are held")
+            "{} than the limit has: none is given on until fewer than {limit} are held",
+            counted((taken - limit) as usize, "slot more is held", "slots more are held")
         ));
     }
     let is_dead = |one: &&Member| one.row.part.as_ref().is_some_and(|part| part.state == "dead");
