@@ -5,11 +5,10 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::consent::Consent;
-use super::operator_flags::OperatorFlags;
+use super::operator_flags::{OperatorFlags, refused};
 use super::row::counted;
 use super::sessions::lock_or_prefix;
 use super::{Exit, ask, printable};
-use crate::consul::Client;
 use crate::operator::{self, Place, Watch};
 use crate::semaphore::{Lock, View, plan};
 
@@ -40,13 +39,13 @@ impl Destroy {
             if view.lock == Lock::Missing {
                 let why = format!(
                     "there is neither a semaphore nor a lock at {}; check the prefix, and that the token may read there",
-                    self.prefix
+                    printable(&self.prefix)
                 );
-                return Err(refusal(why, view, &client).into());
+                return Err(refused(why, &client).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
             plan::destroy(view, index).map_err(operator::Error::Refused)?;
-            if let Some(exit) = self.consent.refused(&intention(view)).await? {
+            if let Some(exit) = self.consent.refused(&intention(view, scene.others_below())).await? {
                 return Ok(exit);
             }
             let plan = |view: &View| plan::destroy(view, index);
@@ -62,7 +61,7 @@ impl Destroy {
 }
 
 /// What is about to be done, in a line.
-fn intention(view: &View) -> String {
+fn intention(view: &View, others: usize) -> String {
     let key = printable(&view.lock_key());
     let Some(record) = view.record() else {
         return format!("destroy deletes {key}, a lock that nobody has.");
@@ -71,18 +70,16 @@ fn intention(view: &View) -> String {
         0 => String::new(),
         left => format!(", and {} that ended sessions have left", counted(left, "entry", "entries")),
     };
+    let others = match others {
+        0 => String::new(),
+        others => format!(
+            " {}.",
+            counted(others, "other key below the prefix stays", "other keys below the prefix stay")
+        ),
+    };
     format!(
         "destroy deletes {key}, a semaphore with a limit of {} that nobody holds{left}. Whoever comes next makes it anew, with \
-         its own configured limit.",
+         its own configured limit.{others}",
         record.limit
     )
-}
-
-/// What a plan says against it; where there is nothing, Consul may hide it, as it does what may not be read.
-pub(super) fn refusal(why: String, view: &View, client: &Client) -> operator::Error {
-    operator::Error::Refused(if view.lock == Lock::Missing && client.is_anonymous() {
-        format!("{why}. No token was given (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)")
-    } else {
-        why
-    })
 }

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::operator_flags::OperatorFlags;
-use super::sessions::{hidden, lock_or_prefix};
+use super::operator_flags::{OperatorFlags, hidden};
+use super::sessions::lock_or_prefix;
 use super::{Exit, ask, live};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;

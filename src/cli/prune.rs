@@ -7,12 +7,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::consent::Consent;
-use super::operator_flags::OperatorFlags;
+use super::operator_flags::{OperatorFlags, refused};
 use super::row::{Row, counted};
 use super::{Exit, ask, printable};
 use crate::operator::{self, Changed, Part, Participant, Watch};
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Identity, SessionId, View, plan};
+use crate::semaphore::{Identity, Lock, SessionId, View, plan};
 use crate::{clock, config};
 
 /// Dead holders who are named before they are dropped.
@@ -62,7 +62,12 @@ impl Prune {
         let client = self.consul.client()?;
         ask(&client, async {
             let scene = Watch::new(&client, &self.prefix).next().await?;
-            plan::present(&scene.view).map_err(|why| super::destroy::refusal(why, &scene.view, &client))?;
+            plan::present(&scene.view).map_err(|why| match scene.view.lock {
+                Lock::Missing => refused(why, &client),
+                Lock::Record { .. } | Lock::Conflict { .. } | Lock::Single(_) => {
+                    operator::Error::Refused(why)
+                }
+            })?;
             let dead: Vec<_> =
                 scene.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
             let leftovers = scene.view.leftovers.len();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use tabwriter::TabWriter;
 
-use super::operator_flags::OperatorFlags;
+use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, text_of};
 use super::{Exit, ask, complain, live, printable};
 use crate::config;
@@ -108,15 +108,6 @@ impl Sessions {
             format!("nobody takes part at {}", printable(prefix))
         });
         format!("{whom}{}", hidden(client))
-    }
-}
-
-/// Consul hides what may not be read as if it were not there.
-pub(super) fn hidden(client: &Client) -> &'static str {
-    if client.is_anonymous() {
-        ", or none that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
-    } else {
-        ", or none that the token may see"
     }
 }
 

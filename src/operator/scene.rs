@@ -155,6 +155,17 @@ impl Scene {
         participants::of(&self.prefix, &self.pairs, self.sessions.clone())
     }
 
+    /// How many keys lie below the prefix that are neither the semaphore's record nor an entry of ours.
+    pub fn others_below(&self) -> usize {
+        let lock = self.view.lock_key();
+        let is_ours = |key: &str| {
+            let session = self.view.session_of(key);
+            let contends = session.is_some_and(|session| self.view.contender(&session).is_some());
+            contends || key == lock || self.view.leftovers.iter().any(|leftover| leftover.key == key)
+        };
+        self.pairs.iter().filter(|pair| pair.key != self.prefix && !is_ours(&pair.key)).count()
+    }
+
     /// The single-key lock there, as it is seen alone, where there is one.
     pub fn lock(&self) -> Option<View> {
         let lock = self.view.lock_key();
@@ -203,6 +214,42 @@ impl Scene {
             Lock::Single(Single { wrong: Some(what), .. }) => Found::Other { key, what },
             Lock::Single(single) => Found::Lock { key, single },
             Lock::Missing | Lock::Record { .. } | Lock::Conflict { .. } => Found::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::consul::{Put, Settings, Unobserved};
+    use crate::embedded::Server;
+    use crate::semaphore::LOCK_FLAGS;
+
+    #[tokio::test]
+    async fn a_watch_tells_of_what_changes_below_the_prefix_and_at_it() {
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let settings =
+            Settings { address: server.addr().to_string().parse().unwrap(), ..Settings::default() };
+        let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
+        tokio::spawn(server.run(std::future::pending()));
+        client.kv_put("p", b"", Put::Plain, LOCK_FLAGS).await.unwrap();
+        let mut watch = Watch::new(&client, "p");
+        assert!(matches!(watch.next().await.unwrap().inspect().found, Found::Lock { .. }));
+        for (key, value) in [("p", "x"), ("p/.lock", r#"{"Limit":1,"Holders":[]}"#), ("p/.lock", "y")] {
+            let (next, put) = tokio::join!(
+                // Well before it would look in any case.
+                timeout(WAIT / 2, watch.next()),
+                client.kv_put(key, value.as_bytes(), Put::Plain, 0)
+            );
+            assert!(put.unwrap());
+            let scene = next.expect("a change that is told of").unwrap();
+            let pair = scene.pairs.iter().find(|pair| pair.key == key).unwrap();
+            assert_eq!(pair.value, value.as_bytes());
         }
     }
 }

@@ -148,10 +148,13 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
         operator.put(&format!("{PREFIX}/left-{place}"), left, Put::Plain, 0);
     }
     operator.put(&format!("{PREFIX}-2/.lock"), "another's", Put::Plain, 0);
+    operator.put(&format!("{PREFIX}/theirs"), "another client's", Put::Plain, 0);
     let (code, out, said) = destroy();
     assert_eq!((code, out.as_str()), (Some(0), "service/s/.lock was deleted\n"), "{said}");
     assert!(said.contains("a limit of 1 that nobody holds, and 40 entries"), "{said}");
-    assert_eq!(operator.keys(PREFIX), []);
+    assert!(said.contains("1 other key below the prefix stays"), "{said}");
+    let left: Vec<_> = operator.keys(PREFIX).into_iter().map(|pair| pair.key).collect();
+    assert_eq!(left, ["service/s/theirs"]);
     assert!(operator.key("service/s-2/.lock").is_some());
     // Whoever comes next makes it anew.
     let holder = agent(&consul, "batch-8", "limit: 3");

@@ -131,6 +131,12 @@ fn no_field_is_left_out_of_the_json() {
         (&json!(true), &json!(false))
     );
     assert_eq!((&seen["queue"][2]["position"], &seen["queue"][2]["seconds"]), (&json!(3), &Value::Null));
+    let page = include_str!("../../../docs/operators.md");
+    let told = |value: &Value| {
+        let mut names = value.as_object().unwrap().keys();
+        names.all(|name| page.contains(&format!("`{name}`")))
+    };
+    assert!(told(&seen) && told(&seen["holders"][1]), "docs/operators.md has every field");
     let nothing = serde_json::to_value(report(None, Vec::new(), &[])).unwrap();
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(fields(&nothing), fields(&seen));
