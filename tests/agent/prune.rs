@@ -1,5 +1,8 @@
 //! `slotkeeper prune` and `slotkeeper destroy`.
 
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use slotkeeper::consul::Put;
@@ -197,21 +200,34 @@ fn whoever_comes_while_it_is_asked_is_not_harmed() {
 fn agents_that_come_at_that_very_moment_are_served() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let mut destroyed = 0;
-    for _ in 0..6 {
-        let mut comes = agent(&consul, "batch", "limit: 1");
-        wait_for("it to hold", || {
-            let (code, _, _) = operate(&consul.address(), &["destroy", PREFIX, "--yes"]);
-            destroyed += u32::from(code == Some(0));
-            comes.is_ready()
+    let (address, is_over) = (consul.address(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let destroyer = scope.spawn(|| {
+            let mut destroyed = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let (code, _, _) = operate(&address, &["destroy", PREFIX, "--yes"]);
+                destroyed += u32::from(code == Some(0));
+            }
+            destroyed
         });
-        assert_eq!(operator.holders(PREFIX), [comes.session()]);
-        assert_eq!(comes.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"s\"}"), 0.0);
-        assert_eq!(comes.terminate(), Some(0));
-    }
-    let (code, _, _) = operate(&consul.address(), &["destroy", PREFIX, "--yes"]);
-    assert_eq!((code, operator.keys(PREFIX).len()), (Some(0), 0));
-    assert!(destroyed > 0, "at least the records of those before");
+        let lives = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..6 {
+                let mut comes = agent(&consul, "batch", "limit: 1");
+                comes.await_ready();
+                assert_eq!(operator.holders(PREFIX), [comes.session()]);
+                assert_eq!(
+                    comes.metric("slotkeeper_slots_lost_total{reason=\"evicted\",semaphore=\"s\"}"),
+                    0.0
+                );
+                assert_eq!(comes.terminate(), Some(0));
+            }
+            wait_for("the last one's record to be gone", || operator.keys(PREFIX).is_empty());
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        let destroyed = destroyer.join().unwrap();
+        lives.unwrap_or_else(|why| std::panic::resume_unwind(why));
+        assert!(destroyed > 0);
+    });
 }
 
 #[test]
