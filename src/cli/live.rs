@@ -98,7 +98,7 @@ pub(super) async fn follow<T: PartialEq>(
                 tokio::select! {
                     looked = &mut looking => break looked,
                     () = sleep(EVERY), if screen.in_place => {
-                        screen.show(&(show(&seen)? + &remark(trouble.as_deref(), seen_at)))?;
+                        screen.show(&(remark(trouble.as_deref(), seen_at) + &show(&seen)?))?;
                     }
                 }
             }
@@ -117,7 +117,7 @@ pub(super) async fn follow<T: PartialEq>(
             Err(error) => {
                 let error = error.to_string();
                 if screen.in_place {
-                    screen.show(&(show(&seen)? + &remark(Some(&error), seen_at)))?;
+                    screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
                 } else if trouble.as_ref() != Some(&error) {
                     complain(format!("{error}; trying again"))?;
                 }
@@ -128,10 +128,10 @@ pub(super) async fn follow<T: PartialEq>(
     }
 }
 
-/// What is said below a picture that is not of now.
+/// What is said above a picture that is not of now, where no window is too small for it.
 fn remark(trouble: Option<&str>, seen_at: Instant) -> String {
     trouble.map_or(String::new(), |trouble| {
-        format!("\nas of {} s ago; {trouble}\n", seen_at.elapsed().as_secs())
+        format!("as of {} s ago; {trouble}\n\n", seen_at.elapsed().as_secs())
     })
 }
 

@@ -300,7 +300,7 @@ fn a_watch_is_no_loop() {
 
 #[test]
 fn on_a_terminal_it_is_redrawn_in_place_and_its_clock_goes_on() {
-    let consul = Consul::start();
+    let mut consul = Consul::start_persistent();
     let holder = agent(&consul, "batch-7", "limit: 1");
     holder.await_ready();
     let mut shell = Shell::start_on(Some("xterm"));
@@ -325,6 +325,9 @@ fn on_a_terminal_it_is_redrawn_in_place_and_its_clock_goes_on() {
     shell.resize(4, 200);
     shell.await_screen("the cut", |screen| screen.contains("more lines"));
     shell.resize(30, 200);
+    // What it saw last is shown on, with its age.
+    consul.stop();
+    shell.await_screen("its age", |screen| screen.starts_with("as of ") && screen.contains("WAITER"));
     shell.press("\x03");
     shell.press("echo \"code\" $?\n");
     shell.expect("code 130");
