@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
 use crate::semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
-/// Lists everything below a semaphore's prefix, consistently.
+/// Lists everything below a semaphore's prefix.
 ///
 /// # Errors
 ///
 /// There is no answer to go on with.
-pub async fn list(client: &Client, prefix: &str) -> Result<Listing, Failure> {
-    let answer = client.kv_list(&below(prefix), Read::consistent()).await;
+pub async fn list(client: &Client, prefix: &str, read: Read) -> Result<Listing, Failure> {
+    let answer = client.kv_list(&below(prefix), read).await;
     answer.map(listing).map_err(|error| failure(&error))
 }
 

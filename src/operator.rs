@@ -1,4 +1,5 @@
-//! What an operator does to a semaphore from outside: look at it and at the sessions behind it, and change it by a plan.
+//! What an operator does to a semaphore or lock from outside: look at it and at the sessions behind it, and change it by a
+//! plan.
 //!
 //! Nobody takes part here: there is no session, and nothing is left behind.
 
@@ -7,13 +8,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use crate::consul::{Client, Read, Session};
+use crate::consul::{Client, Indexed, Read, Session};
 use crate::semaphore::plan::Write;
 use crate::semaphore::{Commit, Failure, FailureKind, View};
 
 mod participants;
+mod scene;
 
 pub use participants::{Part, Participant};
+pub use scene::{Found, Inspection, Scene, WAIT, Waiter, Watch};
 
 /// Attempts in a row that may fail.
 const ATTEMPTS: u32 = 20;
@@ -50,6 +53,15 @@ impl Error {
     }
 }
 
+/// What an operator looks at and changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The semaphore at a prefix.
+    Semaphore(String),
+    /// The single-key lock at a key.
+    Lock(String),
+}
+
 /// A semaphore before and after a change. The same where there was nothing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
@@ -65,8 +77,23 @@ pub struct Changed {
 ///
 /// [`Error::Failed`].
 pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
-    let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
+    let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
     Ok(View::new(prefix, listing.pairs, listing.index))
+}
+
+/// Reads everything that there is of a semaphore or a lock, consistently.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn look_at(client: &Client, place: &Place) -> Result<View, Error> {
+    match place {
+        Place::Semaphore(prefix) => look(client, prefix).await,
+        Place::Lock(key) => {
+            let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
+            Ok(View::of_key(key, reading.pair, reading.index))
+        }
+    }
 }
 
 /// Reads all sessions that Consul has and the token may see, the oldest first.
@@ -74,30 +101,11 @@ pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
 /// # Errors
 ///
 /// [`Error::Failed`].
-pub async fn sessions(client: &Client) -> Result<Vec<Session>, Error> {
-    let answer = client.session_list(Read::consistent()).await;
-    let mut sessions = answer.map_err(|error| Error::Failed(bridge::failure(&error)))?.value;
-    sessions.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
+pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
+    let answer = client.session_list(read).await;
+    let mut sessions = answer.map_err(|error| Error::Failed(bridge::failure(&error)))?;
+    sessions.value.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
     Ok(sessions)
-}
-
-/// Reads who takes part at the prefix: in a semaphore there, or in a single-key lock at the prefix or below it.
-///
-/// # Errors
-///
-/// [`Error::Failed`].
-pub async fn participants(client: &Client, prefix: &str) -> Result<Vec<Participant>, Error> {
-    let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
-    let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
-        Ok(reading) => reading.pair,
-        // The rule that a semaphore's clients need is for what lies below.
-        Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,
-        Err(failure) => return Err(Error::Failed(failure)),
-    };
-    // The sessions come last: whoever had a key and is not among them has ended in between, or is hidden.
-    let sessions = sessions(client).await?;
-    let pairs: Vec<_> = at_prefix.into_iter().chain(listing.pairs).collect();
-    Ok(participants::of(prefix, &pairs, sessions))
 }
 
 /// Does what `plan` says until it says that nothing is left to do. Where another client was faster, or an answer was
@@ -111,7 +119,20 @@ pub async fn change(
     prefix: &str,
     plan: impl Fn(&View) -> Result<Option<Write>, String>,
 ) -> Result<Changed, Error> {
-    let mut view = look(client, prefix).await?;
+    change_at(client, &Place::Semaphore(prefix.to_owned()), plan).await
+}
+
+/// The same to a lock too.
+///
+/// # Errors
+///
+/// As [`change`].
+pub async fn change_at(
+    client: &Client,
+    place: &Place,
+    plan: impl Fn(&View) -> Result<Option<Write>, String>,
+) -> Result<Changed, Error> {
+    let mut view = look_at(client, place).await?;
     let mut before = None;
     let mut attempts = Attempts::begin();
     while let Some(write) = plan(&view).map_err(Error::Refused)? {
@@ -133,7 +154,7 @@ pub async fn change(
             }
             Err(failure) => return Err(Error::Failed(failure)),
         };
-        view = attempts.look_again(client, prefix, why).await?;
+        view = attempts.look_again(client, place, why).await?;
     }
     Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
 }
@@ -150,7 +171,7 @@ impl Attempts {
     }
 
     /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
-    async fn look_again(&mut self, client: &Client, prefix: &str, mut why: Error) -> Result<View, Error> {
+    async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
         loop {
             self.failed += 1;
             if self.failed >= ATTEMPTS || Instant::now() >= self.until {
@@ -159,7 +180,7 @@ impl Attempts {
             // Those that lost against each other must not meet again.
             let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
             sleep(pause.mul_f64(fastrand::f64())).await;
-            match look(client, prefix).await {
+            match look_at(client, place).await {
                 Err(away) if away.is_unavailable() => why = away,
                 looked => return looked,
             }

@@ -46,7 +46,9 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         })),
         Command::List { name } => {
             let prefix = prefix(keeper, &name);
-            Work::Request(Box::pin(async move { Event::Listed(name, bridge::list(&client, &prefix).await) }))
+            Work::Request(Box::pin(async move {
+                Event::Listed(name, bridge::list(&client, &prefix, Read::consistent()).await)
+            }))
         }
         Command::Look { name, key } => Work::Request(Box::pin(async move {
             Event::Looked(name, bridge::read(&client, &key, Read::consistent()).await)

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
+use tokio::task::spawn_blocking;
 
 use super::{Exit, complain};
 
@@ -16,27 +17,29 @@ pub(super) struct Consent {
 
 impl Consent {
     /// Says `what` is about to be done, a sentence or some lines without an end of line, and asks on a terminal whether to go
-    /// on. `None` is consent; else the command ends so, and has said why.
+    /// on. `None` is consent; else the command ends so, and has said why. Whoever is asked may take long, and interrupt: the
+    /// future can be dropped meanwhile.
     ///
     /// # Errors
     ///
     /// The terminal cannot be written to or read.
-    pub(super) fn refused(&self, what: &str) -> io::Result<Option<Exit>> {
+    pub(super) async fn refused(&self, what: &str) -> io::Result<Option<Exit>> {
         let mut stderr = io::stderr();
         writeln!(stderr, "{what}")?;
         if self.yes {
             return Ok(None);
         }
-        let stdin = io::stdin();
-        if !(stdin.is_terminal() && stderr.is_terminal()) {
+        if !(io::stdin().is_terminal() && stderr.is_terminal()) {
             complain("nothing was done: nobody is there to be asked; write --yes to do it")?;
             return Ok(Some(Exit::Usage));
         }
         write!(stderr, "Go on? [y/N] ")?;
         stderr.flush()?;
-        let mut answer = String::new();
-        stdin.lock().read_line(&mut answer)?;
-        if is_yes(&answer) {
+        let read = spawn_blocking(|| {
+            let mut answer = String::new();
+            io::stdin().lock().read_line(&mut answer).map(|_| answer)
+        });
+        if is_yes(&read.await??) {
             return Ok(None);
         }
         complain("nothing was done")?;

@@ -13,16 +13,20 @@ use crate::operator;
 mod agent;
 mod check;
 mod completions;
-#[expect(dead_code, reason = "for the commands that follow")]
 mod consent;
 mod consul_flags;
+mod destroy;
 mod dev;
 mod exit;
 mod guard;
+mod inspect;
 mod install;
+mod live;
 mod local;
 mod operator_flags;
 mod probe;
+mod prune;
+mod row;
 mod run;
 mod schema;
 mod sessions;
@@ -51,7 +55,10 @@ enum Command {
     Probe(probe::Probe),
     Status(status::Status),
     Sessions(Box<sessions::Sessions>),
+    Inspect(Box<inspect::Inspect>),
     SetLimit(Box<set_limit::SetLimit>),
+    Prune(Box<prune::Prune>),
+    Destroy(Box<destroy::Destroy>),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -79,7 +86,10 @@ pub fn main() -> ExitCode {
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
         Command::Sessions(sessions) => sessions.run(),
+        Command::Inspect(inspect) => inspect.run(),
         Command::SetLimit(set_limit) => set_limit.run(),
+        Command::Prune(prune) => prune.run(),
+        Command::Destroy(destroy) => destroy.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),

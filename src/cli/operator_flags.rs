@@ -16,6 +16,7 @@ use signal_hook_tokio::Signals;
 use super::{ConsulFlags, block_on, complain};
 use crate::config::{self, Environment, Overrides};
 use crate::consul::{Client, Unobserved};
+use crate::operator;
 
 /// The longest that a command, with its answer in hand, waits for a logout.
 const LOGOUT: Duration = Duration::from_secs(2);
@@ -73,4 +74,22 @@ pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::
             Err(io::ErrorKind::Interrupted.into())
         })
     })?
+}
+
+/// What may be seen more of, where nothing was found: Consul hides what may not be read as if it were not there.
+pub(super) fn hidden(client: &Client) -> &'static str {
+    if client.is_anonymous() {
+        ", or none that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
+    } else {
+        ", or none that the token may see"
+    }
+}
+
+/// Why something cannot be done that is not there, as far as is seen.
+pub(super) fn refused(why: String, client: &Client) -> operator::Error {
+    operator::Error::Refused(if client.is_anonymous() {
+        format!("{why}. No token was given (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)")
+    } else {
+        why
+    })
 }

@@ -1,22 +1,16 @@
 //! `slotkeeper sessions`: the sessions that Consul has, or those that take part at a prefix.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 use tabwriter::TabWriter;
 
-use super::operator_flags::OperatorFlags;
-use super::{Exit, ask, complain, printable};
+use super::operator_flags::{OperatorFlags, hidden};
+use super::row::{NONE, Row, cell, text_of};
+use super::{Exit, ask, complain, live, printable};
 use crate::config;
-use crate::consul::{Behavior, Session};
-use crate::embedded::duration;
-use crate::operator::{self, Part, Participant};
-use crate::semaphore::Identity;
-
-/// Stands where there is nothing.
-const NONE: &str = "-";
+use crate::consul::{Behavior, Client, Read};
+use crate::operator::{self, Part};
 
 /// Show Consul's sessions, or those that take part at a prefix.
 ///
@@ -31,17 +25,20 @@ const NONE: &str = "-";
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
-    #[arg(value_parser = prefix)]
+    #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
-    /// Print a JSON array, with durations in seconds.
+    /// Print a JSON array, with durations in seconds; with --watch one in a line for each change.
     #[arg(long)]
     json: bool,
+    /// Go on, and show each change, until interrupted. On a terminal the table is redrawn in place.
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     consul: OperatorFlags,
 }
 
 /// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
-fn prefix(written: &str) -> Result<String, &'static str> {
+pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
     let written = written.trim_end_matches('/');
     config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
 }
@@ -49,12 +46,51 @@ fn prefix(written: &str) -> Result<String, &'static str> {
 impl Sessions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        let rows: Vec<Row> = match &self.prefix {
-            None => ask(&client, operator::sessions(&client))??.into_iter().map(Row::from).collect(),
-            Some(prefix) => {
-                ask(&client, operator::participants(&client, prefix))??.into_iter().map(Row::from).collect()
+        ask(&client, async {
+            match &self.prefix {
+                None => {
+                    let mut index = 0;
+                    self.show(&client, async || {
+                        let read = Read::consistent().after(index, operator::WAIT);
+                        let before = std::mem::take(&mut index);
+                        let sessions = operator::sessions(&client, read).await?;
+                        // An index that has gone back means to begin anew.
+                        index = if sessions.index < before { 0 } else { sessions.index };
+                        Ok(sessions.value)
+                    })
+                    .await
+                }
+                Some(prefix) => {
+                    let mut watch = operator::Watch::new(&client, prefix);
+                    self.show(&client, async || Ok(watch.next().await?.participants())).await
+                }
             }
-        };
+        })?
+    }
+
+    async fn show<T>(
+        &self,
+        client: &Client,
+        mut next: impl AsyncFnMut() -> Result<Vec<T>, operator::Error>,
+    ) -> anyhow::Result<Exit>
+    where
+        T: Clone + PartialEq,
+        Row: From<T>,
+    {
+        let rows = |found: &[T]| -> Vec<Row> { found.iter().cloned().map(Row::from).collect() };
+        if self.watch {
+            let show = |found: &Vec<T>| {
+                let rows = rows(found);
+                if self.json {
+                    return Ok(serde_json::to_string(&rows)? + "\n");
+                }
+                let nobody = if rows.is_empty() { self.nobody(client) + "\n" } else { String::new() };
+                Ok(table(&rows, self.prefix.is_some())? + &nobody)
+            };
+            let never = live::follow(self.json, next, show).await?;
+            match never {}
+        }
+        let rows = rows(&next().await?);
         let mut out = io::stdout().lock();
         if self.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
@@ -62,136 +98,17 @@ impl Sessions {
         }
         write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
         if rows.is_empty() {
-            let whom = self.prefix.map_or("there is no session".into(), |prefix| {
-                format!("nobody takes part at {}", printable(&prefix))
-            });
-            // Consul hides what may not be read as if it were not there.
-            let hidden = if client.is_anonymous() {
-                ", or none that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
-            } else {
-                ", or none that the token may see"
-            };
-            complain(format!("{whom}{hidden}"))?;
+            complain(self.nobody(client))?;
         }
         Ok(Exit::Done)
     }
-}
 
-/// One session, as JSON names it. Fields that are `None` are `null`, and no field is left out but those of a participant.
-#[derive(Debug, Default, Serialize)]
-struct Row {
-    session: String,
-    /// Whether Consul has, and shows, such a session. Where it does not, all of the following are `null`.
-    found: bool,
-    name: Option<String>,
-    node: Option<String>,
-    ttl_seconds: Option<f64>,
-    behavior: Option<Behavior>,
-    lock_delay_seconds: Option<f64>,
-    node_checks: Option<Vec<String>>,
-    service_checks: Option<Vec<String>>,
-    create_index: Option<u64>,
-    #[serde(flatten)]
-    part: Option<Participation>,
-    /// The TTL as its creator wrote it.
-    #[serde(skip)]
-    ttl: String,
-}
-
-/// What it does at the prefix that was asked for.
-#[derive(Debug, Serialize)]
-struct Participation {
-    state: &'static str,
-    slots: Option<u32>,
-    slot_indexes: Vec<u32>,
-    priority: Option<i32>,
-    since: Option<String>,
-    who: Option<Identity>,
-    /// What is written in its key for operators.
-    body: Option<String>,
-    /// Whether it is another client's, where that can be told.
-    foreign: Option<bool>,
-    keys: Vec<String>,
-}
-
-impl From<Session> for Row {
-    fn from(session: Session) -> Self {
-        let ttl = duration::parse(&session.ttl).ok().and_then(|nanos| u64::try_from(nanos).ok());
-        let ttl = ttl.filter(|nanos| *nanos > 0).map(Duration::from_nanos);
-        Self {
-            session: session.id,
-            found: true,
-            name: Some(session.name),
-            node: Some(session.node),
-            ttl_seconds: ttl.map(|ttl| ttl.as_secs_f64()),
-            behavior: Some(session.behavior),
-            lock_delay_seconds: Some(session.lock_delay.as_secs_f64()),
-            node_checks: Some(session.node_checks),
-            service_checks: Some(session.service_checks),
-            create_index: Some(session.create_index),
-            part: None,
-            ttl: if ttl.is_some() { session.ttl } else { String::new() },
-        }
+    fn nobody(&self, client: &Client) -> String {
+        let whom = self.prefix.as_ref().map_or("there is no session".into(), |prefix| {
+            format!("nobody takes part at {}", printable(prefix))
+        });
+        format!("{whom}{}", hidden(client))
     }
-}
-
-impl From<Participant> for Row {
-    fn from(one: Participant) -> Self {
-        let foreign = one.is_foreign();
-        let Participant { id, part, slots, entry, said, keys, session, .. } = one;
-        let mut participation = Participation {
-            state: part.name(),
-            slots,
-            slot_indexes: Vec::new(),
-            priority: None,
-            since: None,
-            who: None,
-            body: said.filter(|said| !said.is_empty()),
-            foreign,
-            keys,
-        };
-        if let Some(entry) = entry {
-            // Of the dead nobody has these numbers any more.
-            participation.slot_indexes = if part == Part::Dead { Vec::new() } else { entry.indexes };
-            participation.priority = Some(entry.priority);
-            participation.since = Some(entry.since).filter(|since| !since.is_empty());
-            participation.who = Some(entry.who).filter(|who| *who != Identity::default());
-            participation.body = entry.body;
-        }
-        let row = session.map(Self::from).unwrap_or_default();
-        Self { session: id.as_str().to_owned(), part: Some(participation), ..row }
-    }
-}
-
-impl Row {
-    fn checks(&self) -> String {
-        let checks: Vec<_> =
-            self.node_checks.iter().chain(&self.service_checks).flatten().map(String::as_str).collect();
-        cell(Some(&checks.join(",")))
-    }
-}
-
-impl Participation {
-    /// Who it is, as well as that is known.
-    fn describe(&self) -> String {
-        if self.foreign == Some(true) {
-            return self
-                .body
-                .as_deref()
-                .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
-        }
-        let Some(who) = &self.who else { return NONE.into() };
-        let mut parts = Vec::new();
-        parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
-        parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
-        parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
-        parts.join(" ")
-    }
-}
-
-/// A text of anybody's, harmless in a table.
-fn cell(text: Option<&str>) -> String {
-    text.filter(|text| !text.is_empty()).map_or(NONE.into(), printable)
 }
 
 fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
@@ -231,15 +148,19 @@ fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
             row.checks(),
         )?;
     }
-    let bytes = table.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    text_of(table)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
+    use super::super::row::Participation;
     use super::*;
+    use crate::consul::Session;
+    use crate::semaphore::Identity;
 
     fn session(id: &str, ttl: &str) -> Session {
         Session {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use super::operator_flags::OperatorFlags;
+use super::operator_flags::{OperatorFlags, refused};
 use super::{Exit, ask};
 use crate::operator;
 use crate::semaphore::{Lock, Record, View, plan};
@@ -40,12 +40,7 @@ impl SetLimit {
         };
         let changed =
             ask(&client, operator::change(&client, &self.prefix, plan))?.map_err(|error| match error {
-                // Consul hides what may not be read as if it were not there.
-                operator::Error::Refused(why) if is_missing.get() && client.is_anonymous() => {
-                    operator::Error::Refused(format!(
-                        "{why}. No token was given (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
-                    ))
-                }
+                operator::Error::Refused(why) if is_missing.get() => refused(why, &client),
                 error @ (operator::Error::Failed(_)
                 | operator::Error::Refused(_)
                 | operator::Error::Contended { .. }) => error,

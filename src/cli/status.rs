@@ -2,7 +2,7 @@
 
 mod lock;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tabwriter::TabWriter;
 use tokio::time::sleep;
 
+use super::live::Screen;
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Exit, block_on, complain, printable};
 use crate::semaphore::Identity;
@@ -22,8 +23,6 @@ const EVERY: Duration = Duration::from_secs(1);
 const FRESH: f64 = 3.0;
 /// Holders of one semaphore that are named.
 const LISTED: usize = 10;
-/// Clears a terminal and goes to its corner.
-const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Show the local agent's semaphores and locks.
 #[derive(Debug, Args)]
@@ -165,8 +164,9 @@ impl Holder {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let mut screen = if self.watch && !self.json { Screen::live() } else { Screen::plain() };
         loop {
-            let exit = self.show()?;
+            let exit = self.show(&mut screen)?;
             if !self.watch {
                 return Ok(exit);
             }
@@ -174,12 +174,8 @@ impl Status {
         }
     }
 
-    fn show(&self) -> io::Result<Exit> {
+    fn show(&self, screen: &mut Screen) -> io::Result<Exit> {
         let asked = async { get(&self.agent.address()?, "/v1/status", PATIENCE).await };
-        let mut out = io::stdout().lock();
-        if self.watch && out.is_terminal() {
-            write!(out, "{CLEAR}")?;
-        }
         let answer = match block_on(asked)? {
             Ok(answer) => answer,
             Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
@@ -188,12 +184,12 @@ impl Status {
             }
         };
         if self.json {
-            writeln!(out, "{}", answer.text.trim_end())?;
+            screen.show(&format!("{}\n", answer.text.trim_end()))?;
             return Ok(Exit::Done);
         }
         match serde_json::from_str::<Report>(&answer.text) {
             Ok(report) => {
-                write!(out, "{}", table(&report)?)?;
+                screen.show(&table(&report)?)?;
                 Ok(Exit::Done)
             }
             Err(error) => {

@@ -125,7 +125,7 @@ impl<'a> InLine<'a> {
     }
 
     /// Whether it waits for a slot, and not for a higher limit or another form.
-    fn is_served_by(&self, record: &Record) -> bool {
+    pub(super) fn is_served_by(&self, record: &Record) -> bool {
         self.slots <= record.limit.min(MOST_SLOTS) && (self.slots == 1 || record.form() == Form::List)
     }
 

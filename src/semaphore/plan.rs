@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::contender::{Entry, Identity, Standing};
 use super::line::{self, InLine, Kind, Own};
-use super::record::{Form, NotASemaphore, Record};
+use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
+use super::single::Single;
 use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId};
 
@@ -23,7 +24,7 @@ mod watch;
 
 use draft::Draft;
 pub use leave::leave;
-pub use operate::{present, set_limit};
+pub use operate::{Queued, destroy, present, prune, queue, set_limit};
 pub use watch::Watch;
 
 /// How long a slot is left to a client of another kind that stands ahead. Those wait for the whole prefix to change

@@ -112,6 +112,18 @@ fn whatever_operators_do_everybody_is_served_and_no_token_falls() {
 }
 
 #[test]
+fn an_operator_who_prunes_and_destroys_harms_nobody() {
+    // There is nobody now and then.
+    let seldom = Game { agents: 1, weights: false, chaos: Chaos { tidy: 1.0, ..Chaos::CALM }, ..GAME };
+    play(seldom);
+    play(Game { agents: 1, foreigners: 1, form: Form::Map, ..seldom });
+    let chaos = Chaos { lost: 0.02, crash: 0.03, pause: 0.02, cut: 0.02, tidy: 0.2, ..Chaos::CALM };
+    play(Game { agents: 4, priorities: true, foreigners: 2, chaos, ..GAME });
+    play(Game { agents: 3, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { agents: 4, parties: true, chaos, ..GAME });
+}
+
+#[test]
 fn limits_that_are_set_adopted_or_refused_are_so_by_those_who_are_told_to() {
     play(Game { policies: true, chaos: Chaos { resize: 0.01, ..Chaos::CALM }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.02, ..Chaos::CALM };

@@ -13,8 +13,8 @@ use super::foreign::Foreign;
 use super::referee::{Client, Referee};
 use crate::embedded::store::kv::Write;
 use crate::semaphore::{
-    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Pair, Phase, Primitive, Record, Resume,
-    SessionId, View, plan,
+    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Op, Pair, Phase, Primitive, Record,
+    Resume, SessionId, View, plan,
 };
 
 mod chaos;
@@ -69,6 +69,8 @@ enum Coming {
     WaitOver { number: u64 },
     /// Something may go wrong.
     Chaos,
+    /// What an operator has planned reaches Consul, if it is not too late.
+    Tidy { ops: Vec<Op> },
     /// An operator mends a `.lock`.
     Mend { name: &'static str },
 }
@@ -228,6 +230,7 @@ impl World {
             }
             Coming::Foreign { place } => self.foreign(place),
             Coming::Chaos => self.go_wrong(),
+            Coming::Tidy { ops } => drop(self.consul.commit(&ops, self.now)),
             Coming::Mend { name } => self.mend(name),
         }
         self.wake_changed();

@@ -2,8 +2,12 @@
 
 use std::fs;
 
+use slotkeeper::consul::{Put, Secret, Settings, TokenSource};
+
 use crate::consul::Consul;
 use crate::http::request_with;
+use crate::inspect::operate;
+use crate::operator::Operator;
 use crate::process::{Agent, Home};
 use crate::sessions::sessions;
 use crate::set_limit::set_limit;
@@ -14,6 +18,7 @@ const ROOT: &str = "b00757a9-0000-4000-8000-000000000000";
 const WORKER: &str = "0a7e57a9-0000-4000-8000-000000000000";
 const READER: &str = "4ead57a9-0000-4000-8000-000000000000";
 const KEYS_ONLY: &str = "6e1557a9-0000-4000-8000-000000000000";
+const WRITER: &str = "3a1757a9-0000-4000-8000-000000000000";
 const STRANGER: &str = "57a9be57-0000-4000-8000-000000000000";
 
 /// A Consul with ACLs, and a token that may do what an agent of `service/s` needs and no more.
@@ -79,6 +84,14 @@ fn writes_that_are_denied_are_tried_ever_more_seldom_and_told_once() {
     assert!(agent.metric(denied) < 20.0);
 }
 
+/// A token that may read the keys and not the sessions.
+fn make_keys_only(consul: &Consul) {
+    let rules = r#"{"Name":"keys","Rules":"key_prefix \"service/s/\" { policy = \"read\" }"}"#;
+    let token = format!(r#"{{"SecretID":"{KEYS_ONLY}","Policies":[{{"Name":"keys"}}]}}"#);
+    put_acl(consul, "policy", rules);
+    put_acl(consul, "token", &token);
+}
+
 #[test]
 fn a_limit_is_changed_by_those_who_may_write_there() {
     let consul = denying();
@@ -119,11 +132,7 @@ fn who_takes_part_is_shown_to_those_who_may_read_there() {
         let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
         assert!(line.contains("held") && line.contains("slotkeeper") && line.contains("10s"), "{line}");
     }
-    // One that may read the keys and not the sessions.
-    let rules = r#"{"Name":"keys","Rules":"key_prefix \"service/s/\" { policy = \"read\" }"}"#;
-    let token = format!(r#"{{"SecretID":"{KEYS_ONLY}","Policies":[{{"Name":"keys"}}]}}"#);
-    put_acl(&consul, "policy", rules);
-    put_acl(&consul, "token", &token);
+    make_keys_only(&consul);
     let (code, out, _) = ask(KEYS_ONLY, &["service/s"]);
     assert_eq!(code, Some(0));
     let line = out.lines().find(|line| line.starts_with(&agent.session())).unwrap();
@@ -135,4 +144,57 @@ fn who_takes_part_is_shown_to_those_who_may_read_there() {
     assert_eq!(code, Some(1));
     assert!(errors.contains("permission denied"), "{errors}");
     assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn what_there_is_is_inspected_and_changed_by_those_who_may() {
+    let consul = denying();
+    make_keys_only(&consul);
+    let home = Home::new();
+    home.configure(&consul.address(), crate::hold::ONE);
+    let mut agent = Agent::start_with(&home, &["--token", WORKER], &[]);
+    agent.await_ready();
+    let ask = |token: &str, command: &[&str]| {
+        let (code, out, errors) =
+            operate(&consul.address(), &[command, &["service/s", "--token", token]].concat());
+        assert!(!errors.contains(token), "{errors}");
+        (code, out + &errors)
+    };
+    let needs = r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#;
+    for (token, command, code, expected) in [
+        (READER, &["inspect"][..], 0, "1 of 1 slots taken"),
+        (READER, &["inspect"], 0, " live "),
+        (KEYS_ONLY, &["inspect"], 0, " unknown "),
+        (KEYS_ONLY, &["inspect"], 0, r#"it needs `session_prefix "" { policy = "read" }`"#),
+        // What may not be read is hidden, or refused where nothing else is there.
+        (STRANGER, &["inspect"], 1, "permission denied"),
+        (KEYS_ONLY, &["prune", "--yes"], 0, "nothing to do"),
+        (WORKER, &["destroy", "--yes"], 1, "is in use: held by"),
+    ] {
+        let (ended, said) = ask(token, command);
+        assert_eq!(ended, Some(code), "{command:?}: {said}");
+        assert!(said.contains(expected), "{command:?}: {said}");
+    }
+    assert_eq!(agent.terminate(), Some(0));
+    let worker = Operator::with(&Settings {
+        address: consul.address().parse().unwrap(),
+        token: Some(TokenSource::Value(Secret::new(WORKER))),
+        ..Settings::default()
+    });
+    worker.put("service/s/.lock", r#"{"Limit":1,"Holders":["gone"]}"#, Put::Plain, 0);
+    // Whose session it was cannot be told by one that sees none.
+    assert!(ask(KEYS_ONLY, &["inspect"]).1.contains("dead   1"));
+    assert!(ask(KEYS_ONLY, &["inspect"]).1.contains("unknown"));
+    let (code, said) = ask(READER, &["prune", "--yes"]);
+    assert_eq!((code, said.contains(needs)), (Some(1), true), "{said}");
+    // Reading the keys is enough to look, writing them to act: nothing of sessions is needed.
+    let rules = r#"{"Name":"writes","Rules":"key_prefix \"service/s/\" { policy = \"write\" }"}"#;
+    put_acl(&consul, "policy", rules);
+    put_acl(&consul, "token", &format!(r#"{{"SecretID":"{WRITER}","Policies":[{{"Name":"writes"}}]}}"#));
+    let (code, said) = ask(WRITER, &["prune", "--yes"]);
+    assert_eq!((code, said.contains("1 dead holder dropped")), (Some(0), true), "{said}");
+    let (code, said) = ask(READER, &["destroy", "--yes"]);
+    assert_eq!((code, said.contains(needs)), (Some(1), true), "{said}");
+    let (code, said) = ask(WRITER, &["destroy", "--yes"]);
+    assert_eq!((code, said.contains("service/s/.lock was deleted")), (Some(0), true), "{said}");
 }

@@ -47,10 +47,10 @@ fn agent(consul: &Consul, semaphore: &str) -> Lodger {
 }
 
 /// `consul lock`, holding until the value goes.
-struct ConsulLock(Child);
+pub(crate) struct ConsulLock(Child);
 
 impl ConsulLock {
-    fn start(consul: &Consul, arguments: &[&str]) -> Self {
+    pub(crate) fn start(consul: &Consul, arguments: &[&str]) -> Self {
         let child = Command::new(crate::support::consul::binary())
             .args(["lock", "-http-addr", &consul.address()])
             .args(arguments)

@@ -8,7 +8,7 @@ use super::{
 use crate::semaphore::Moment;
 
 /// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
-const SWEEP: usize = 16;
+pub(super) const SWEEP: usize = 16;
 
 #[derive(Clone)]
 pub(super) struct Draft<'a> {
@@ -70,6 +70,12 @@ impl<'a> Draft<'a> {
         self.record.holders.retain(|holder| !gone.contains(holder));
         self.pruned = u32::try_from(gone.len()).unwrap_or(u32::MAX);
         due
+    }
+
+    /// Takes those out who are among `whom` and have no live contender, for an operator: at once.
+    pub(super) fn drop_dead(&mut self, whom: &BTreeSet<SessionId>) {
+        let view = self.view;
+        self.record.holders.retain(|holder| !whom.contains(holder) || view.is_alive(holder));
     }
 
     /// Gives the free slots on, first under the `freed` numbers; until when some are left to other clients.

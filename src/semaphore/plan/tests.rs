@@ -9,6 +9,7 @@ use crate::semaphore::view::Pair;
 
 mod line;
 mod lock;
+mod operate;
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 

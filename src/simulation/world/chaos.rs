@@ -20,6 +20,8 @@ pub(in crate::simulation) struct Chaos {
     pub(in crate::simulation) meddle: f64,
     /// In a tenth of a second an operator sets another limit.
     pub(in crate::simulation) resize: f64,
+    /// In a tenth of a second an operator drops the dead, or destroys what nobody uses.
+    pub(in crate::simulation) tidy: f64,
     /// In a tenth of a second somebody writes nonsense under `.lock` or deletes it; after a while it is mended.
     pub(in crate::simulation) spoil: f64,
     /// In a tenth of a second an agent reads its configuration again, and that has changed. Also whoever was killed
@@ -35,13 +37,15 @@ impl Chaos {
         cut: 0.0,
         meddle: 0.0,
         resize: 0.0,
+        tidy: 0.0,
         spoil: 0.0,
         reload: 0.0,
     };
 
     /// Whether every process runs, and every answer comes at once.
     pub(in crate::simulation) fn is_prompt(self) -> bool {
-        let people = Self { meddle: self.meddle, resize: self.resize, spoil: self.spoil, ..Self::CALM };
+        let (meddle, resize, tidy, spoil) = (self.meddle, self.resize, self.tidy, self.spoil);
+        let people = Self { meddle, resize, tidy, spoil, ..Self::CALM };
         self == Self { reload: self.reload, ..people }
     }
 
@@ -60,6 +64,9 @@ impl World {
         if self.rng.f64() < self.chaos.resize {
             let limit = self.rng.u32(1..=self.game.limit * 2);
             self.resize(limit);
+        }
+        if self.rng.f64() < self.chaos.tidy {
+            self.tidy();
         }
         if self.rng.f64() < self.chaos.spoil {
             self.spoil();
@@ -154,6 +161,23 @@ impl World {
             if let Ok(Some(write)) = plan::set_limit(&self.consul.view(name), limit, "", self.now) {
                 let commit = self.consul.commit(&write.ops, self.now);
                 assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            }
+        }
+    }
+
+    /// An operator looks, and means to prune or to destroy by what it saw.
+    fn tidy(&mut self) {
+        for name in SEMAPHORES {
+            let view = self.consul.view(name);
+            let whom = view.record().iter().flat_map(|record| record.holders.iter().cloned()).collect();
+            let write = if self.rng.bool() {
+                plan::prune(&view, &whom, "", self.now)
+            } else {
+                plan::destroy(&view, view.lock_index())
+            };
+            if let Ok(Some(plan::Write { ops, .. })) = write {
+                let after = self.delay();
+                self.later(after, Coming::Tidy { ops });
             }
         }
     }

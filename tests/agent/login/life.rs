@@ -107,7 +107,14 @@ fn commands_log_in_by_their_environment_and_leave_no_token() {
     let run = ["run", PREFIX, "-n", "1", "--", "sh", "-c", "exit 7"];
     assert_eq!(command(&fortress, &home, &run), (Some(7), String::new(), String::new()));
     assert_eq!(fortress.tokens().len(), 0);
-    for arguments in [&["set-limit", PREFIX, "2"][..], &["sessions", PREFIX], &["sessions"]] {
+    for arguments in [
+        &["set-limit", PREFIX, "2"][..],
+        &["sessions", PREFIX],
+        &["sessions"],
+        &["inspect", PREFIX],
+        &["prune", PREFIX],
+        &["destroy", PREFIX, "--yes"],
+    ] {
         let (code, _, errors) = command(&fortress, &home, arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {errors}");
         assert_eq!(fortress.tokens().len(), 0, "{arguments:?}");

@@ -1,0 +1,177 @@
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::report::{Report, span};
+use super::table;
+use crate::consul::{Behavior, Session};
+use crate::operator::Scene;
+use crate::semaphore::{LOCK_FLAGS, Pair};
+
+fn pair(key: &str, value: &str, session: Option<&str>, create_index: u64) -> Pair {
+    Pair {
+        key: key.to_owned(),
+        value: value.as_bytes().to_vec(),
+        flags: 0,
+        session: session.map(Into::into),
+        times_locked: 3,
+        create_index,
+        modify_index: create_index + 100,
+    }
+}
+
+fn session(id: &str) -> Session {
+    Session {
+        id: id.into(),
+        name: "slotkeeper".into(),
+        node: "vm".into(),
+        behavior: Behavior::Delete,
+        ttl: "30s".into(),
+        lock_delay: Duration::from_secs(15),
+        node_checks: vec!["serfHealth".into()],
+        service_checks: Vec::new(),
+        create_index: 7,
+        modify_index: 7,
+    }
+}
+
+/// 2026-01-02T03:04:05Z.
+fn now() -> SystemTime {
+    humantime::parse_rfc3339("2026-01-02T03:04:05Z").unwrap()
+}
+
+fn report(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str]) -> Report {
+    let sessions = sessions.iter().map(|id| session(id)).collect();
+    Report::at("p", &Scene::of("p", at_prefix, below, 500, sessions).inspect(), now())
+}
+
+fn entry(state: &str, more: &str) -> String {
+    format!(r#"{{"slotkeeper":1,"state":"{state}","slots":1{more}}}"#)
+}
+
+fn semaphore() -> Vec<Pair> {
+    let held = r#","indexes":[1],"since":"2026-01-02T03:01:52Z","who":{"pod":"batch-7","node":"n1"}"#;
+    vec![
+        pair("p/.lock", r#"{"Limit":2,"Holders":["gone","b","a"]}"#, None, 1),
+        pair("p/a", "db\u{1b}[2J", Some("a"), 2),
+        pair("p/b", &entry("held", held), Some("b"), 3),
+        pair("p/large", r#"{"slotkeeper":1,"state":"waiting","slots":9,"priority":4}"#, Some("large"), 4),
+        pair(
+            "p/w",
+            &entry("waiting", r#","since":"2026-01-01T02:03:05Z","together":["p","q\u001b"]"#),
+            Some("w"),
+            5,
+        ),
+        // No date of anybody's.
+        pair("p/x", &entry("waiting", r#","since":"2027-01-01T00:00:00Z\u001b""#), Some("x"), 6),
+        pair("p/out", &entry("held", ""), Some("out"), 7),
+        pair("p/left", &entry("held", ""), None, 8),
+    ]
+}
+
+#[test]
+fn the_tables_show_what_people_ask_for() {
+    let report = report(None, semaphore(), &["a", "b", "large", "w", "x", "out"]);
+    let expected = "\
+p: semaphore (list), 3 of 2 slots taken, fencing token 101
+
+HOLDER  STATE  SLOTS  INDEX  SINCE                 FOR    WHO                          HEALTH  TTL  BEHAVIOR  CHECKS
+gone    dead   1      -      -                     -      -                            ended   -    -         -
+b       held   1      1      2026-01-02T03:01:52Z  2m13s  batch-7 on n1                live    30s  delete    serfHealth
+a       held   1      -      -                     -      another client: db\\u{1b}[2J  live    30s  delete    serfHealth
+
+WAITER  POSITION  SLOTS  PRIORITY  SINCE                       FOR    WHO  HEALTH  TTL  BEHAVIOR  CHECKS      REMARK
+large   1         9      4         -                           -      -    live    30s  delete    serfHealth  passed over: wants what the semaphore cannot give
+w       2         1      0         2026-01-01T02:03:05Z        1d01h  -    live    30s  delete    serfHealth  next; together with q\\u{1b}
+x       3         1      0         2027-01-01T00:00:00Z\\u{1b}  -      -    live    30s  delete    serfHealth  -
+
+BESIDE  STATE      KEYS   WHO  HEALTH  TTL  BEHAVIOR  CHECKS
+out     taken out  p/out  -    live    30s  delete    serfHealth
+
+1 slot more is held than the limit has: none is given on until fewer than 2 are held
+1 holder is dead, with 1 slot: given on by whoever acts next, after its prune_delay; at once: slotkeeper prune p
+1 entry is left by ended sessions: swept up by whoever acts next, or slotkeeper prune p
+";
+    let shown = table::of(&report, "").unwrap();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn no_field_is_left_out_of_the_json() {
+    let seen = serde_json::to_value(report(None, semaphore(), &["a", "b"])).unwrap();
+    let mut whole = seen.clone();
+    for list in ["holders", "queue", "others"] {
+        whole[list] = Value::Null;
+    }
+    assert_eq!(
+        whole,
+        json!({
+            "prefix": "p", "kind": "semaphore", "key": "p/.lock", "description": null, "form": "list", "limit": 2,
+            "slots_taken": 3, "slots_free": 0, "fencing_token": 101, "lock_index": null, "next": "w",
+            "holders": null, "queue": null, "others": null, "leftovers": 1, "seen_at": "2026-01-02T03:04:05Z",
+        })
+    );
+    assert_eq!(
+        seen["holders"][1],
+        json!({
+            "session": "b", "found": true, "name": "slotkeeper", "node": "vm", "ttl_seconds": 30.0, "behavior": "delete",
+            "lock_delay_seconds": 15.0, "node_checks": ["serfHealth"], "service_checks": [], "create_index": 7,
+            "state": "held", "slots": 1, "slot_indexes": [1], "priority": 0, "since": "2026-01-02T03:01:52Z",
+            "who": {"pod": "batch-7", "node": "n1"}, "body": null, "foreign": false, "keys": ["p/b"],
+            "health": "live", "seconds": 133, "position": null, "passed_over": null, "together": [],
+        })
+    );
+    // Whoever is in line has a session: where one is not shown, that of the dead one may be hidden too.
+    assert_eq!(
+        (&seen["holders"][0]["health"], &seen["queue"][1]["health"]),
+        (&json!("unknown"), &json!("unknown"))
+    );
+    assert_eq!(
+        (&seen["queue"][0]["passed_over"], &seen["queue"][1]["passed_over"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!((&seen["queue"][2]["position"], &seen["queue"][2]["seconds"]), (&json!(3), &Value::Null));
+    let page = include_str!("../../../docs/operators.md");
+    let told = |value: &Value| {
+        let mut names = value.as_object().unwrap().keys();
+        names.all(|name| page.contains(&format!("`{name}`")))
+    };
+    assert!(told(&seen) && told(&seen["holders"][1]), "docs/operators.md has every field");
+    let nothing = serde_json::to_value(report(None, Vec::new(), &[])).unwrap();
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&nothing), fields(&seen));
+}
+
+#[test]
+fn what_is_no_semaphore_is_described() {
+    let lock = |key: &str, session| Pair { flags: LOCK_FLAGS, ..pair(key, "", session, 1) };
+    for (at_prefix, below, expected) in [
+        (None, vec![], "p: no semaphore and no lock, it seems\n"),
+        (Some(lock("p", None)), vec![], "p: lock, free, fencing token 101, LockIndex 3\n"),
+        (
+            Some(lock("p", None)),
+            vec![lock("p/.lock", Some("a"))],
+            "p/.lock: lock, taken, fencing token 101, LockIndex 3\n",
+        ),
+        (
+            None,
+            vec![pair("p/.lock", "\u{1b}", None, 1)],
+            "p/.lock: neither semaphore nor lock: it is no JSON object but `\\u{1b}`\n",
+        ),
+        (
+            Some(pair("p", "x", None, 1)),
+            vec![],
+            "p: neither semaphore nor lock: it has flags 0 and the value `x`",
+        ),
+    ] {
+        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems").unwrap();
+        assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
+    }
+}
+
+#[test]
+fn spans_are_short() {
+    for (seconds, shown) in [(0, "0s"), (59, "59s"), (133, "2m13s"), (7500, "2h05m"), (90_000, "1d01h")] {
+        assert_eq!(span(seconds), shown);
+    }
+}

@@ -1,0 +1,186 @@
+//! `slotkeeper prune`: drops dead holders without waiting for anybody.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::consent::Consent;
+use super::operator_flags::{OperatorFlags, refused};
+use super::row::{Row, counted};
+use super::{Exit, ask, printable};
+use crate::operator::{self, Changed, Part, Participant, Watch};
+use crate::semaphore::contender::Entry;
+use crate::semaphore::{Identity, Lock, SessionId, View, plan};
+use crate::{clock, config};
+
+/// Dead holders who are named before they are dropped.
+const NAMED: usize = 20;
+
+/// Drop a semaphore's dead holders now.
+///
+/// A holder is dead where `.lock` lists it and it has nothing below the prefix locked any more: its session has ended. Whoever
+/// acts next drops it in any case, once its own `prune_delay` is over; this does so at once, lets those in for whom there is
+/// room then, in their order and by the same write, and sweeps up what ended sessions have left. Only those are dropped who are
+/// named before, and only if they are still dead. It asks first, or needs --yes.
+#[derive(Debug, Args)]
+pub(super) struct Prune {
+    /// The semaphore's prefix in Consul's key-value store.
+    #[arg(value_parser = config::plain_key)]
+    prefix: String,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    consul: OperatorFlags,
+}
+
+/// What was done.
+#[derive(Debug, Default, Serialize)]
+struct Done {
+    prefix: String,
+    dropped: Vec<Row>,
+    let_in: Vec<LetIn>,
+    /// Entries of ended sessions that were swept up.
+    swept: usize,
+}
+
+/// One that was let in.
+#[derive(Debug, Serialize)]
+struct LetIn {
+    session: String,
+    slots: u32,
+    slot_indexes: Vec<u32>,
+    who: Option<Identity>,
+}
+
+impl Prune {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let client = self.consul.client()?;
+        ask(&client, async {
+            let scene = Watch::new(&client, &self.prefix).next().await?;
+            plan::present(&scene.view).map_err(|why| match scene.view.lock {
+                Lock::Missing => refused(why, &client),
+                Lock::Record { .. } | Lock::Conflict { .. } | Lock::Single(_) => {
+                    operator::Error::Refused(why)
+                }
+            })?;
+            let dead: Vec<_> =
+                scene.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
+            let leftovers = scene.view.leftovers.len();
+            if dead.is_empty() && leftovers == 0 {
+                self.say(&Done { prefix: self.prefix.clone(), ..Done::default() })?;
+                return Ok(Exit::Done);
+            }
+            if let Some(exit) = self.consent.refused(&intention(&self.prefix, &dead, leftovers)).await? {
+                return Ok(exit);
+            }
+            let whom: BTreeSet<SessionId> = dead.iter().map(|one| one.id.clone()).collect();
+            let plan = |view: &View| {
+                let now = clock::now();
+                plan::prune(view, &whom, &clock::wall().text(now), now)
+            };
+            let changed = operator::change(&client, &self.prefix, plan).await?;
+            self.say(&Done::of(&self.prefix, dead, &changed))?;
+            Ok(Exit::Done)
+        })?
+    }
+
+    fn say(&self, done: &Done) -> anyhow::Result<()> {
+        let text = if self.json { serde_json::to_string_pretty(done)? } else { done.describe() };
+        writeln!(io::stdout(), "{text}")?;
+        Ok(())
+    }
+}
+
+/// What is about to be done, in a few lines.
+fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
+    let mut lines = Vec::new();
+    if !dead.is_empty() {
+        let slots: u32 = dead.iter().filter_map(|one| one.slots).sum();
+        lines.push(format!(
+            "prune drops {}, with {}, from {}/.lock:",
+            counted(dead.len(), "dead holder", "dead holders"),
+            counted(slots as usize, "slot", "slots"),
+            printable(prefix)
+        ));
+        for one in dead.iter().take(NAMED) {
+            let row = Row::from(one.clone());
+            let part = row.part.as_ref();
+            let who = part.map(|part| part.describe()).unwrap_or_default();
+            let since = part
+                .and_then(|part| part.since.as_deref())
+                .map(|since| format!(", held since {}", printable(since)));
+            lines.push(format!("  {}  {who}{}", printable(&row.session), since.unwrap_or_default()));
+        }
+        if dead.len() > NAMED {
+            lines.push(format!("  … and {} more", dead.len() - NAMED));
+        }
+        lines.push(
+            "Their slots are given on at once. Their work may still run where they are other clients, or where a node or a check \
+             ended their sessions, and not the TTL."
+                .into(),
+        );
+    }
+    if leftovers > 0 {
+        let what = counted(leftovers, "entry", "entries");
+        lines.push(format!(
+            "prune sweeps up {what} below {}/ that ended sessions have left.",
+            printable(prefix)
+        ));
+    }
+    lines.join("\n")
+}
+
+impl Done {
+    fn of(prefix: &str, dead: Vec<Participant>, Changed { before, after }: &Changed) -> Self {
+        let slots =
+            |view: &View, session: &SessionId| view.record().map_or(0, |record| record.slots_of(session));
+        let is_dropped = |one: &Participant| slots(before, &one.id) > 0 && slots(after, &one.id) == 0;
+        let let_in = |session: &SessionId| {
+            let entry: Option<&Entry> = after.entry_of(session);
+            LetIn {
+                session: session.to_string(),
+                slots: slots(after, session),
+                slot_indexes: entry.map(|entry| entry.indexes.clone()).unwrap_or_default(),
+                who: entry.map(|entry| entry.who.clone()).filter(|who| *who != Identity::default()),
+            }
+        };
+        let mut came: Vec<&SessionId> = Vec::new();
+        for holder in after.record().iter().flat_map(|record| &record.holders) {
+            if slots(before, holder) == 0 && !came.contains(&holder) {
+                came.push(holder);
+            }
+        }
+        let remain = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
+        Self {
+            prefix: prefix.to_owned(),
+            dropped: dead.into_iter().filter(is_dropped).map(Row::from).collect(),
+            let_in: came.into_iter().map(let_in).collect(),
+            swept: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
+        }
+    }
+
+    /// In a line.
+    fn describe(&self) -> String {
+        let prefix = printable(&self.prefix);
+        if self.dropped.is_empty() && self.swept == 0 {
+            return format!("{prefix}: nobody is dead there; nothing to do");
+        }
+        let mut parts = Vec::new();
+        if !self.dropped.is_empty() {
+            parts.push(format!("{} dropped", counted(self.dropped.len(), "dead holder", "dead holders")));
+            parts.push(match self.let_in.len() {
+                0 => "nobody was let in".into(),
+                let_in => format!("{} let in", counted(let_in, "waiter was", "waiters were")),
+            });
+        }
+        if self.swept > 0 {
+            parts.push(format!("{} swept up", counted(self.swept, "entry", "entries")));
+        }
+        format!("{prefix}: {}", parts.join("; "))
+    }
+}

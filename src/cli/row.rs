@@ -1,0 +1,148 @@
+//! A session, and what it does at a prefix: as JSON names it, and in the words of tables.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use tabwriter::TabWriter;
+
+use super::printable;
+use crate::consul::{Behavior, Session};
+use crate::embedded::duration;
+use crate::operator::{Part, Participant};
+use crate::semaphore::Identity;
+
+/// Stands where there is nothing.
+pub(super) const NONE: &str = "-";
+
+/// One session, as JSON names it. Fields that are `None` are `null`, and no field is left out but those of a participant.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Row {
+    pub(super) session: String,
+    /// Whether Consul has, and shows, such a session. Where it does not, all of the following are `null`.
+    pub(super) found: bool,
+    pub(super) name: Option<String>,
+    pub(super) node: Option<String>,
+    pub(super) ttl_seconds: Option<f64>,
+    pub(super) behavior: Option<Behavior>,
+    pub(super) lock_delay_seconds: Option<f64>,
+    pub(super) node_checks: Option<Vec<String>>,
+    pub(super) service_checks: Option<Vec<String>>,
+    pub(super) create_index: Option<u64>,
+    #[serde(flatten)]
+    pub(super) part: Option<Participation>,
+    /// The TTL as its creator wrote it.
+    #[serde(skip)]
+    pub(super) ttl: String,
+}
+
+/// What it does at the prefix that was asked for.
+#[derive(Debug, Serialize)]
+pub(super) struct Participation {
+    pub(super) state: &'static str,
+    pub(super) slots: Option<u32>,
+    pub(super) slot_indexes: Vec<u32>,
+    pub(super) priority: Option<i32>,
+    pub(super) since: Option<String>,
+    pub(super) who: Option<Identity>,
+    /// What is written in its key for operators.
+    pub(super) body: Option<String>,
+    /// Whether it is another client's, where that can be told.
+    pub(super) foreign: Option<bool>,
+    pub(super) keys: Vec<String>,
+}
+
+impl From<Session> for Row {
+    fn from(session: Session) -> Self {
+        let ttl = duration::parse(&session.ttl).ok().and_then(|nanos| u64::try_from(nanos).ok());
+        let ttl = ttl.filter(|nanos| *nanos > 0).map(Duration::from_nanos);
+        Self {
+            session: session.id,
+            found: true,
+            name: Some(session.name),
+            node: Some(session.node),
+            ttl_seconds: ttl.map(|ttl| ttl.as_secs_f64()),
+            behavior: Some(session.behavior),
+            lock_delay_seconds: Some(session.lock_delay.as_secs_f64()),
+            node_checks: Some(session.node_checks),
+            service_checks: Some(session.service_checks),
+            create_index: Some(session.create_index),
+            part: None,
+            ttl: if ttl.is_some() { session.ttl } else { String::new() },
+        }
+    }
+}
+
+impl From<Participant> for Row {
+    fn from(one: Participant) -> Self {
+        let foreign = one.is_foreign();
+        let Participant { id, part, slots, entry, said, keys, session, .. } = one;
+        let mut participation = Participation {
+            state: part.name(),
+            slots,
+            slot_indexes: Vec::new(),
+            priority: None,
+            since: None,
+            who: None,
+            body: said.filter(|said| !said.is_empty()),
+            foreign,
+            keys,
+        };
+        if let Some(entry) = entry {
+            // Of the dead nobody has these numbers any more.
+            participation.slot_indexes = if part == Part::Dead { Vec::new() } else { entry.indexes };
+            participation.priority = Some(entry.priority);
+            participation.since = Some(entry.since).filter(|since| !since.is_empty());
+            participation.who = Some(entry.who).filter(|who| *who != Identity::default());
+            participation.body = entry.body;
+        }
+        let row = session.map(Self::from).unwrap_or_default();
+        Self { session: id.as_str().to_owned(), part: Some(participation), ..row }
+    }
+}
+
+impl Row {
+    pub(super) fn checks(&self) -> String {
+        let checks: Vec<_> =
+            self.node_checks.iter().chain(&self.service_checks).flatten().map(String::as_str).collect();
+        cell(Some(&checks.join(",")))
+    }
+}
+
+impl Participation {
+    /// Who it is, as well as that is known.
+    pub(super) fn describe(&self) -> String {
+        if self.foreign == Some(true) {
+            return self
+                .body
+                .as_deref()
+                .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
+        }
+        self.who.as_ref().map_or(NONE.into(), person)
+    }
+}
+
+/// One of ours in a few words.
+pub(super) fn person(who: &Identity) -> String {
+    let mut parts = Vec::new();
+    parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
+    parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
+    parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
+    parts.join(" ")
+}
+
+/// A text of anybody's, harmless in a table.
+pub(super) fn cell(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).map_or(NONE.into(), printable)
+}
+
+/// A table's text.
+pub(super) fn text_of(table: TabWriter<Vec<u8>>) -> io::Result<String> {
+    let bytes = table.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// So many, with the noun that belongs to them.
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}

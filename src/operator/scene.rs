@@ -1,0 +1,255 @@
+//! What lies at a prefix, and how an operator learns of it: the keys and the sessions behind them, at once or whenever
+//! something has changed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::participants::{self, Participant};
+use super::{Error, sessions};
+use crate::bridge;
+use crate::consul::{Client, Read, Session};
+use crate::semaphore::plan::{self, Queued};
+use crate::semaphore::{FailureKind, Lock, NotASemaphore, Pair, Record, SessionId, Single, View};
+
+/// The longest that a watch waits before it looks again in any case. Within this time it notices what no key tells of: a
+/// session that a dead holder had, and a lock that comes to be at the prefix itself.
+pub const WAIT: Duration = Duration::from_secs(15);
+
+/// What Consul shows at a prefix.
+pub struct Scene {
+    /// What lies below the prefix, as a semaphore is seen.
+    pub view: View,
+    prefix: String,
+    /// The key that is called as the prefix itself, and all below.
+    pairs: Vec<Pair>,
+    sessions: Vec<Session>,
+}
+
+/// What there is at a prefix.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// Neither the prefix nor `.lock` below it.
+    Nothing,
+    /// A semaphore.
+    Semaphore {
+        /// Its record.
+        record: Record,
+        /// The index of the record's last change.
+        index: u64,
+    },
+    /// A single-key lock.
+    Lock {
+        /// Its key: the prefix, or `.lock` below it.
+        key: String,
+        /// How it stands.
+        single: Single,
+    },
+    /// Something else, which slotkeeper leaves alone.
+    Other {
+        /// Its key.
+        key: String,
+        /// What it is.
+        what: String,
+    },
+}
+
+/// Somebody in line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Who it is.
+    pub participant: Participant,
+    /// Whether it waits for a slot; else it is passed over, since it wants what the semaphore cannot give.
+    pub is_served: bool,
+}
+
+/// What there is at a prefix, and who.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inspection {
+    /// What there is.
+    pub found: Found,
+    /// Who holds, or is listed as a holder and dead, in the record's order; of a lock, who has it.
+    pub holders: Vec<Participant>,
+    /// The line, in order.
+    pub queue: Vec<Waiter>,
+    /// Who else has a key locked there: a single key, or the contender of one that was taken out of `.lock` and has not noticed.
+    pub others: Vec<Participant>,
+    /// Entries of ours that ended sessions have left.
+    pub leftovers: usize,
+    /// Whether Consul shows the token any session at all.
+    pub shows_sessions: bool,
+}
+
+/// A prefix that is looked at again whenever something has changed there.
+pub struct Watch<'a> {
+    client: &'a Client,
+    prefix: &'a str,
+    /// The index of the listing of what lies below the prefix.
+    below: u64,
+    /// The index of the key that is called as the prefix, where there is one. To wait for a missing key would mean to be
+    /// woken by all others (Consul up to 1.9).
+    at_prefix: Option<u64>,
+}
+
+impl<'a> Watch<'a> {
+    /// One that has not looked yet.
+    pub fn new(client: &'a Client, prefix: &'a str) -> Self {
+        Self { client, prefix, below: 0, at_prefix: None }
+    }
+
+    /// What there is: at first at once, then when something has changed, or after a while in any case.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`]. The next call looks at once.
+    pub async fn next(&mut self) -> Result<Scene, Error> {
+        let (below, at_prefix) = (self.below, self.at_prefix.unwrap_or(0));
+        (self.below, self.at_prefix) = (0, None);
+        let (client, prefix) = (self.client, self.prefix);
+        // Many who watch the same are not to come at the same instant.
+        let wait = WAIT.mul_f64(0.9 + fastrand::f64() / 5.0);
+        let blocking = |index| Read::consistent().after(index, wait);
+        let has_changed = async {
+            if at_prefix == 0 || below == 0 {
+                return std::future::pending().await;
+            }
+            bridge::read(client, prefix, blocking(at_prefix)).await.map(drop)
+        };
+        let listing = tokio::select! {
+            listing = bridge::list(client, prefix, blocking(below)) => listing,
+            changed = has_changed => match changed {
+                Ok(()) => bridge::list(client, prefix, Read::consistent()).await,
+                Err(failure) => Err(failure),
+            },
+        };
+        let listing = listing.map_err(Error::Failed)?;
+        let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
+            Ok(reading) => reading.pair,
+            // The rule that a semaphore's clients need is for what lies below.
+            Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,
+            Err(failure) => return Err(Error::Failed(failure)),
+        };
+        // The sessions come last: whoever had a key and is not among them has ended in between, or is hidden.
+        let sessions = sessions(client, Read::consistent()).await?.value;
+        // An index that has gone back means to begin anew, which an index of 0 does.
+        self.below = if listing.index < below { 0 } else { listing.index };
+        self.at_prefix = at_prefix.as_ref().map(|pair| pair.modify_index);
+        Ok(Scene::of(prefix, at_prefix, listing.pairs, listing.index, sessions))
+    }
+}
+
+impl Scene {
+    /// Of the key that is called as the prefix, the listing of what lies below with its index, and the sessions that are shown.
+    pub fn of(
+        prefix: &str,
+        at_prefix: Option<Pair>,
+        below: Vec<Pair>,
+        index: u64,
+        sessions: Vec<Session>,
+    ) -> Self {
+        let pairs = at_prefix.into_iter().chain(below.iter().cloned()).collect();
+        Self { view: View::new(prefix, below, index), prefix: prefix.to_owned(), pairs, sessions }
+    }
+
+    /// Who takes part: in a semaphore there, or in a single-key lock at the prefix or below it.
+    pub fn participants(&self) -> Vec<Participant> {
+        participants::of(&self.prefix, &self.pairs, self.sessions.clone())
+    }
+
+    /// How many keys lie below the prefix that are neither the semaphore's record nor an entry of ours.
+    pub fn others_below(&self) -> usize {
+        let lock = self.view.lock_key();
+        let is_ours = |key: &str| {
+            let session = self.view.session_of(key);
+            let contends = session.is_some_and(|session| self.view.contender(&session).is_some());
+            contends || key == lock || self.view.leftovers.iter().any(|leftover| leftover.key == key)
+        };
+        self.pairs.iter().filter(|pair| pair.key != self.prefix && !is_ours(&pair.key)).count()
+    }
+
+    /// The single-key lock there, as it is seen alone, where there is one.
+    pub fn lock(&self) -> Option<View> {
+        let lock = self.view.lock_key();
+        let is_lock = matches!(self.view.lock, Lock::Conflict { found: NotASemaphore::SingleKeyLock, .. });
+        let key = match self.view.lock {
+            Lock::Missing => &self.prefix,
+            Lock::Conflict { .. } if is_lock => &lock,
+            Lock::Conflict { .. } | Lock::Record { .. } | Lock::Single(_) => return None,
+        };
+        let pair = self.pairs.iter().find(|pair| pair.key == *key)?.clone();
+        let index = pair.modify_index;
+        Some(View::of_key(key, Some(pair), index))
+    }
+
+    /// What there is, and who.
+    pub fn inspect(&self) -> Inspection {
+        let found = match &self.view.lock {
+            Lock::Record { record, index } => Found::Semaphore { record: record.clone(), index: *index },
+            Lock::Conflict { found, .. } if *found != NotASemaphore::SingleKeyLock => {
+                Found::Other { key: self.view.lock_key(), what: found.to_string() }
+            }
+            Lock::Conflict { .. } | Lock::Missing | Lock::Single(_) => self.found_lock(),
+        };
+        let participants = self.participants().into_iter().map(|one| (one.id.clone(), one));
+        let mut rest: BTreeMap<SessionId, Participant> = participants.collect();
+        let listed: Vec<_> = match &found {
+            Found::Semaphore { record, .. } => record.holders.iter().collect(),
+            Found::Lock { single, .. } => single.owner.iter().collect(),
+            Found::Nothing | Found::Other { .. } => Vec::new(),
+        };
+        let holders = listed.into_iter().filter_map(|holder| rest.remove(holder)).collect();
+        let waiter = |one: Queued| {
+            let participant = rest.remove(&one.session)?;
+            Some(Waiter { participant, is_served: one.is_served })
+        };
+        let queue = plan::queue(&self.view).into_iter().filter_map(waiter).collect();
+        let (leftovers, shows_sessions) = (self.view.leftovers.len(), !self.sessions.is_empty());
+        let others = rest.into_values().collect();
+        Inspection { found, holders, queue, others, leftovers, shows_sessions }
+    }
+
+    fn found_lock(&self) -> Found {
+        let Some(view) = self.lock() else { return Found::Nothing };
+        let key = view.lock_key();
+        match view.lock {
+            Lock::Single(Single { wrong: Some(what), .. }) => Found::Other { key, what },
+            Lock::Single(single) => Found::Lock { key, single },
+            Lock::Missing | Lock::Record { .. } | Lock::Conflict { .. } => Found::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::consul::{Put, Settings, Unobserved};
+    use crate::embedded::Server;
+    use crate::semaphore::LOCK_FLAGS;
+
+    #[tokio::test]
+    async fn a_watch_tells_of_what_changes_below_the_prefix_and_at_it() {
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let settings =
+            Settings { address: server.addr().to_string().parse().unwrap(), ..Settings::default() };
+        let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
+        tokio::spawn(server.run(std::future::pending()));
+        client.kv_put("p", b"", Put::Plain, LOCK_FLAGS).await.unwrap();
+        let mut watch = Watch::new(&client, "p");
+        assert!(matches!(watch.next().await.unwrap().inspect().found, Found::Lock { .. }));
+        for (key, value) in [("p", "x"), ("p/.lock", r#"{"Limit":1,"Holders":[]}"#), ("p/.lock", "y")] {
+            let (next, put) = tokio::join!(
+                // Well before it would look in any case.
+                timeout(WAIT / 2, watch.next()),
+                client.kv_put(key, value.as_bytes(), Put::Plain, 0)
+            );
+            assert!(put.unwrap());
+            let scene = next.expect("a change that is told of").unwrap();
+            let pair = scene.pairs.iter().find(|pair| pair.key == key).unwrap();
+            assert_eq!(pair.value, value.as_bytes());
+        }
+    }
+}
