@@ -116,7 +116,7 @@ fn complain(what: impl Display) -> io::Result<()> {
 }
 
 /// Another client's text, with nothing in it that a terminal would obey.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.escape_debug().take(100).collect()
 }
 

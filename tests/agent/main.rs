@@ -43,6 +43,7 @@ mod sessions;
 mod set_limit;
 mod shell;
 mod steps;
+mod terminal;
 mod together;
 mod token;
 mod watches;
