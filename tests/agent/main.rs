@@ -29,6 +29,7 @@ mod leases;
 mod lock;
 mod login;
 mod loss;
+mod manual;
 mod openapi;
 mod operator;
 mod outage;
