@@ -114,10 +114,12 @@ impl Page {
                     let why = why.strip_prefix("not-run=").unwrap_or_else(|| panic!("what is {info:?}?"));
                     parts.push(Part::NotRun { why: why.to_owned() });
                 }
-                ("text", "") => match parts.last_mut() {
-                    Some(Part::Run { prints, .. }) => prints.extend(block.into_iter().map(str::to_owned)),
-                    other => panic!("what prints {text:?}, after {other:?}?"),
-                },
+                ("text", "") => {
+                    if let Some(Part::Run { prints, .. }) = parts.last_mut() {
+                        prints.extend(block.into_iter().map(str::to_owned));
+                    }
+                }
+                ("promql" | "hcl" | "json", "") => {}
                 ("yaml", "") => {
                     let name = block.first().and_then(|line| line.strip_prefix("# "));
                     if let Some(name) = name.filter(|name| name.ends_with(".yaml") && !name.contains(' ')) {
