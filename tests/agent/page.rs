@@ -134,8 +134,12 @@ impl Page {
 
     /// Why each block is left out that is.
     pub(crate) fn not_run(&self) -> Vec<&str> {
-        let why = |part| if let &Part::NotRun { ref why } = part { Some(why.as_str()) } else { None };
-        self.0.iter().filter_map(why).collect()
+        let parts = self.0.iter();
+        let why = parts.filter_map(|part| match part {
+            Part::NotRun { why } => Some(why.as_str()),
+            Part::Run { .. } | Part::File { .. } => None,
+        });
+        why.collect()
     }
 
     /// Runs its commands against the Consul there.

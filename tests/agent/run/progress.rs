@@ -163,7 +163,7 @@ fn a_terminal_that_stands_still_holds_nothing_up() {
     wait_for("the slot to be given back", || operator.holders("p/one").is_empty());
 }
 
-/// Nobody reads the terminal, and there is room for a part of a line: who draws it stands still in the midst of it.
+/// Nobody reads the terminal, and the line itself fills it up.
 #[test]
 fn a_terminal_that_nobody_reads_holds_nothing_up() {
     let consul = Consul::start();
