@@ -15,6 +15,7 @@ pub mod files;
 pub mod http;
 pub mod metrics;
 pub mod operator;
+pub mod progress;
 pub mod semaphore;
 pub mod shutdown;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Standard error that never holds us up.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -10,6 +10,11 @@ const AT_ONCE: usize = 4096;
 
 /// Lines that were dropped since the last one that was written.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a line is drawn there that changes in place (`progress`).
+static DRAWN: AtomicBool = AtomicBool::new(false);
+/// Takes that line away. It is drawn again soon, below what is written in its place.
+pub(crate) const WIPE: &str = "\r\x1b[2K";
 
 /// Standard error, a whole line at a time. A line that nobody takes – a pipe whose reader stands still, a terminal stopped by
 /// Ctrl-S – is dropped: whoever renews a lease, or ends a command in time, must not wait for the log. How many were dropped is
@@ -29,6 +34,9 @@ impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let dropped = DROPPED.swap(0, Ordering::Relaxed);
         let mut text = Vec::new();
+        if line_is_drawn() {
+            text.extend(WIPE.as_bytes());
+        }
         if dropped > 0 {
             text.extend(format!("slotkeeper: nobody took {dropped} lines before this one\n").into_bytes());
         }
@@ -46,7 +54,18 @@ impl Write for Stderr {
     }
 }
 
-fn takes_more() -> bool {
+/// Says whether a line is drawn that what is written has to take the place of.
+pub(crate) fn line_drawn(is_drawn: bool) {
+    DRAWN.store(is_drawn, Ordering::Relaxed);
+}
+
+/// Whether there is such a line.
+pub(crate) fn line_is_drawn() -> bool {
+    DRAWN.load(Ordering::Relaxed)
+}
+
+/// Whether standard error takes what is written without making us wait.
+pub(crate) fn takes_more() -> bool {
     let stderr = io::stderr();
     let mut wanted = [PollFd::new(&stderr, PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -82,6 +82,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
     let operations = Operation::ALL.map(Operation::as_str);
     let codes = Code::ALL.map(Code::as_str);
     Parts {
+        progress: None,
         control: None,
         files: Files::open(&config).unwrap(),
         log: telemetry::start(config.log),

@@ -29,6 +29,7 @@ use crate::config::{Config, Faults, Loaded, Mode};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
 use crate::metrics::Metrics;
+use crate::progress::Progress;
 use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Snapshot, Stage};
@@ -66,6 +67,8 @@ pub struct Parts {
     pub control: Option<mpsc::Receiver<Request>>,
     /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
     pub command: Option<Command>,
+    /// What tells people of the wait for the slots, where it does.
+    pub progress: Option<Progress>,
     /// The log level's handle.
     pub log: telemetry::Handle,
     /// Servers that run beside the agent. None may end before it.

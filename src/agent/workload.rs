@@ -69,6 +69,10 @@ impl Agent {
             Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
         }
         let occupied = self.parts.config.required().map(Name::from).collect();
+        // Its terminal is as it was before.
+        if let Some(progress) = self.parts.progress.take() {
+            progress.end().await;
+        }
         // Before it is there: what is lost from here on is lost under a command.
         self.own.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
@@ -130,6 +134,9 @@ impl Agent {
                 _ => running.signal(signal),
             }
         } else if signal == SIGTSTP {
+            if let Some(progress) = &self.parts.progress {
+                progress.wipe().await;
+            }
             suspend();
         } else if signals::ends(signal) {
             // What signals a process and its group sends the same twice.

@@ -15,7 +15,7 @@ use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Files to check; `-` is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     files: Vec<String>,
 }
 

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Cli, Exit};
+use super::{Exit, shown};
 
 /// Print shell completions.
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ impl Completions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         // Written to memory first: clap_complete panics where the pipe is closed.
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "slotkeeper", &mut script);
+        clap_complete::generate(self.shell, &mut shown(), "slotkeeper", &mut script);
         io::stdout().write_all(&script)?;
         Ok(Exit::Done)
     }

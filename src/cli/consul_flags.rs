@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::config::Overrides;
 use crate::consul::Secret;
@@ -13,25 +13,25 @@ use crate::consul::Secret;
 #[command(next_help_heading = "Consul")]
 pub struct ConsulFlags {
     /// Address of the HTTP API: http://host:port, https://host:port, host:port or unix:///path [env: CONSUL_HTTP_ADDR]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Url)]
     http_addr: Option<String>,
     /// ACL token; --token-file keeps it out of the process list [env: CONSUL_HTTP_TOKEN]
     #[arg(long, value_name = "TOKEN", value_parser = secret)]
     token: Option<Secret>,
     /// File that holds the ACL token; read again when it changes [env: CONSUL_HTTP_TOKEN_FILE]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<String>,
     /// PEM file of the certificate authorities to trust [env: CONSUL_CACERT]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ca_file: Option<String>,
     /// Folder of such files [env: CONSUL_CAPATH]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     ca_path: Option<String>,
     /// PEM file of the client certificate [env: CONSUL_CLIENT_CERT]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     client_cert: Option<String>,
     /// PEM file of the client certificate's private key [env: CONSUL_CLIENT_KEY]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     client_key: Option<String>,
     /// Name that the server's certificate must bear [env: CONSUL_TLS_SERVER_NAME]
     #[arg(long, value_name = "NAME")]

@@ -24,7 +24,7 @@ const LARGEST: usize = 16 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 pub(super) struct LocalAgent {
     /// The agent's address (its http.listen).
-    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", value_parser = place)]
+    #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", value_parser = place, value_hint = clap::ValueHint::Hostname)]
     address: Option<String>,
     /// The agent's configuration file, to read the address from.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]

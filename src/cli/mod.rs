@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::Faults;
 use crate::operator;
@@ -23,6 +23,8 @@ mod inspect;
 mod install;
 mod live;
 mod local;
+mod man;
+mod manual;
 mod operator_flags;
 mod probe;
 mod prune;
@@ -41,7 +43,7 @@ use operator_flags::ask;
 
 /// Holds slots of Consul semaphores on behalf of the workload beside it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, after_long_help = manual::help("slotkeeper"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -62,10 +64,23 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
+    Man(man::Man),
     Install(install::Install),
     Dev(dev::Dev),
     Guard(guard::Guard),
     Exec(guard::Exec),
+}
+
+/// The command line without what is hidden: for what is generated of it.
+fn shown() -> clap::Command {
+    let all = Cli::command();
+    let about = all.get_about().cloned().unwrap_or_default();
+    clap::Command::new("slotkeeper")
+        .about(about)
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .subcommand_required(true)
+        .subcommands(all.get_subcommands().filter(|one| !one.is_hide_set()).cloned())
 }
 
 /// Parses the command line, runs the command and says how the process ends.
@@ -93,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
         Command::Install(install) => install.run(),
         Command::Dev(dev) => dev.run(),
         Command::Guard(guard) => guard.run(),
@@ -126,7 +142,7 @@ fn complain(what: impl Display) -> io::Result<()> {
 }
 
 /// Another client's text, with nothing in it that a terminal would obey.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.escape_debug().take(100).collect()
 }
 

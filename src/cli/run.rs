@@ -28,6 +28,7 @@ const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 /// that it has started. Signals sent to this process are passed on to it. Exits with the command's own code, or 128 and the
 /// signal that ended it; with 75 where there was no slot in time, and with 80 where the slot was lost.
 #[derive(Debug, Args)]
+#[command(after_long_help = super::manual::help("run"))]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
@@ -88,7 +89,7 @@ pub(super) struct Run {
     #[command(flatten)]
     consul: ConsulFlags,
     /// The command and its arguments.
-    #[arg(value_name = "CMD", last = true, required = true)]
+    #[arg(value_name = "CMD", last = true, required = true, value_hint = clap::ValueHint::CommandName)]
     command: Vec<OsString>,
 }
 

@@ -12,14 +12,16 @@ use tracing::{info, warn};
 
 use super::Exit;
 use crate::agent::{self, Files, Parts};
-use crate::config::{Config, Control, Faults, Listen, Loaded};
+use crate::config::{Config, Control, Faults, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
 use crate::http::serve::{Limits, serve};
 use crate::http::{Site, router};
 use crate::metrics::Metrics;
+use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
+use crate::status::Snapshot;
 use crate::vitals::Vitals;
 use crate::workload::Command;
 use crate::{clock, embedded, telemetry};
@@ -90,6 +92,7 @@ async fn start(
     let metrics = metrics().context("cannot make the metrics")?;
     let vitals = Arc::new(Vitals::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
+    let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
     let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
     if let Some(address) = config.http.listen {
         let listener = TcpListener::bind(address)
@@ -107,9 +110,36 @@ async fn start(
         Some(control) => Some(control_server(control, site, &mut servers).await?),
         None => None,
     };
-    let parts =
-        Parts { config, files, read_config, metrics, vitals, status, asks, control, command, log, servers };
-    agent::run(parts).await
+    let parts = Parts {
+        config,
+        files,
+        read_config,
+        metrics,
+        vitals,
+        status,
+        asks,
+        control,
+        command,
+        progress: progress.clone(),
+        log,
+        servers,
+    };
+    let ended = agent::run(parts).await;
+    if let Some(progress) = progress {
+        progress.end().await;
+    }
+    ended
+}
+
+/// Tells people of the wait. Who wants errors alone is told nothing, and who has the log tell of it is told nothing twice.
+fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
+    let look = move || {
+        // Not held while anything is made of it: the agent would wait.
+        let snapshot = Arc::clone(&shown.borrow());
+        View::of(&snapshot, clock::now())
+    };
+    let wanted = log.format == LogFormat::Text && log.level != LogLevel::Error;
+    wanted.then(|| Progress::start(look, log.level == LogLevel::Warn)).flatten()
 }
 
 /// Serves the control endpoints; where their requests come in.

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::live::Screen;
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Exit, block_on, complain, printable};
+use crate::progress::{self, Awaited, View};
 use crate::semaphore::Identity;
 
 /// Time for one answer.
@@ -38,7 +39,7 @@ pub(super) struct Status {
 }
 
 #[derive(Debug, Deserialize)]
-struct Report {
+pub(super) struct Report {
     agent: Agent,
     session: Option<Session>,
     semaphores: Vec<Semaphore>,
@@ -93,7 +94,31 @@ struct Holder {
     who: Option<Identity>,
 }
 
+impl Report {
+    /// What the agent has to wait for before it is ready.
+    pub(super) fn missing(&self) -> View {
+        let semaphores = self.semaphores.iter().filter(|one| one.required);
+        let locks = self.locks.iter().filter(|one| one.required);
+        let of = semaphores.clone().count() + locks.clone().count();
+        let semaphores = semaphores.filter(|one| one.state != "held").map(Semaphore::awaited);
+        let locks = locks.filter(|one| !one.is_held()).map(lock::Lock::awaited);
+        View::missing(of, semaphores.chain(locks).collect())
+    }
+}
+
 impl Semaphore {
+    fn awaited(&self) -> Awaited {
+        let holders = self.holders.iter().filter(|holder| !holder.mine);
+        Awaited {
+            name: self.name.clone(),
+            waited: duration(self.waiting_seconds),
+            place: self.queue_position.zip(self.queue_length),
+            holders: holders.map(Holder::name).collect(),
+            delayed: None,
+            reason: self.reason.clone(),
+        }
+    }
+
     /// The slots that this agent, or whoever has a lease of it, holds.
     fn slots(&self) -> String {
         let lent = self.leases.iter().flat_map(|lease| &lease.slot_indexes);
@@ -143,6 +168,11 @@ impl Semaphore {
 }
 
 impl Holder {
+    /// What it is called.
+    fn name(&self) -> String {
+        progress::who(&self.session, self.who.as_ref())
+    }
+
     /// Who it is, as well as that is known.
     fn describe(&self) -> String {
         let who = self.who.as_ref();
@@ -198,6 +228,11 @@ impl Status {
             }
         }
     }
+}
+
+/// What the JSON's seconds are.
+fn duration(seconds: Option<f64>) -> Duration {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
 }
 
 fn table(report: &Report) -> io::Result<String> {

@@ -7,24 +7,28 @@ use clap::Args;
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
+use super::status::Report;
 use super::{Exit, block_on, complain};
 use crate::config::duration;
+use crate::progress::{Progress, View};
 
 /// Time between two questions, before jitter.
 const EVERY: Duration = Duration::from_millis(250);
-/// Time after which whoever watches is told what is being waited for.
-const SILENCE: Duration = Duration::from_secs(2);
+/// The least time between two questions for all that people are told while it goes on.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Time for one answer, and the least of it where the wait is nearly over.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ONE_QUESTION: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, with 75 where it does not within --timeout, and with 128 and its number on a signal. An agent that is not there yet is waited
-/// for in the same way.
+/// Exits with 0 once it does, with 75 where it does not within --timeout, and with 128 and its number on a signal. An agent
+/// that is not there yet is waited for in the same way. Meanwhile standard error says what is missing: on a terminal in one
+/// line that is kept up to date.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
     /// Give up after this time, such as 30s or 10m; by default never.
@@ -43,43 +47,85 @@ impl Wait {
                 return Ok(Exit::Config);
             }
         };
-        let mut last = String::from("nothing was asked yet");
-        let began = Instant::now();
-        let until = self.timeout.and_then(|timeout| began.checked_add(timeout));
-        let left = || until.map_or(PATIENCE, |until| until.duration_since(Instant::now()));
-        let wait = async {
-            let mut told = false;
-            loop {
-                // A wait of 0s asks once, and so does one that is over while the agent is slow.
-                match get(&address, "/readyz", left().clamp(ONE_QUESTION, PATIENCE)).await {
-                    Ok(answer) if answer.ok => return Exit::Done,
-                    Ok(answer) => last = missing(&answer.text),
-                    Err(error) => last = error.to_string(),
-                }
-                if left().is_zero() {
-                    return Exit::NotInTime;
-                }
-                if !told && began.elapsed() > SILENCE {
-                    told = true;
-                    // Whoever reads it may have gone; the waiting goes on.
-                    let _ = complain(format!("waiting: {last}"));
-                }
-                // A fleet that starts together should not ask together.
-                sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(left())).await;
-            }
-        };
+        let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut waiting = Waiting::at(address, until);
         let exit = block_on(async {
             // As the first process of a container it is ended by no signal but those that it listens to.
             let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-            Ok::<_, io::Error>(tokio::select! {
-                waited = wait => waited,
+            let shown = waiting.shown.subscribe();
+            let progress = Progress::start(move || shown.borrow().clone(), true);
+            let exit = tokio::select! {
+                waited = waiting.wait() => waited,
                 Some(signal) = signals.next() => Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
-            })
+            };
+            if let Some(progress) = progress {
+                progress.end().await;
+            }
+            Ok::<_, io::Error>(exit)
         })??;
         if exit == Exit::NotInTime {
-            complain(format!("not ready in the time given: {last}"))?;
+            complain(format!("not ready in the time given: {}", waiting.last))?;
         }
         Ok(exit)
+    }
+}
+
+struct Waiting {
+    address: String,
+    until: Option<Instant>,
+    /// What the last answer was.
+    last: String,
+    /// What people are told.
+    shown: watch::Sender<View>,
+    /// When what they are told was asked for last.
+    told_at: Option<Instant>,
+}
+
+impl Waiting {
+    fn at(address: String, until: Option<Instant>) -> Self {
+        let (shown, _) = watch::channel(View::Nothing);
+        Self { address, until, last: "nothing was asked yet".into(), shown, told_at: None }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.map_or(PATIENCE, |until| until.duration_since(Instant::now()))
+    }
+
+    async fn wait(&mut self) -> Exit {
+        loop {
+            // A wait of 0s asks once, and so does one that is over while the agent is slow.
+            match get(&self.address, "/readyz", self.left().clamp(ONE_QUESTION, PATIENCE)).await {
+                Ok(answer) if answer.ok => return Exit::Done,
+                Ok(answer) => {
+                    self.last = missing(&answer.text);
+                    if !self.left().is_zero() {
+                        self.tell().await;
+                    }
+                }
+                Err(error) => {
+                    self.shown.send_replace(View::Else(format!("no agent at {} yet", self.address)));
+                    self.told_at = None;
+                    self.last = error.to_string();
+                }
+            }
+            if self.left().is_zero() {
+                return Exit::NotInTime;
+            }
+            // A fleet that starts together should not ask together.
+            sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(self.left())).await;
+        }
+    }
+
+    /// Asks for what people are told. Where that cannot be had, it is what the readiness says.
+    async fn tell(&mut self) {
+        if self.told_at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+            return;
+        }
+        self.told_at = Some(Instant::now());
+        let answer = get(&self.address, "/v1/status", self.left().min(ONE_QUESTION)).await.ok();
+        let report = answer.and_then(|answer| serde_json::from_str::<Report>(&answer.text).ok());
+        let view = report.map_or(View::Nothing, |report| report.missing());
+        self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
     }
 }
 

@@ -146,6 +146,12 @@ impl Environment {
     }
 }
 
+/// The names of all that count.
+#[cfg(test)]
+pub(crate) fn known() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied()).chain([SSL, SSL_VERIFY])
+}
+
 fn unknown(name: &str) -> Option<String> {
     let own = || FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied());
     if own().any(|known| known == name) || is_child_variable(name) || is_service_link(name) {
@@ -163,6 +169,7 @@ pub fn is_child_variable(name: &str) -> bool {
         || name == "SLOTKEEPER_SLOT"
         || name.starts_with("SLOTKEEPER_SLOT_")
         || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
+        || name.starts_with("SLOTKEEPER_LOCK_INDEX")
 }
 
 /// What Kubernetes gives every container for a Service named `slotkeeper` or `slotkeeper-…`.
@@ -219,6 +226,8 @@ mod tests {
             "SLOTKEEPER_FENCING_TOKEN_WAREHOUSE",
             "SLOTKEEPER_SLOT",
             "SLOTKEEPER_SLOT_WAREHOUSE",
+            "SLOTKEEPER_LOCK_INDEX",
+            "SLOTKEEPER_LOCK_INDEX_WAREHOUSE",
             "SLOTKEEPER_SERVICE_HOST",
             "SLOTKEEPER_SERVICE_PORT_HTTP",
             "SLOTKEEPER_PORT",

@@ -30,6 +30,8 @@ pub use checked::{
     Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait,
 };
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
+#[cfg(test)]
+pub(crate) use environment::known as known_variables;
 pub use environment::{Environment, is_child_variable};
 pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;

@@ -7,6 +7,6 @@ pub mod init;
 pub mod orphans;
 mod running;
 pub(crate) mod signals;
-mod terminal;
+pub(crate) mod terminal;
 
 pub use running::{Command, Running, Told};

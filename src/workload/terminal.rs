@@ -23,7 +23,7 @@ pub(super) fn shows_output() -> bool {
 
 /// Lets this thread set the terminal's group while it is not in the foreground itself; by default the kernel stops who
 /// tries. A program that it starts does not inherit this: the standard library clears the mask.
-pub(super) fn may_be_set() -> io::Result<()> {
+pub(crate) fn may_be_set() -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTTOU);
     Ok(signals.thread_block()?)

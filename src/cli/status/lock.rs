@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde::Deserialize;
 use tabwriter::TabWriter;
 
-use super::Holder;
+use super::{Holder, duration};
+use crate::progress::Awaited;
 
 /// A lock of the local agent.
 #[derive(Debug, Deserialize)]
@@ -13,7 +14,7 @@ pub(super) struct Lock {
     name: String,
     state: String,
     reason: Option<String>,
-    required: bool,
+    pub(super) required: bool,
     fencing_token: Option<u64>,
     held_since: Option<String>,
     waiting_seconds: Option<f64>,
@@ -22,6 +23,21 @@ pub(super) struct Lock {
 }
 
 impl Lock {
+    pub(super) fn is_held(&self) -> bool {
+        self.state == "held"
+    }
+
+    pub(super) fn awaited(&self) -> Awaited {
+        Awaited {
+            name: self.name.clone(),
+            waited: duration(self.waiting_seconds),
+            place: None,
+            holders: self.leader.iter().filter(|leader| !leader.mine).map(Holder::name).collect(),
+            delayed: self.delayed_seconds.map(|left| duration(Some(left))),
+            reason: self.reason.clone(),
+        }
+    }
+
     fn leader(&self) -> String {
         match (&self.leader, self.delayed_seconds) {
             (Some(leader), _) => leader.describe(),

@@ -4,4 +4,5 @@ mod command;
 mod fence;
 mod fencing;
 pub(crate) mod job;
+mod progress;
 mod terminal;

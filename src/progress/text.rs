@@ -1,0 +1,283 @@
+//! What people are told of a wait; pure.
+
+use std::time::Duration;
+
+use crate::cli::printable;
+use crate::semaphore::{Identity, Moment};
+use crate::status::{Lock, Mode, Semaphore, Snapshot, Stage, State};
+
+/// Holders that are named.
+const NAMED: usize = 2;
+/// Characters of a session that are shown where nobody says who has it.
+const OF_SESSION: usize = 8;
+
+/// What is waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// Nothing that anybody should be told of.
+    #[default]
+    Nothing,
+    /// These, of so many that are required.
+    Missing {
+        /// How many are required.
+        of: usize,
+        /// Those that are not held, from the longest wait on.
+        missing: Vec<Awaited>,
+    },
+    /// Something else, in words.
+    Else(String),
+}
+
+/// A semaphore or a lock that is waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its name.
+    pub name: String,
+    /// For how long.
+    pub waited: Duration,
+    /// The own place in line, from 1, and the line's length.
+    pub place: Option<(u32, u32)>,
+    /// Who holds it.
+    pub holders: Vec<String>,
+    /// For how long Consul gives the lock to nobody.
+    pub delayed: Option<Duration>,
+    /// What else is to be known.
+    pub reason: Option<String>,
+}
+
+impl View {
+    /// What an agent's snapshot shows: nothing, where it holds all or does not ask.
+    pub fn of(snapshot: &Snapshot, now: Moment) -> Self {
+        if snapshot.stage != Stage::Running {
+            return Self::Nothing;
+        }
+        let semaphores = snapshot.semaphores.iter().filter(|one| one.required && one.mode == Mode::Hold);
+        let semaphores = semaphores.map(|one| (one.state, Awaited::semaphore(one, now)));
+        let locks = snapshot.locks.iter().filter(|one| one.required && one.mode == Mode::Hold);
+        let locks = locks.map(|one| (one.state, Awaited::lock(one, now)));
+        let (held, missing): (Vec<_>, Vec<_>) =
+            semaphores.chain(locks).partition(|(state, _)| *state == State::Held);
+        let of = held.len() + missing.len();
+        Self::missing(of, missing.into_iter().map(|(_, awaited)| awaited).collect())
+    }
+
+    /// Those that are missing, the one that has been waited for longest first.
+    pub fn missing(of: usize, mut missing: Vec<Awaited>) -> Self {
+        if missing.is_empty() {
+            return Self::Nothing;
+        }
+        missing.sort_by_key(|awaited| std::cmp::Reverse(awaited.waited));
+        Self::Missing { of, missing }
+    }
+
+    /// How long, and for what: a line that may be cut off at its end.
+    pub(super) fn line(&self) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Missing { of, missing } => {
+                let first = missing.first()?;
+                Some(format!("{} · {}{}", time(first.waited), count(*of, missing.len()), first.text()))
+            }
+            Self::Else(words) => Some(words.clone()),
+        }
+    }
+
+    /// The same for a log, without the time.
+    pub(super) fn entry(&self) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Missing { of, missing } => {
+                Some(format!("waiting for {}{}", count(*of, missing.len()), missing.first()?.text()))
+            }
+            Self::Else(words) => Some(format!("waiting: {words}")),
+        }
+    }
+
+    /// What has to change for another entry of a log.
+    pub(super) fn place(&self) -> Self {
+        match self {
+            Self::Nothing | Self::Else(_) => self.clone(),
+            Self::Missing { of, missing } => {
+                let first = missing.first().map(|first| Awaited {
+                    name: first.name.clone(),
+                    place: first.place.map(|(place, _)| (place, 0)),
+                    ..Awaited::default()
+                });
+                Self::Missing { of: of - missing.len(), missing: first.into_iter().collect() }
+            }
+        }
+    }
+}
+
+impl Awaited {
+    fn semaphore(one: &Semaphore, now: Moment) -> Self {
+        let holders = one.holders.iter().filter(|holder| !holder.mine);
+        Self {
+            name: one.name.clone(),
+            waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
+            place: one.position.map(|position| (position, one.waiters)),
+            holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
+            delayed: None,
+            reason: one.reason.clone(),
+        }
+    }
+
+    fn lock(one: &Lock, now: Moment) -> Self {
+        let leader = one.leader.iter().filter(|leader| !leader.mine);
+        let delayed = one.delayed_until.map(|until| until.since(now));
+        Self {
+            name: one.name.clone(),
+            waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
+            place: None,
+            holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
+            delayed: delayed.filter(|left| *left > Duration::ZERO),
+            reason: one.reason.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.place.map(|(place, of)| format!("{} of {of} in line", ordinal(place))));
+        if let Some((first, others)) = self.holders.split_first() {
+            let mut held = format!("held by {first}");
+            let named = &others[..others.len().min(NAMED - 1)];
+            let rest = others.len() - named.len();
+            for (n, name) in named.iter().enumerate() {
+                let is_last = rest == 0 && n + 1 == named.len();
+                held.push_str(if is_last { " and " } else { ", " });
+                held.push_str(name);
+            }
+            if rest > 0 {
+                held.push_str(&format!(" and {rest} more"));
+            }
+            parts.push(held);
+        }
+        parts.extend(self.delayed.map(|left| format!("nobody gets it for {} (lock-delay)", time(left))));
+        parts.extend(self.reason.as_deref().map(one_line));
+        if parts.is_empty() {
+            parts.push("nothing is known of it yet".into());
+        }
+        format!("{}: {}", self.name, parts.join(", "))
+    }
+}
+
+/// Who has a slot, as people call it.
+pub fn who(session: &str, who: Option<&Identity>) -> String {
+    let pod = who.and_then(|who| who.pod.as_deref());
+    let host = who.and_then(|who| who.host.as_deref());
+    match (pod, host, who.and_then(|who| who.pid)) {
+        (Some(name), ..) | (None, Some(name), None) => printable(name),
+        (None, Some(name), Some(pid)) => format!("{} pid {pid}", printable(name)),
+        (None, None, _) => {
+            format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
+        }
+    }
+}
+
+fn count(of: usize, missing: usize) -> String {
+    if of < 2 { String::new() } else { format!("{missing} of {of} missing; ") }
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The two largest units, since the others are noise.
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
+    let mut rest = seconds;
+    let mut shown = Vec::new();
+    for (unit, name) in &units[first..units.len().min(first + 2)] {
+        shown.push(format!("{}{name}", rest / unit));
+        rest %= unit;
+    }
+    shown.join(" ")
+}
+
+fn ordinal(number: u32) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        (_, _) => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writers(holders: &[&str]) -> Awaited {
+        Awaited {
+            name: "writers".into(),
+            waited: Duration::from_secs(130),
+            place: Some((3, 5)),
+            holders: holders.iter().map(|name| (*name).to_owned()).collect(),
+            ..Awaited::default()
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_long_for_what_and_behind_whom() {
+        for (holders, expected) in [
+            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in line"),
+            (&["a"], "2m 10s · writers: 3rd of 5 in line, held by a"),
+            (&["a", "b"], "2m 10s · writers: 3rd of 5 in line, held by a and b"),
+            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in line, held by a, b and 2 more"),
+        ] {
+            assert_eq!(View::missing(1, vec![writers(holders)]).line().as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn of_several_it_names_the_one_that_is_waited_for_longest() {
+        let lock = Awaited {
+            name: "nightly".into(),
+            waited: Duration::from_secs(3600),
+            delayed: Some(Duration::from_secs(9)),
+            reason: Some("something\x1b[2Jis\nwrong".into()),
+            ..Awaited::default()
+        };
+        let view = View::missing(3, vec![writers(&["a"]), lock]);
+        let expected = "2 of 3 missing; nightly: nobody gets it for 9s (lock-delay), something [2Jis wrong";
+        assert_eq!(view.line(), Some(format!("1h 0m · {expected}")));
+        assert_eq!(view.entry(), Some(format!("waiting for {expected}")));
+        assert_eq!(View::missing(3, Vec::new()).line(), None);
+        let unknown = View::missing(1, vec![Awaited { name: "s".into(), ..Awaited::default() }]);
+        assert_eq!(unknown.line().as_deref(), Some("0s · s: nothing is known of it yet"));
+    }
+
+    #[test]
+    fn only_another_place_is_worth_another_line_of_a_log() {
+        let view = |place, holders: &[&str]| {
+            View::missing(1, vec![Awaited { place: Some(place), ..writers(holders) }])
+        };
+        assert_eq!(view((3, 5), &["a"]).place(), view((3, 6), &["b", "c"]).place());
+        assert_ne!(view((3, 5), &["a"]).place(), view((2, 5), &["a"]).place());
+    }
+
+    #[test]
+    fn names_are_nothing_that_a_terminal_would_obey() {
+        let named = |identity: Identity| who("5e55-10n-1d", Some(&identity));
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(named(Identity { pod: some("a\x1b[2J"), ..Identity::default() }), "a\\u{1b}[2J");
+        assert_eq!(named(Identity { host: some("vm"), pid: Some(7), ..Identity::default() }), "vm pid 7");
+        assert_eq!(who("\x1b]0;x-and-more", None), "session \\u{1b}]0;x-an");
+    }
+
+    #[test]
+    fn numbers_are_read_as_people_say_them() {
+        for (number, text) in
+            [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (112, "112th"), (121, "121st")]
+        {
+            assert_eq!(ordinal(number), text);
+        }
+        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m 0s"), (3725, "1h 2m"), (90_000, "1d 1h")] {
+            assert_eq!(time(Duration::from_secs(seconds)), text);
+        }
+    }
+}

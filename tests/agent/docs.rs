@@ -1,0 +1,178 @@
+//! The pages of docs/ by task: every command runs on a real Consul, and prints what the page says.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::consul::Consul;
+use crate::page::Page;
+use crate::process::BINARY;
+
+/// Runs a page.
+fn runs(page: &str) {
+    let page = Page::read(&format!("docs/{page}"));
+    let consul = Consul::start();
+    page.assert_runs(&consul.address());
+}
+
+/// What no test can run as it stands, by page: of a cluster. `tests/chart` takes the page on Kubernetes at its word.
+const NOT_RUN: &[(&str, &[&str])] = &[("kubernetes.md", &["cluster"; 4]), ("metrics.md", &["cluster"])];
+
+#[test]
+fn no_block_is_left_out_unnoticed() {
+    for file in fs::read_dir(Path::new(REPOSITORY).join("docs")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".md") {
+            continue;
+        }
+        let listed = NOT_RUN.iter().find(|(page, _)| *page == name).map_or(&[][..], |(_, why)| why);
+        assert_eq!(Page::read(&format!("docs/{name}")).not_run(), listed, "{name}");
+    }
+}
+
+#[test]
+fn run() {
+    runs("run.md");
+    let help = Command::new(BINARY).args(["run", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    // What all commands have that ask Consul is said elsewhere.
+    let (own, _) = help.split_once("\nConsul:\n").unwrap();
+    let page = read("docs/run.md");
+    let flags = own.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+    for flag in flags.map(|flag| flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())) {
+        assert!(page.contains(flag) || matches!(flag, "--help" | "--version"), "{flag}");
+    }
+}
+
+#[test]
+fn locks() {
+    runs("locks.md");
+}
+
+#[test]
+fn guarantees() {
+    runs("guarantees.md");
+}
+
+#[test]
+fn gate_a_job() {
+    runs("gate-a-job.md");
+}
+
+#[test]
+fn replace_consul_lock() {
+    runs("replace-consul-lock.md");
+}
+
+#[test]
+fn limit_a_fleet() {
+    runs("limit-a-fleet.md");
+}
+
+#[test]
+fn change_a_limit() {
+    runs("change-a-limit.md");
+}
+
+#[test]
+fn find_a_stuck_slot() {
+    runs("find-a-stuck-slot.md");
+}
+
+#[test]
+fn follow_a_leader() {
+    runs("follow-a-leader.md");
+}
+
+#[test]
+fn read_the_dashboard() {
+    runs("read-the-dashboard.md");
+}
+
+#[test]
+fn shell_setup() {
+    runs("shell-setup.md");
+}
+
+const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(REPOSITORY).join(path)).unwrap()
+}
+
+/// All panels, rows left out.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let all =
+        panels.flat_map(|panel| [panel].into_iter().chain(panel["panels"].as_array().into_iter().flatten()));
+    all.filter(|panel| panel["type"] != "row").collect()
+}
+
+#[test]
+fn every_panel_is_told_of_and_every_metric_is_its_own() {
+    let dashboard: Value =
+        serde_json::from_str(&read("charts/slotkeeper/dashboards/slotkeeper.json")).unwrap();
+    let panels = panels(&dashboard);
+    let page = read("docs/read-the-dashboard.md");
+    let mut told = Vec::new();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| **")) {
+        let (title, rest) = row.split_once("** | `").unwrap();
+        let metric = rest.split('`').next().unwrap();
+        let of_title = panels.iter().filter(|panel| panel["title"] == title);
+        let is_made_of_it = of_title.into_iter().any(|panel| panel["targets"].to_string().contains(metric));
+        assert!(is_made_of_it, "no panel {title:?} is made of {metric}");
+        told.push(title);
+    }
+    let mut titles: Vec<_> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
+    titles.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, titles);
+    let alerts = fs::read_dir(Path::new(REPOSITORY).join("docs/runbooks"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name());
+    for alert in alerts.map(|name| name.into_string().unwrap()).filter(|name| name != "README.md") {
+        assert!(page.contains(&format!("(runbooks/{alert})")), "{alert}");
+    }
+}
+
+/// What the Markdown of a page links to, in this repository.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    targets.filter(|target| !target.contains("://"))
+}
+
+/// As a heading's anchor is made.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn every_page_is_in_the_index_and_every_link_leads_somewhere() {
+    let docs = Path::new(REPOSITORY).join("docs");
+    let files = fs::read_dir(&docs).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<_> = files.filter(|name| name.ends_with(".md")).collect();
+    let index = read("docs/README.md");
+    for page in pages.iter().filter(|name| *name != "README.md") {
+        assert!(links(&index).any(|link| link == page), "{page} is not in the index");
+    }
+    for page in pages.iter().map(|name| format!("docs/{name}")).chain(["README.md".to_owned()]) {
+        let text = read(&page);
+        for link in links(&text) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(&page).parent().unwrap();
+            let target = if file.is_empty() { page.clone() } else { folder.join(file).display().to_string() };
+            let path = Path::new(REPOSITORY).join(&target);
+            assert!(path.exists(), "{page}: {link}");
+            if !heading.is_empty() {
+                let target = fs::read_to_string(path).unwrap();
+                let headings = target.lines().filter(|line| line.starts_with('#'));
+                let anchors: Vec<_> = headings.map(|line| anchor(line.trim_start_matches('#'))).collect();
+                assert!(anchors.iter().any(|anchor| anchor == heading), "{page}: {link}, of {anchors:?}");
+            }
+        }
+    }
+}
