@@ -90,7 +90,7 @@ async fn start(
     let metrics = metrics().context("cannot make the metrics")?;
     let vitals = Arc::new(Vitals::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
-    let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
+    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&vitals));
     if let Some(address) = config.http.listen {
         let listener = TcpListener::bind(address)
             .await

@@ -2,6 +2,7 @@
 
 mod api;
 pub(crate) mod error;
+mod events;
 mod health;
 pub(crate) mod openapi;
 mod scrape;
@@ -14,7 +15,7 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::map_response;
 use axum::response::Response;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -32,9 +33,16 @@ pub struct Site {
     pub metrics: Arc<Metrics>,
     /// Its pulse.
     pub vitals: Arc<Vitals>,
+    /// Places for those who follow it.
+    followers: Arc<Semaphore>,
 }
 
 impl Site {
+    /// What the endpoints of one agent read from, at all of its addresses.
+    pub fn new(status: watch::Receiver<Arc<Snapshot>>, metrics: Arc<Metrics>, vitals: Arc<Vitals>) -> Self {
+        Self { status, metrics, vitals, followers: Arc::new(Semaphore::new(events::MOST)) }
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.status.borrow())
     }
@@ -65,6 +73,7 @@ pub(crate) fn endpoints(site: Site) -> OpenApiRouter {
         .routes(routes!(api::status))
         .routes(routes!(api::semaphore))
         .routes(routes!(api::lock))
+        .routes(routes!(events::events))
         .with_state(site)
 }
 
