@@ -5,6 +5,7 @@ pub(crate) mod error;
 mod events;
 mod health;
 pub(crate) mod openapi;
+mod page;
 mod scrape;
 pub(crate) mod segment;
 pub mod serve;
@@ -50,7 +51,7 @@ impl Site {
 
 /// The read-only endpoints. A GET route answers HEAD too, and other methods with 405 and `Allow`.
 pub fn router(site: Site) -> Router {
-    let endpoints = openapi::begin(ABOUT).merge(endpoints(site));
+    let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
     let (routes, document) = endpoints.split_for_parts();
     openapi::finish(routes, &document)
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
