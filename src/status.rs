@@ -1,9 +1,11 @@
 //! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
 
+mod changes;
 mod lease;
 mod lock;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::semaphore::{Identity, Moment, Wall};
 
+pub use changes::{Change, Id, What};
 use lease::LeaseReport;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock, LockReport};
@@ -31,6 +34,10 @@ pub enum Stage {
 /// never reported as fresh, even by an agent that has not noticed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
+    /// Names it, among the changes as well: it was told after all of those that it has.
+    pub id: Id,
+    /// The last changes, from the oldest on.
+    pub changes: Arc<VecDeque<Change>>,
     /// What it is doing.
     pub stage: Stage,
     /// When its process began.
@@ -162,7 +169,7 @@ pub struct Holder {
 }
 
 /// One thing that readiness depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Check {
     /// What is checked.
     pub name: String,
@@ -224,12 +231,15 @@ impl Snapshot {
 
     /// The status as the endpoint gives it.
     pub fn report(&self, now: Moment, wall: Wall) -> Report<'_> {
+        let checks = self.checks(now, Duration::ZERO);
         Report {
             agent: AgentReport {
                 version: env!("CARGO_PKG_VERSION"),
                 state: self.stage,
-                ready: self.is_ready(now),
+                ready: checks.iter().all(|check| check.passed),
+                checks,
                 started_at: wall.text(self.started_at),
+                now: wall.text(now),
             },
             session: self.session.as_ref().map(|session| SessionReport {
                 id: &session.id,
@@ -351,9 +361,14 @@ struct AgentReport {
     state: Stage,
     /// Whether every required slot is held with a fresh lease.
     ready: bool,
+    /// What that consists of, as `/readyz?verbose` lists it.
+    checks: Vec<Check>,
     /// When its process began, in UTC.
     #[schema(format = DateTime)]
     started_at: String,
+    /// When this was said, in UTC.
+    #[schema(format = DateTime)]
+    now: String,
 }
 
 /// A session in Consul.

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
 use crate::semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
-use crate::status::Stage;
+use crate::status::{Stage, What};
 
 /// How many leases there may be. Without control endpoints nobody asks for any.
 pub(super) fn bounds(config: &Config) -> Bounds {
@@ -73,6 +73,7 @@ impl Agent {
         self.carry_out_leases(now);
         for name in self.leases.end_overdue(now) {
             self.parts.metrics.lease_expired(&name);
+            self.journal.note(What::LeaseExpired, Some(&*name), None);
         }
         self.carry_out_leases(now);
         for name in self.leases.sweep() {
@@ -109,8 +110,9 @@ impl Agent {
 
     /// Tells the world; its client is told apart. Hooks are for what the agent holds itself: clients may come and go faster
     /// than hooks run.
-    fn tell_of_lease(&self, notice: &Notice) {
+    fn tell_of_lease(&mut self, notice: &Notice) {
         announce::log_of_lease(notice);
+        self.journal.follow_lease(notice);
         // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.
         if matches!(notice, Notice::Leader { .. }) {
             return;

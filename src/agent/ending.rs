@@ -11,7 +11,7 @@ use crate::clock;
 use crate::config::{self, Release};
 use crate::semaphore::{Keeper, Machine, Moment, Phase};
 use crate::shutdown::Ask;
-use crate::status::Stage;
+use crate::status::{Stage, What};
 use crate::workload::signals;
 
 /// The longest that a request may take while draining, and its share of the drain's time: a connection that has gone
@@ -95,6 +95,7 @@ impl Agent {
             let timeout = self.drain_time(clock::now());
             info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
             self.ending = Some(exit);
+            self.journal.note(What::Draining, None, Some(why.to_owned()));
         }
     }
 
@@ -167,6 +168,9 @@ impl Agent {
                 warn!("{error}. The token of the login stays until its auth method's MaxTokenTTL");
             }
         };
+        // Whoever follows us is told how it ended, and that it has.
+        drop(self.parts.status);
+        tokio::task::yield_now().await;
         // After a loss a hook may be what stops the workload; otherwise it must not hold us up.
         let patience = if exit == Exit::SlotLost { left } else { left.min(HOOKS) };
         let mut asks = self.parts.asks;

@@ -7,6 +7,7 @@ mod driver;
 mod ending;
 mod execute;
 mod files;
+mod journal;
 mod leases;
 mod reload;
 mod snapshot;
@@ -32,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::progress::Progress;
 use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
-use crate::status::{Snapshot, Stage};
+use crate::status::{Id, Snapshot, Stage, What};
 use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
@@ -42,6 +43,7 @@ use crate::workload::{Command, Running};
 use driver::{Driver, Owner, Requests};
 use ending::{Drain, Patience};
 pub use files::Files;
+use journal::Journal;
 use leases::Leases;
 
 /// Answers that are taken in before anything else is looked after.
@@ -77,8 +79,11 @@ pub struct Parts {
 
 /// The agent before its first round, for the endpoints that are served already.
 pub fn before_start(now: Moment) -> Snapshot {
+    // What one life has told must not be taken for another's.
+    let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
+    let (stage, started_up) = (Stage::Starting, false);
     let (session, semaphores, locks) = (None, Vec::new(), Vec::new());
-    Snapshot { stage: Stage::Starting, started_at: now, started_up: false, session, semaphores, locks }
+    Snapshot { id, changes, stage, started_at: now, started_up, session, semaphores, locks }
 }
 
 /// Runs an agent until it has drained.
@@ -102,6 +107,8 @@ struct Agent {
     requests: Requests,
     alarm: Alarm,
     hooks: Hooks,
+    /// What has happened lately.
+    journal: Journal,
     /// The command that runs on the slots.
     running: Option<Running>,
     /// Where there is one, or has been.
@@ -126,6 +133,7 @@ struct Agent {
 impl Agent {
     fn start(mut parts: Parts) -> anyhow::Result<Self> {
         let now = clock::now();
+        let begun = parts.status.borrow().id;
         let config = &parts.config;
         let client = client(config, &parts.metrics)?;
         let together = translate::together(config);
@@ -145,6 +153,7 @@ impl Agent {
             requests: JoinSet::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::start(),
+            journal: Journal::new(begun),
             running: None,
             orphans: None,
             started_at: now,
@@ -277,6 +286,7 @@ impl Agent {
 
     fn tell(&mut self, notice: &Notice) {
         announce::log(notice);
+        self.journal.follow(notice);
         self.parts.metrics.observe(notice);
         announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
         if let Notice::Lost { name, .. } = notice {
@@ -307,6 +317,7 @@ impl Agent {
             &self.parts.config,
             self.stage,
             self.started_at,
+            self.parts.status.borrow().id,
         );
         let ready = self.ending.is_none() && snapshot.is_ready(now);
         self.started_up |= ready;
@@ -314,6 +325,7 @@ impl Agent {
         if ready != self.ready {
             self.ready = ready;
             info!("{}", if ready { "ready" } else { "not ready" });
+            self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
         }
         if let Some(readiness) = &self.parts.files.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
@@ -321,9 +333,11 @@ impl Agent {
         if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.stage == Stage::Running) {
             state.save(&self.own.keeper);
         }
+        snapshot.changes = self.journal.changes();
         self.parts.status.send_if_modified(|shown| {
             let changed = **shown != snapshot;
             if changed {
+                snapshot.id = self.journal.next_id();
                 *shown = Arc::new(snapshot);
             }
             changed

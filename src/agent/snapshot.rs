@@ -4,13 +4,14 @@ mod lent;
 mod lock;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
 use crate::semaphore::{Contender, Identity, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
-use crate::status::{self, Holder, Semaphore, Session, Snapshot, Stage, State};
+use crate::status::{self, Holder, Id, Semaphore, Session, Snapshot, Stage, State};
 
 /// Holders that the status lists; it stays readable and bounded whatever a record holds.
 const LISTED: usize = 1000;
@@ -21,6 +22,7 @@ pub(super) fn snapshot(
     config: &config::Config,
     stage: Stage,
     started_at: Moment,
+    id: Id,
 ) -> Snapshot {
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
@@ -49,7 +51,8 @@ pub(super) fn snapshot(
             Kind::Lock => locks.push(lock::lent(lease.name(), &machine.settings().prefix, leases)),
         }
     }
-    Snapshot { stage, started_at, started_up: false, session, semaphores, locks }
+    let (started_up, changes) = (false, Arc::default());
+    Snapshot { id, changes, stage, started_at, started_up, session, semaphores, locks }
 }
 
 /// Where a machine stands, and what keeps it out if anything does; whether it is looked at no more.

@@ -93,7 +93,7 @@ async fn start(
     let vitals = Arc::new(Vitals::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
-    let site = Site { status: shown, metrics: Arc::clone(&metrics), vitals: Arc::clone(&vitals) };
+    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&vitals));
     if let Some(address) = config.http.listen {
         let listener = TcpListener::bind(address)
             .await

@@ -50,7 +50,7 @@ impl Scene {
         let now = clock::now();
         let (_, status) = watch::channel(Arc::new(agent::before_start(now)));
         let metrics = Metrics::new(&[], &[]).unwrap();
-        let site = Site { status, metrics: Arc::new(metrics), vitals: Arc::new(Vitals::new(now)) };
+        let site = Site::new(status, Arc::new(metrics), Arc::new(Vitals::new(now)));
         let folder = tempfile::tempdir().unwrap();
         let socket = Socket::bind(&folder.path().join("s.sock")).unwrap();
         let open = router(requests.clone(), site.clone(), Gate::Open);
@@ -442,6 +442,7 @@ async fn the_document_describes_every_operation_in_whole() {
             ("get", "/metrics"),
             ("get", "/v1/status"),
             ("get", "/v1/semaphores/{name}"),
+            ("get", "/v1/events"),
             ("get", "/v1/openapi.json"),
             ("post", "/v1/semaphores/{name}/acquire"),
             ("post", "/v1/locks/{name}/acquire"),

@@ -2,8 +2,10 @@
 
 mod api;
 pub(crate) mod error;
+mod events;
 mod health;
 pub(crate) mod openapi;
+mod page;
 mod scrape;
 pub(crate) mod segment;
 pub mod serve;
@@ -14,7 +16,7 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::map_response;
 use axum::response::Response;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -32,9 +34,16 @@ pub struct Site {
     pub metrics: Arc<Metrics>,
     /// Its pulse.
     pub vitals: Arc<Vitals>,
+    /// Places for those who follow it.
+    followers: Arc<Semaphore>,
 }
 
 impl Site {
+    /// What the endpoints of one agent read from, at all of its addresses.
+    pub fn new(status: watch::Receiver<Arc<Snapshot>>, metrics: Arc<Metrics>, vitals: Arc<Vitals>) -> Self {
+        Self { status, metrics, vitals, followers: Arc::new(Semaphore::new(events::MOST)) }
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.status.borrow())
     }
@@ -42,7 +51,7 @@ impl Site {
 
 /// The read-only endpoints. A GET route answers HEAD too, and other methods with 405 and `Allow`.
 pub fn router(site: Site) -> Router {
-    let endpoints = openapi::begin(ABOUT).merge(endpoints(site));
+    let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
     let (routes, document) = endpoints.split_for_parts();
     openapi::finish(routes, &document)
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
@@ -65,6 +74,7 @@ pub(crate) fn endpoints(site: Site) -> OpenApiRouter {
         .routes(routes!(api::status))
         .routes(routes!(api::semaphore))
         .routes(routes!(api::lock))
+        .routes(routes!(events::events))
         .with_state(site)
 }
 

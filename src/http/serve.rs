@@ -2,6 +2,9 @@
 //!
 //! axum's own `serve` has neither bound, which is why this exists.
 
+mod reader;
+
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -9,13 +12,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep_until};
+
+pub use reader::Endless;
+use reader::{Reader, Told};
 
 /// What one server allows.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +38,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Bytes of a request head.
     pub header_bytes: usize,
-    /// Time that a connection lasts at most: one whose client asks and never reads gives its place back.
+    /// Time that a connection lasts at most: one whose client asks and never reads gives its place back. Where the
+    /// answer is [`Endless`], the time that its client has for taking a part of it.
     pub life: Duration,
     /// Whether a connection may bear further requests after its first.
     pub keep_alive: bool,
@@ -105,14 +118,26 @@ pub async fn serve(
                 Err(error) => return Err(error),
             },
         };
-        let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let reader = Arc::<Reader>::default();
+        let service = answering(router.clone(), Arc::clone(&reader));
+        let stream = TokioIo::new(Told::new(stream, Arc::clone(&reader)));
+        let connection = graceful.watch(http.serve_connection(stream, service_fn(service)));
         let mut served = served.clone();
         tokio::spawn(async move {
-            // A connection's end, orderly or not, concerns its client only.
-            tokio::select! {
-                _ = tokio::time::timeout(limits.life, connection) => {}
-                _ = served.changed() => {}
+            let mut connection = pin!(connection);
+            let mut until = Instant::now() + limits.life;
+            loop {
+                // A connection's end, orderly or not, concerns its client only.
+                tokio::select! {
+                    _ = &mut connection => break,
+                    _ = served.changed() => break,
+                    () = sleep_until(until) => {
+                        if !reader.may_stay() {
+                            break;
+                        }
+                        until += limits.life;
+                    }
+                }
             }
             drop(place);
         });
@@ -120,6 +145,24 @@ pub async fn serve(
     drop(listener);
     let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
     Ok(())
+}
+
+/// The router, as what hyper calls; says of the client whether its answer has an end.
+fn answering(
+    router: Router,
+    reader: Arc<Reader>,
+) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, Result<Response, Infallible>> {
+    let router = TowerToHyperService::new(router);
+    move |request| {
+        let (answer, reader) = (router.call(request), Arc::clone(&reader));
+        Box::pin(async move {
+            let response = answer.await?;
+            if response.extensions().get::<Endless>().is_some() {
+                reader.is_streamed_to();
+            }
+            Ok(response)
+        })
+    }
 }
 
 fn passes_by_itself(error: &io::Error) -> bool {

@@ -21,6 +21,7 @@ mod disk;
 mod docs;
 mod drain;
 mod endpoints;
+mod events;
 mod examples;
 mod foreign;
 mod guide;

@@ -1,0 +1,169 @@
+//! What has happened lately, as the world is told: the last changes, of which no more are kept than anybody reads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock;
+use crate::semaphore::{Leader, Notice};
+use crate::status::{Change, Id, What};
+
+/// Changes that are kept.
+const KEPT: usize = 50;
+/// Characters of a detail: it may quote what others wrote.
+const LONGEST: usize = 300;
+
+/// The last changes.
+#[derive(Debug)]
+pub(super) struct Journal {
+    last: Id,
+    changes: Arc<VecDeque<Change>>,
+}
+
+impl Journal {
+    /// One that goes on after `last`.
+    pub(super) fn new(last: Id) -> Self {
+        Self { last, changes: Arc::default() }
+    }
+
+    /// The next id, for whatever is told.
+    pub(super) fn next_id(&mut self) -> Id {
+        self.last = self.last.next();
+        self.last
+    }
+
+    /// What it has, from the oldest on.
+    pub(super) fn changes(&self) -> Arc<VecDeque<Change>> {
+        Arc::clone(&self.changes)
+    }
+
+    /// Notes a change that is the agent's own.
+    pub(super) fn note(&mut self, what: What, name: Option<&str>, detail: Option<String>) {
+        let change = Change {
+            id: self.next_id(),
+            at: clock::now(),
+            what,
+            name: name.map(str::to_owned),
+            detail: detail.map(shortened),
+        };
+        // Copied only where a reader has the one before, and changes are seldom.
+        let changes = Arc::make_mut(&mut self.changes);
+        if changes.len() == KEPT {
+            changes.pop_front();
+        }
+        changes.push_back(change);
+    }
+
+    /// Notes what the core tells, where people want to hear of it.
+    pub(super) fn follow(&mut self, notice: &Notice) {
+        let (what, name, detail) = match notice {
+            Notice::SessionStarted { session, resumed } => {
+                let how = if *resumed { "taken up again: " } else { "" };
+                (What::SessionStarted, None, Some(format!("{how}{session}")))
+            }
+            Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
+            Notice::Trouble { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
+            Notice::TroubleOver { name } => (What::TroubleOver, name.as_ref(), None),
+            Notice::Waiting { name, position, taken, limit } => (
+                What::Waiting,
+                Some(name),
+                Some(format!("number {position} in line, {taken} of {limit} taken")),
+            ),
+            // Our own is told as it is acquired.
+            Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return,
+            Notice::Leader { name, leader } => {
+                (What::LeaderChanged, Some(name), Some(who_leads(leader.as_ref())))
+            }
+            Notice::Delayed { name, left } => {
+                (What::Delayed, Some(name), left.map(|left| format!("for {}", roughly(left))))
+            }
+            Notice::Acquired { name, resumed: true, .. } => {
+                (What::Acquired, Some(name), Some("taken up again".to_owned()))
+            }
+            Notice::Acquired { name, took, .. } => {
+                (What::Acquired, Some(name), Some(format!("after {}", roughly(*took))))
+            }
+            Notice::Lost { name, reason, held, .. } => {
+                let reason = reason.as_str().replace('_', " ");
+                (What::Lost, Some(name), Some(format!("{reason}; held for {}", roughly(*held))))
+            }
+            Notice::Released { name, held, .. } => {
+                (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
+            }
+            Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
+            Notice::GaveUp { name, trouble, .. } => (What::GaveUp, Some(name), trouble.clone()),
+            Notice::LimitDiffers { name, stored, configured, .. } => {
+                (What::Limit, Some(name), Some(format!("{stored} governs, {configured} is configured")))
+            }
+            Notice::LimitChanged { name, from, to } => {
+                (What::Limit, Some(name), Some(format!("changed from {from} to {to}")))
+            }
+            Notice::LimitSet { name, from, to } => {
+                (What::Limit, Some(name), Some(format!("set from {from} to {to} by this agent")))
+            }
+            Notice::Pruned { name, holders, .. } => {
+                (What::Pruned, Some(name), Some(format!("{holders} dead taken out")))
+            }
+            Notice::Removed { name } => (What::Removed, Some(name), None),
+            // They come round by themselves.
+            Notice::Renewed { .. } | Notice::RenewFailed { .. } | Notice::Conflict { .. } => return,
+        };
+        self.note(what, name.map(|name| &**name), detail);
+    }
+
+    /// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
+    /// again; and what many see who wait for one lock is not many changes.
+    pub(super) fn follow_lease(&mut self, notice: &Notice) {
+        let theirs = matches!(
+            notice,
+            Notice::Waiting { .. }
+                | Notice::GaveUp { .. }
+                | Notice::Leader { .. }
+                | Notice::Delayed { .. }
+                | Notice::SessionStarted { .. }
+        );
+        if !theirs {
+            self.follow(notice);
+        }
+    }
+}
+
+fn who_leads(leader: Option<&Leader>) -> String {
+    let Some(Leader { session, who, .. }) = leader else { return "nobody has it".to_owned() };
+    let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
+    format!("{} has it", who.map_or(session.as_str(), String::as_str))
+}
+
+fn roughly(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_last_ones_and_none_for_ever() {
+        let mut journal = Journal::new(Id::first(1));
+        for number in 0..200 {
+            journal.note(What::Trouble, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
+        }
+        let changes = journal.changes();
+        assert_eq!(changes.len(), KEPT);
+        let text = |change: &Change| change.detail.clone().unwrap();
+        assert!(text(&changes[0]).starts_with("150 ") && text(&changes[KEPT - 1]).starts_with("199 "));
+        assert!(changes.iter().all(|change| text(change).chars().count() == LONGEST + 1));
+        assert!(changes.iter().zip(changes.iter().skip(1)).all(|(one, next)| one.id.is_before(next.id)));
+        assert!(changes[KEPT - 1].id.is_before(journal.next_id()));
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a connection's client reads what it is sent.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// On an answer: it has no end of its own, so its connection lives for as long as its client reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Endless;
+
+/// What is known of a connection's client.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    endless: AtomicBool,
+    has_read: AtomicBool,
+}
+
+impl Reader {
+    /// It is being answered without an end.
+    pub(super) fn is_streamed_to(&self) {
+        self.endless.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it may stay for as long again: it is streamed to, and has taken something since it was asked last.
+    pub(super) fn may_stay(&self) -> bool {
+        self.has_read.swap(false, Ordering::Relaxed) && self.endless.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that tells of its client.
+#[derive(Debug)]
+pub(super) struct Told<S> {
+    stream: S,
+    reader: Arc<Reader>,
+}
+
+impl<S> Told<S> {
+    pub(super) fn new(stream: S, reader: Arc<Reader>) -> Self {
+        Self { stream, reader }
+    }
+
+    fn taken(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
+        if written.is_ok() {
+            self.reader.has_read.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(written)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        self.taken(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+        self.taken(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::response::{IntoResponse, Response};
+    use axum::routing::get;
+    use bytes::Bytes;
+    use futures_util::stream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::{Limits, serve};
+    use super::*;
+
+    /// Much longer than a busy machine lets the one thread stand still.
+    const LIFE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn endless() -> Response {
+        let parts = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 65536])));
+        let mut response = Body::from_stream(parts).into_response();
+        response.extensions_mut().insert(Endless);
+        response
+    }
+
+    async fn ask(address: std::net::SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_lasts_for_as_long_as_it_is_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits { life: LIFE, connections: 1, ..Limits::default() };
+        let router = Router::new().route("/", get(endless));
+        tokio::spawn(serve(listener, router, limits, std::future::pending()));
+
+        let mut reads = ask(address).await;
+        let mut buffer = vec![0; 1 << 20];
+        // Three lives pass.
+        for _ in 0..24 {
+            tokio::time::sleep(LIFE / 8).await;
+            assert!(reads.read(&mut buffer).await.unwrap() > 0, "it was cut off while it read");
+        }
+        // From here on it does not; the one place is given to the next.
+        let mut next = ask(address).await;
+        let first = tokio::time::timeout(PATIENCE, next.read(&mut buffer)).await;
+        assert!(first.unwrap().unwrap() > 0);
+        let left = tokio::time::timeout(PATIENCE, async {
+            while reads.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+        });
+        left.await.unwrap();
+    }
+}

@@ -1,0 +1,41 @@
+//! Names and texts of others that would rather be something else.
+
+use serde_json::json;
+use slotkeeper::consul::Put;
+
+use crate::browser::Browser;
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::Lodger;
+
+const SCRIPT: &str = "<img src=x onerror=alert(1)><script>alert(2)</script>";
+const OVERRIDE: &str = "\u{202e}\u{2066}daer\u{1b}[31m\u{7}\u{200b}";
+
+#[test]
+fn what_others_write_is_shown_as_text_and_does_nothing() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let session = operator.create_session();
+    let entry = json!({
+        "slotkeeper": 1, "state": "held", "slots": 1, "body": SCRIPT, "since": SCRIPT,
+        "who": {"pod": SCRIPT, "namespace": OVERRIDE, "node": "n".repeat(5000), "host": SCRIPT},
+    });
+    operator.put(&format!("service/s/{session}"), &entry.to_string(), Put::Acquire(&session), 0);
+    let holders = [session.as_str(), SCRIPT, OVERRIDE, "\"'`${alert(3)}"];
+    let record = json!({"Limit": 2, "Holders": holders});
+    operator.put("service/s/.lock", &record.to_string(), Put::Plain, 0);
+    operator.put("service/t/.lock", SCRIPT, Put::Plain, 0);
+    let config = "semaphores:\n\
+                  - {name: s, prefix: service/s, limit: 2, prune_delay: 10m}\n\
+                  - {name: t, prefix: 'service/t', limit: 1}";
+    let agent = Lodger::start(&consul.address(), config);
+    let mut page = Browser::open(agent.address());
+    page.await_texts(&["Kept out: ", "4 of 2 slots taken: 1 of others, 3 dead, 0 free; 2 over the limit"]);
+    page.await_texts(&[SCRIPT, "\u{fffd}\u{fffd}daer\u{fffd}[31m\u{fffd}\u{fffd}/<img"]);
+    let text = page.text();
+    assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{1b}', '\u{200b}']), "{text:?}");
+    assert!(!text.contains(&"n".repeat(1000)), "what is too long is cut");
+    assert_eq!((page.count("img"), page.count("script"), page.count("a:not(footer a)")), (0, 1, 0));
+    page.assert_accessible("hostile");
+    page.assert_quiet(&[]);
+}

@@ -1,0 +1,42 @@
+//! The status page in a real browser, before real agents on a real Consul. Pictures of what it shows are kept in
+//! `target/page`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(clippy::print_stderr, reason = "a failing test shows its agents' logs")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../agent/consul.rs"]
+#[allow(dead_code, reason = "another test binary's, of which this one uses a part")]
+mod consul;
+#[path = "../agent/http.rs"]
+#[allow(dead_code, reason = "see above")]
+mod http;
+#[path = "../agent/operator.rs"]
+#[allow(dead_code, reason = "see above")]
+mod operator;
+#[path = "../agent/process.rs"]
+#[allow(dead_code, reason = "see above")]
+mod process;
+
+mod browser;
+mod connection;
+mod hostile;
+mod served;
+mod shown;
+
+use std::time::Duration;
+
+/// For sessions that run out, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the condition holds.
+fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    support::wait::within(PATIENCE, what, condition);
+}

@@ -1,0 +1,85 @@
+//! What the page shows as things change, without being loaded again.
+
+use serde_json::json;
+use slotkeeper::consul::Put;
+
+use crate::browser::Browser;
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::Lodger;
+use crate::wait_for;
+
+const ONE: &str = "session: {ttl: 10s}\nsemaphores: [{name: writers, prefix: service/writers, limit: 1}]";
+
+#[test]
+fn a_slot_changes_hands_before_the_reader_s_eyes() {
+    let consul = Consul::start();
+    let pod = |name| [("SLOTKEEPER_POD_NAME", name), ("SLOTKEEPER_POD_NAMESPACE", "batch")];
+    let mut first = Lodger::start_with(&consul.address(), ONE, &pod("import-1"));
+    first.await_ready();
+    let second = Lodger::start_with(&consul.address(), ONE, &pod("import-2"));
+    second.await_state("waiting");
+    let mut page = Browser::open(second.address());
+    page.await_texts(&[
+        "Not ready",
+        "1st of 1 in line, waiting for",
+        "batch/import-1",
+        "Waiting",
+        "1 of 1 slot taken",
+    ]);
+    assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 of others, 0 free");
+    page.assert_accessible("waiting");
+
+    assert_eq!(first.terminate(), Some(0));
+    page.await_texts(&[
+        "Everything that is required is held.",
+        "Held for",
+        "batch/import-2",
+        "this agent",
+        "acquired",
+    ]);
+    page.await_gone("Not ready");
+    page.await_gone("batch/import-1");
+    assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 mine, 0 free");
+    // A renewal fills the bar again, and nothing but the times has changed for it.
+    wait_for("renewals", || second.metric("slotkeeper_session_renew_duration_seconds_count") >= 2.0);
+    page.await_texts(&["Lease:"]);
+    page.assert_accessible("held");
+    page.assert_quiet(&[]);
+}
+
+#[test]
+fn everything_that_an_agent_can_have_is_shown() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    // Ten thousand slots, of which two are those of one that is gone, and a record that is none.
+    let many = json!({"Limit": 10_000, "Holders": ["gone", "gone"]}).to_string();
+    operator.put("service/many/.lock", &many, Put::Plain, 0);
+    operator.put("service/blocked/.lock", "a note that somebody left", Put::Plain, 0);
+    let config = "session: {ttl: 10s}\n\
+                  semaphores:\n\
+                  - {name: many, prefix: service/many, limit: 5, slots: 2, prune_delay: 10m, required: false}\n\
+                  - {name: blocked, prefix: service/blocked, limit: 1}\n\
+                  - {name: lent, prefix: service/lent, limit: 2, mode: on_demand}\n\
+                  locks: [{name: leader, key: service/leader, required: false}]\n\
+                  control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token'}\n";
+    let agent = Lodger::start(&consul.address(), config);
+    let mut page = Browser::open(agent.address());
+    page.await_texts(&[
+        "semaphore/blocked: blocked",
+        "Kept out: ",
+        "a note that somebody left",
+        "4 of 10,000 slots taken: 2 mine, 2 dead, 9,996 free",
+        "+ 9,952 more",
+        "The stored limit is 10,000; 5 is configured.",
+        "Idle",
+        "this agent leads",
+    ]);
+    assert!(page.count(".slot") < 100, "no page has ten thousand boxes");
+    page.assert_accessible("blocked");
+    // Somebody mends it.
+    operator.delete("service/blocked/.lock");
+    page.await_texts(&["Everything that is required is held."]);
+    page.await_gone("Kept out: ");
+    page.assert_quiet(&[]);
+}
