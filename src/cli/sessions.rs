@@ -8,7 +8,7 @@ use serde::Serialize;
 use tabwriter::TabWriter;
 
 use super::operator_flags::OperatorFlags;
-use super::{Exit, ask, complain, printable};
+use super::{Exit, ask, complain, harmless, printable};
 use crate::config;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
@@ -57,7 +57,7 @@ impl Sessions {
         };
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+            writeln!(out, "{}", harmless(&serde_json::to_string_pretty(&rows)?))?;
             return Ok(Exit::Done);
         }
         write!(out, "{}", table(&rows, self.prefix.is_some())?)?;

@@ -10,7 +10,7 @@ use signal_hook_tokio::Signals;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, complain, harmless};
 use crate::config::duration;
 
 /// Time between two questions, before jitter.
@@ -85,6 +85,6 @@ impl Wait {
 
 /// What an agent that is not ready says is missing.
 fn missing(text: &str) -> String {
-    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).map(harmless).collect();
     if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::SessionId;
+use super::{SessionId, printable};
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -215,9 +215,7 @@ fn decode_next(value: &Value) -> Vec<SessionId> {
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
 pub(super) fn excerpt(text: &str) -> String {
-    const SHOWN: usize = 60;
-    let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("`{shown}…`") } else { format!("`{shown}`") }
+    format!("`{}`", printable(text, 60))
 }
 
 #[cfg(test)]
