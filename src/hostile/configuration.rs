@@ -16,7 +16,7 @@ pub fn configuration(data: &[u8]) {
         Ok(loaded) => loaded.warnings.iter().for_each(|warning| assert_harmless(warning)),
         // YAML has breaks of lines that Rust does not count, and a fault may stand behind the last one.
         Err(faults) => {
-            assert_placed(&faults, text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1)
+            assert_placed(&faults, text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1);
         }
     }
 }

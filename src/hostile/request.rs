@@ -107,7 +107,7 @@ async fn reply(mut requests: mpsc::Receiver<Request>) {
             Request::Drain => {}
             Request::Acquire { reply, .. } => drop(reply.send(Err(Refusal::NotInTime))),
             Request::Renew { reply, .. } | Request::Show { reply, .. } => {
-                drop(reply.send(Err(NoLease::Expired)))
+                drop(reply.send(Err(NoLease::Expired)));
             }
             Request::Release { reply, .. } => drop(reply.send(Ok(Released::Done))),
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -99,7 +99,7 @@ impl Attack {
                     Some(stream)
                 });
                 // The agent is to be busy, and not the machine.
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::park_timeout(Duration::from_millis(1));
             }
         });
         Self { over, entered, thread: Some(thread) }
@@ -144,15 +144,29 @@ impl Probe {
         Self { stream }
     }
 
+    /// The body of an answer that is well.
     fn ask(&mut self, path: &str) -> String {
         write!(self.stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
-        while !answer.ends_with(b"ok\n") {
+        let (mut answer, mut chunk) = (String::new(), [0; 4096]);
+        loop {
+            if let Some((head, body)) = answer.split_once("\r\n\r\n") {
+                assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+                if body.len() >= length.parse().unwrap() {
+                    return body.to_owned();
+                }
+            }
             let read = self.stream.read(&mut chunk).unwrap();
-            assert!(read > 0, "closed after {}", answer.escape_ascii());
-            answer.extend(&chunk[..read]);
+            assert!(read > 0, "closed after {answer:?}");
+            answer.push_str(std::str::from_utf8(&chunk[..read]).unwrap());
         }
-        String::from_utf8(answer).unwrap()
+    }
+
+    /// How often the session has been renewed.
+    fn renewals(&mut self) -> u64 {
+        let metrics = self.ask("/metrics");
+        let series = "slotkeeper_session_renew_duration_seconds_count ";
+        metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap().parse().unwrap()
     }
 }
 
@@ -176,27 +190,26 @@ fn agent(consul: &Consul, home: &Home, control: &str) -> Agent {
     agent
 }
 
-/// Attacks in every way at once, for longer than a lease without renewals lasts.
+/// Attacks in every way at once, for longer than a lease lasts by itself.
 fn withstands(agent: &Agent, door: Door) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let token = agent.semaphore()["fencing_token"].clone();
     let mut probe = Probe::at(agent);
-    let mut look = || {
-        assert!(probe.ask("/livez").starts_with("HTTP/1.1 200"));
-        // Readiness is a fresh lease.
-        assert!(probe.ask("/readyz").starts_with("HTTP/1.1 200"));
+    let attack = Attack::begin(door);
+    wait_for("the crowd", || {
+        assert_eq!(probe.ask("/livez"), "ok\n");
+        attack.is_under_way()
+    });
+    // A lease lasts for three.
+    let until = probe.renewals() + 4;
+    wait_for("the session to be renewed all the same", || {
+        assert_eq!(probe.ask("/livez"), "ok\n");
+        assert_eq!(probe.ask("/readyz"), "ok\n", "readiness is a fresh lease");
         let resident = resident_kib(agent);
         assert!(resident < MEMORY, "{resident} KiB");
-    };
-    look();
-    let attack = Attack::begin(door);
-    wait_for("the crowd", || attack.is_under_way());
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(12) {
-        look();
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        probe.renewals() >= until
+    });
     for ((way, ..), entered) in ATTACKS.iter().zip(&*attack.entered) {
         assert!(entered.load(Ordering::Relaxed) > 0, "{way}");
     }

@@ -28,6 +28,7 @@ mod guide;
 mod hold;
 mod hostile;
 mod http;
+mod impostor;
 mod leases;
 mod lock;
 mod login;
