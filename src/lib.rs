@@ -12,6 +12,9 @@ pub mod consul;
 pub mod control;
 pub mod embedded;
 pub mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod hostile;
 pub mod http;
 pub mod metrics;
 pub mod operator;

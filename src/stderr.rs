@@ -41,8 +41,7 @@ impl Write for Stderr {
             text.extend(format!("slotkeeper: nobody took {dropped} lines before this one\n").into_bytes());
         }
         text.extend(line);
-        // Too long a one might block all the same.
-        text.truncate(AT_ONCE);
+        shorten(&mut text);
         if !(takes_more() && io::stderr().write_all(&text).is_ok()) {
             DROPPED.fetch_add(dropped + 1, Ordering::Relaxed);
         }
@@ -64,6 +63,18 @@ pub(crate) fn line_is_drawn() -> bool {
     DRAWN.load(Ordering::Relaxed)
 }
 
+/// Too long a line might block all the same. Cut, it is still a line: the next one is not to be taken for its end.
+fn shorten(text: &mut Vec<u8>) {
+    const END: &[u8] = "…\n".as_bytes();
+    if text.len() <= AT_ONCE {
+        return;
+    }
+    let goes_on = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
+    let last = (0..=AT_ONCE - END.len()).rev().find(|at| !goes_on(text[*at]));
+    text.truncate(last.unwrap_or(0));
+    text.extend(END);
+}
+
 /// Whether standard error takes what is written without making us wait.
 pub(crate) fn takes_more() -> bool {
     let stderr = io::stderr();
@@ -71,4 +82,23 @@ pub(crate) fn takes_more() -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut wanted, Some(&at_once)).is_ok_and(|ready| ready > 0)
         && wanted[0].revents().contains(PollFlags::OUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_cut_is_a_line_of_whole_characters() {
+        for length in AT_ONCE - 8..AT_ONCE + 8 {
+            for begin in ["", "x", "xx"] {
+                let long = format!("{begin}{}\n", "☃".repeat(length / 3));
+                let mut cut = long.clone().into_bytes();
+                shorten(&mut cut);
+                assert!(cut.len() <= AT_ONCE);
+                let cut = String::from_utf8(cut).unwrap();
+                assert!(cut == long || cut.ends_with("☃…\n"), "{}", cut.len());
+            }
+        }
+    }
 }

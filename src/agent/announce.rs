@@ -5,8 +5,11 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
-use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId};
+use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 use crate::workload::hooks::{Call, Hooks};
+
+/// Characters of a session's id. That of a stranger is whatever Consul says.
+const LONGEST: usize = 64;
 
 /// One log event a state change; nothing that comes round by itself is above `debug`.
 pub(super) fn log(notice: &Notice) {
@@ -29,6 +32,7 @@ pub(super) fn log(notice: &Notice) {
         }
         Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
             let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
+            let session = printable(session.as_str(), LONGEST);
             info!(semaphore = %name, %session, who = who.map(String::as_str), "another has the lock");
         }
         Notice::Leader { name, leader: None } => info!(semaphore = %name, "nobody has the lock"),
@@ -183,7 +187,7 @@ fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
 
 /// Where nobody leads, the session is an empty text.
 fn leader_variables(leader: Option<&Leader>) -> Variables {
-    let session = leader.map(|leader| leader.session.to_string()).unwrap_or_default();
+    let session = leader.map(|leader| printable(leader.session.as_str(), LONGEST)).unwrap_or_default();
     let mine = leader.is_some_and(|leader| leader.mine);
     let who = leader.and_then(|leader| leader.who.clone()).unwrap_or_default();
     let people = [

@@ -185,7 +185,7 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
         let mine = is_mine(session);
         let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
         // Whoever was let in by another signs its contender later, and knows who it is before.
-        let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.clone()) };
+        let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
         let alive = view.lives(session);
         holders.push(Holder { session: session.to_string(), slots, mine, alive, who });
     }

@@ -1,7 +1,6 @@
 //! What a restarted agent needs to take its own session up again: `session.state_file`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,7 +78,7 @@ impl StateFile {
 
 fn read(path: &Path) -> Option<Resume> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+    let read = files::open_own(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
     match read {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, live};
+use super::{Exit, ask, harmless, live};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;
 
@@ -59,7 +59,7 @@ impl Inspect {
             } else {
                 serde_json::to_string_pretty(&report)
             };
-            return Ok(json? + "\n");
+            return Ok(harmless(&json?) + "\n");
         }
         let hint = if seen.found == Found::Nothing { hint } else { "" };
         Ok(table::of(&report, hint)?)

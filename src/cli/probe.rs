@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::local::{LocalAgent, get};
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, complain, harmless};
 use crate::config::duration;
 
 /// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
@@ -43,7 +43,7 @@ impl Probe {
         match block_on(asked)? {
             Ok(answer) if answer.ok => Ok(Exit::Done),
             Ok(answer) => {
-                writeln!(io::stderr(), "{}", answer.text.trim_end())?;
+                writeln!(io::stderr(), "{}", harmless(answer.text.trim_end()))?;
                 Ok(Exit::Failed)
             }
             Err(error) => {

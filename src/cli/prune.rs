@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::consent::Consent;
 use super::operator_flags::{OperatorFlags, refused};
 use super::row::{Row, counted};
-use super::{Exit, ask, printable};
+use super::{Exit, ask, harmless, printable};
 use crate::operator::{self, Changed, Part, Participant, Watch};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::{Identity, Lock, SessionId, View, plan};
@@ -90,7 +90,7 @@ impl Prune {
     }
 
     fn say(&self, done: &Done) -> anyhow::Result<()> {
-        let text = if self.json { serde_json::to_string_pretty(done)? } else { done.describe() };
+        let text = if self.json { harmless(&serde_json::to_string_pretty(done)?) } else { done.describe() };
         writeln!(io::stdout(), "{text}")?;
         Ok(())
     }

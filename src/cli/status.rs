@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::live::Screen;
 use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on, complain, printable};
+use super::{Exit, block_on, complain, harmless, printable};
 use crate::progress::{self, Awaited, View};
 use crate::semaphore::Identity;
 
@@ -177,7 +177,7 @@ impl Holder {
     fn describe(&self) -> String {
         let who = self.who.as_ref();
         let name = who.and_then(|who| who.pod.as_deref().or(who.host.as_deref()));
-        let mut text = name.map_or_else(|| format!("session {}", self.session), printable);
+        let mut text = name.map_or_else(|| format!("session {}", printable(&self.session)), printable);
         if let Some(pid) = who.filter(|who| who.pod.is_none()).and_then(|who| who.pid) {
             text.push_str(&format!(" pid {pid}"));
         }
@@ -214,15 +214,17 @@ impl Status {
             }
         };
         if self.json {
-            screen.show(&format!("{}\n", answer.text.trim_end()))?;
+            screen.show(&format!("{}\n", harmless(answer.text.trim_end())))?;
             return Ok(Exit::Done);
         }
         match serde_json::from_str::<Report>(&answer.text) {
             Ok(report) => {
-                screen.show(&table(&report)?)?;
+                screen.show(&harmless(&table(&report)?))?;
                 Ok(Exit::Done)
             }
             Err(error) => {
+                // The library's words may quote what it found.
+                let error = harmless(&error.to_string());
                 complain(format!("what answers there is no slotkeeper agent of this version: {error}"))?;
                 Ok(Exit::Failed)
             }

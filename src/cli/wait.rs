@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::status::Report;
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, complain, harmless};
 use crate::config::duration;
 use crate::progress::{Progress, View};
 
@@ -131,6 +131,6 @@ impl Waiting {
 
 /// What an agent that is not ready says is missing.
 fn missing(text: &str) -> String {
-    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).map(harmless).collect();
     if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
 }

@@ -5,6 +5,7 @@ use super::fault::{Fault, Faults};
 use super::locate::Part;
 use super::path::FieldPath;
 use super::yaml::Oddity;
+use crate::semaphore::printable;
 
 /// Faults told in one run. Finding the place of each costs a pass over the text.
 const MAX_FAULTS: usize = 100;
@@ -109,16 +110,7 @@ impl Findings {
 
 /// A message that quotes what somebody wrote, kept to one line of bearable length.
 fn one_line(message: &str) -> String {
-    const LONGEST: usize = 400;
-    let mut line = String::new();
-    for c in message.chars() {
-        if line.len() >= LONGEST {
-            line.push('…');
-            break;
-        }
-        if c.is_control() { line.extend(c.escape_debug()) } else { line.push(c) }
-    }
-    line
+    printable(message, 400)
 }
 
 #[cfg(test)]

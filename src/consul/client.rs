@@ -192,7 +192,7 @@ impl Client {
             }
         }
         if accepted(&answer) {
-            return Ok(answer);
+            return Ok(Answer { used, ..answer });
         }
         let advice = || {
             let advice = token.advice();
@@ -281,7 +281,7 @@ impl Client {
             }
             Err(error) => return Err(broken(error)),
         };
-        Ok(Answer { status, index, filtered, body, tried: tried.clone() })
+        Ok(Answer { status, index, filtered, body, tried: tried.clone(), used: None })
     }
 }
 

@@ -1,12 +1,15 @@
 //! One request and its answer, as they are on the wire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 
-use super::{Error, Indexed, Operation, Read, Secret, Tried, classify};
+use super::token::Ready;
+use super::{Error, Indexed, Operation, Read, Secret, Tried};
 
 /// A request.
 pub(super) struct Request {
@@ -89,14 +92,21 @@ pub(super) struct Answer {
     pub(super) filtered: bool,
     pub(super) body: Vec<u8>,
     pub(super) tried: Tried,
+    /// The token that it was asked with.
+    pub(super) used: Option<Arc<Ready>>,
 }
 
 impl Answer {
     /// The body, decoded.
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            // The library's words quote what it found.
-            let why = classify::excerpt(&error.to_string(), &[]);
+            // Not in the library's words, which quote what it found: that may be anything, a token that was sent back too.
+            let what = match error.classify() {
+                Category::Data => "is JSON of another shape",
+                Category::Eof => "ends too early",
+                Category::Syntax | Category::Io => "is no JSON",
+            };
+            let why = format!("it {what}, seen at line {} column {}", error.line(), error.column());
             Error::BadAnswer { tried: self.tried, why }
         })
     }

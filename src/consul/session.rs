@@ -126,6 +126,11 @@ impl Client {
             said: error.to_string(),
         })?;
         let created: Created = self.send(request.body(body)).await?.json()?;
+        if !is_id(&created.id) {
+            // It would stand in logs, files and the environment of commands.
+            let tried = self.tried(Operation::SessionCreate, &spec.name);
+            return Err(Error::BadAnswer { tried, why: "its ID is no session's".into() });
+        }
         Ok(created.id)
     }
 
@@ -180,12 +185,17 @@ impl Client {
     }
 
     fn session_path(&self, operation: Operation, verb: &str, id: &str) -> Result<String, Error> {
-        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        if !is_id(id) {
             let said = "a session id consists of hexadecimal digits and dashes".into();
             return Err(Error::BadRequest { tried: self.tried(operation, &shown(id)), said });
         }
         Ok(format!("session/{verb}/{id}"))
     }
+}
+
+/// A UUID in practice; not more is asked for, so that no request can be made to go anywhere else.
+fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// A duration as Go reads it: in seconds where that is exact, else in milliseconds.

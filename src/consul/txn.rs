@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, KvPair, Operation};
+use super::{Client, Error, KvPair, Operation, Secret};
 
 /// How many operations every Consul takes in one transaction; from 1.14 on it is 128.
 pub const TXN_OPERATIONS: usize = 64;
@@ -281,9 +281,11 @@ impl Client {
         })?;
         let answer = self.send(Request::put(Operation::Txn, "txn", target).body(body)).await?;
         let committed = answer.status == 200;
-        let tried = answer.tried.clone();
+        let (tried, used) = (answer.tried.clone(), answer.used.clone());
         let WireAnswer { results, errors } = answer.json()?;
-        let faults: Vec<_> = errors.unwrap_or_default().into_iter().map(TxnFault::from).collect();
+        let secrets: Vec<_> = used.iter().map(|used| &used.secret).collect();
+        let fault = |error| TxnFault::of(error, &secrets);
+        let faults: Vec<_> = errors.unwrap_or_default().into_iter().map(fault).collect();
         // The status and the body must tell the same story.
         match (committed, faults.is_empty()) {
             (true, true) => {
@@ -296,10 +298,10 @@ impl Client {
     }
 }
 
-impl From<WireError> for TxnFault {
-    fn from(error: WireError) -> Self {
+impl TxnFault {
+    fn of(error: WireError, secrets: &[&Secret]) -> Self {
         let WireError { op_index, what } = error;
-        Self { op_index, fault: Fault::of(&what), said: super::classify::excerpt(&what, &[]) }
+        Self { op_index, fault: Fault::of(&what), said: super::classify::excerpt(&what, secrets) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -140,19 +141,26 @@ async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Js
 
 /// The whole body, within its bounds.
 async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
-    let collected = tokio::time::timeout(patience, Limited::new(body, LARGEST).collect()).await;
+    // Not by the library's collector, which keeps every piece of it, however small, with what holds it.
+    let collect = async {
+        let (mut body, mut whole) = (Limited::new(body, LARGEST), Vec::new());
+        while let Some(frame) = body.frame().await {
+            whole.extend(frame?.into_data().unwrap_or_default());
+        }
+        Ok(whole)
+    };
+    let collected = tokio::time::timeout(patience, collect).await;
     let collected = collected.map_err(|_elapsed| {
         Error::new(Code::TooSlow, format!("the body has not come within {patience:?}; send it at once"))
     })?;
-    let collected = collected.map_err(|failure| {
+    collected.map_err(|failure: BoxError| {
         if failure.is::<LengthLimitError>() {
             let text = format!("the body has more than {LARGEST} bytes; write such as {{\"wait\":\"30s\"}}");
             Error::new(Code::TooLarge, text)
         } else {
             Error::new(Code::BadRequest, format!("the body cannot be read: {failure}; send it again"))
         }
-    })?;
-    Ok(collected.to_bytes().to_vec())
+    })
 }
 
 /// How long the body asks to wait.

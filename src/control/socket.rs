@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::files::{self, claim::Claim};
@@ -38,12 +40,15 @@ impl Socket {
             Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
         }
         let cannot = || format!("cannot listen at {}", path.display());
-        // Under another name until it has its mode: between the two anybody could connect.
+        // Under another name until it listens.
         let hidden = beside(path);
         files::remove(&hidden)?;
-        let listener = UnixListener::bind(&hidden).with_context(cannot)?;
-        let placed = fs::set_permissions(&hidden, fs::Permissions::from_mode(MODE))
-            .and_then(|()| fs::rename(&hidden, path));
+        // It has its mode from its first instant: before a later chmod anybody could connect, or lay a link in its place.
+        let usual = umask(Mode::from_raw_mode(!MODE & 0o777));
+        let listener = UnixListener::bind(&hidden);
+        umask(usual);
+        let listener = listener.with_context(cannot)?;
+        let placed = fs::rename(&hidden, path);
         if placed.is_err() {
             let _ = fs::remove_file(&hidden);
         }

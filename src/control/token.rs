@@ -56,6 +56,12 @@ impl Token {
         }
     }
 
+    /// One of this text.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_text(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// Whether this is it, in a time that does not tell how much of it is right.
     pub(super) fn is(&self, borne: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(borne).into()

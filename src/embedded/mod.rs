@@ -133,6 +133,15 @@ impl Server {
     }
 }
 
+/// The routes before an empty store, for whoever brings connections of its own.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn router_alone() -> axum::Router {
+    let Options { expiry_factor, min_ttl, node } = Options::default();
+    let store = Store::new(node.clone(), Rules { min_ttl, expiry_factor });
+    let addr = (std::net::Ipv4Addr::LOCALHOST, 8500).into();
+    api::router(api::App { shared: Arc::new(Shared::new(store)), node: node.into(), addr })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,14 @@
 //! A claim on a file: while one process has it, no other of ours takes it.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use thiserror::Error;
 
-use super::FileError;
+use super::{FileError, custom_flags};
 
 /// The claim is nobody else's business.
 const MODE: u32 = 0o600;
@@ -44,16 +45,27 @@ impl Claim {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let beside = PathBuf::from(name);
-        // Never through a link that somebody else has laid.
-        let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(MODE).custom_flags(no_follow);
-        let file = options.open(&beside).map_err(|cause| FileError::open(&beside, cause))?;
+        let file = open(&beside).map_err(|cause| FileError::open(&beside, cause))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ClaimError::InUse { path: path.to_owned() }),
             Err(error) => Err(FileError::open(&beside, error.into()).into()),
         }
+    }
+}
+
+/// Opens the lock file, or makes it. Nothing is ever written to it: whatever it is linked to stays as it is.
+fn open(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
+        // The umask has taken its share of the mode above.
+        Ok(made) => made.set_permissions(Permissions::from_mode(MODE)).map(|()| made),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Never through a link that somebody else has laid, and without waiting for a pipe's other end.
+            let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+            let there = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+            if there.metadata()?.is_file() { Ok(there) } else { Err(io::Error::other("it is no file")) }
+        }
+        Err(error) => Err(error),
     }
 }
 

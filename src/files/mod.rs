@@ -3,15 +3,19 @@
 pub mod claim;
 mod kept;
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 pub use claim::{Claim, ClaimError};
 pub use kept::KeptFile;
+
+/// Whoever could write to a folder could put files of their own in the place of ours.
+const FOLDER: u32 = 0o755;
 
 /// A file could not be written or removed.
 #[derive(Debug, Error)]
@@ -31,19 +35,62 @@ impl FileError {
     }
 }
 
-/// Makes the folder that the file will lie in, where it is missing.
+/// Makes the folder that the file will lie in, where it is missing: nobody else may write to it, whatever the umask is.
 ///
 /// # Errors
 ///
-/// The folder cannot be made.
+/// The folder cannot be made, or the way to it leads over a symbolic link that neither root nor this user has laid.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    std::fs::create_dir_all(folder).map_err(|cause| FileError {
-        what: "make the folder",
-        path: folder.to_owned(),
-        mend: "make it beforehand, writable for this user",
-        cause,
-    })
+    let failed =
+        |mend| move |cause| FileError { what: "make the folder", path: folder.to_owned(), mend, cause };
+    refuse_links_of_others(folder).map_err(failed("name the folder itself, if that is meant"))?;
+    let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
+    made.map_err(failed("make it beforehand, writable for this user"))
+}
+
+/// Where anybody may write, as in /tmp, somebody else's link would bring our files to where they are harmful.
+fn refuse_links_of_others(folder: &Path) -> io::Result<()> {
+    for part in folder.ancestors() {
+        if let Ok(about) = part.symlink_metadata()
+            && about.is_symlink()
+            && !is_trusted(&about)
+        {
+            let (part, owner) = (part.display(), about.uid());
+            return Err(io::Error::other(format!("{part} is a symbolic link that user {owner} has laid")));
+        }
+    }
+    Ok(())
+}
+
+fn is_trusted(about: &Metadata) -> bool {
+    about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Opens what an earlier process of ours has left, and waits for nothing, such as a pipe's other end. Nobody else may have
+/// put it there.
+///
+/// # Errors
+///
+/// It is not there, or cannot be read; it is a link or no file at all, belongs to another user, or anybody may write to it.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    let wrong = if !about.is_file() {
+        "it is no file".to_owned()
+    } else if !is_trusted(&about) {
+        format!("it belongs to user {}", about.uid())
+    } else if about.permissions().mode() & 0o002 != 0 {
+        "anybody may write to it".to_owned()
+    } else {
+        return Ok(file);
+    };
+    Err(io::Error::other(wrong))
+}
+
+fn custom_flags(flags: OFlags) -> i32 {
+    i32::try_from(flags.bits()).unwrap_or(0)
 }
 
 /// Writes a file in whole or not at all: a temporary file in the same folder, then a rename. A symbolic link under

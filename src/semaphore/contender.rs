@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::printable;
+
 /// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
 const VERSION: u32 = 1;
 
@@ -39,6 +41,17 @@ pub struct Identity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub pid: Option<u32>,
+}
+
+impl Identity {
+    /// As it is told to people, to hooks and to whoever asks: anybody may have written it.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        // The longest name that Kubernetes has.
+        let text = |text: &Option<String>| text.as_deref().map(|text| printable(text, 253));
+        let [pod, namespace, node, host] = [&self.pod, &self.namespace, &self.node, &self.host].map(text);
+        Self { pod, namespace, node, host, pid: self.pid }
+    }
 }
 
 /// The decoded value of a slotkeeper contender entry.

@@ -6,13 +6,16 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::SessionId;
+use super::{SessionId, printable};
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
 
 /// Flags that Consul's Go API puts on a single-key lock (`api/lock.go`), which `consul lock -n 1 P` takes at `P/.lock`.
 pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
+
+/// Bytes of a record: what Consul takes as a value, unless it is told otherwise. Decoded, each may cost a hundred.
+const LARGEST: usize = 512 * 1024;
 
 /// The field of the hint.
 const NEXT: &str = "Next";
@@ -42,6 +45,12 @@ pub enum NotASemaphore {
     /// The flags of a single-key lock.
     #[error("it carries the flags of a single-key lock (`consul lock -n 1` makes one there)")]
     SingleKeyLock,
+    /// More than a record can need.
+    #[error("it has {bytes} bytes, more than any semaphore's record")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
     /// No JSON object.
     #[error("it is no JSON object but {found}")]
     NotAnObject {
@@ -116,6 +125,9 @@ impl Record {
     pub fn decode(value: &[u8], flags: u64) -> Result<Self, NotASemaphore> {
         if flags == LOCK_FLAGS {
             return Err(NotASemaphore::SingleKeyLock);
+        }
+        if value.len() > LARGEST {
+            return Err(NotASemaphore::TooLarge { bytes: value.len() });
         }
         let Ok(Value::Object(object)) = serde_json::from_slice(value) else {
             return Err(NotASemaphore::NotAnObject { found: excerpt(&String::from_utf8_lossy(value)) });
@@ -215,9 +227,7 @@ fn decode_next(value: &Value) -> Vec<SessionId> {
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
 pub(super) fn excerpt(text: &str) -> String {
-    const SHOWN: usize = 60;
-    let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("`{shown}…`") } else { format!("`{shown}`") }
+    format!("`{}`", printable(text, 60))
 }
 
 #[cfg(test)]
@@ -282,6 +292,10 @@ mod tests {
             let error = Record::decode(value, flags).unwrap_err().to_string();
             assert!(error.contains(said), "{error:?} should say {said:?}");
         }
+        let (spaces, record) = (" ".repeat(LARGEST - 25), r#"{"Limit":1,"Holders":[]}"#);
+        assert!(Record::decode(format!("{spaces}{record} ").as_bytes(), 0).is_ok());
+        let error = Record::decode(format!("{spaces}{record}  ").as_bytes(), 0).unwrap_err();
+        assert_eq!(error.to_string(), "it has 524289 bytes, more than any semaphore's record");
     }
 
     #[test]

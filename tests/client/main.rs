@@ -13,6 +13,7 @@ mod support;
 mod acl;
 mod consul;
 mod faults;
+mod hostile;
 mod login;
 mod logins;
 mod plain;

@@ -59,6 +59,6 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
 
 fn leader(single: &Single, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
     let session = single.owner.as_ref()?;
-    let who = single.entry.as_ref().map(|entry| entry.who.clone());
+    let who = single.entry.as_ref().map(|entry| entry.who.shown());
     Some(Leader { session: session.to_string(), mine: mine(session), who })
 }

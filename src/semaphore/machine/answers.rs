@@ -314,7 +314,7 @@ impl Machine {
         let leader = owner.map(|session| Leader {
             session: session.clone(),
             mine: cx.remembered == Some(session),
-            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.clone()),
+            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.shown()),
         });
         cx.tell(Notice::Leader { name: self.name.clone(), leader });
     }

@@ -1,0 +1,32 @@
+//! Foreign text for people.
+
+/// The beginning of a text of anybody's, at most so many of its characters, on one line and with nothing in it that a
+/// terminal, a log or a shell's variable would be misled by.
+pub fn printable(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(most) {
+        if matches!(character, '"' | '\'' | '\\') {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_debug());
+        }
+    }
+    if text.chars().nth(most).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_obeyed_elsewhere_is_only_shown() {
+        let hostile = "a\u{1b}[2J\u{9b}2J\r\n\0\u{7f}\u{202e}b\u{2028}";
+        assert_eq!(printable(hostile, 100), "a\\u{1b}[2J\\u{9b}2J\\r\\n\\0\\u{7f}\\u{202e}b\\u{2028}");
+        assert_eq!(printable("it's \"é☃\" \\ <b>", 100), "it's \"é☃\" \\ <b>");
+        assert_eq!(printable("abc", 2), "ab…");
+        assert_eq!(printable("abc", 3), "abc");
+    }
+}

@@ -1,0 +1,242 @@
+//! Clients that mean harm, at every listener, while the agent does its work.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::consul::Consul;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+/// More than any listener takes in at once.
+const CROWD: usize = 320;
+/// Resident memory that an agent may have with all of them, in KiB. It has some 10 MB by itself.
+const MEMORY: u64 = 80 * 1024;
+
+/// Where a client comes in.
+#[derive(Clone)]
+enum Door {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+impl Door {
+    /// A connection on which nothing is waited for long.
+    fn enter(&self) -> io::Result<Box<dyn Stream>> {
+        let patience = Some(Duration::from_millis(1));
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_write_timeout(patience)?;
+                Ok(Box::new(stream))
+            }
+            Self::Unix(path) => {
+                // A full backlog would be waited for as long as nobody is taken in.
+                let socket =
+                    socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)?;
+                connect(&socket, &SocketAddrUnix::new(path)?)?;
+                let stream = UnixStream::from(socket);
+                stream.set_nonblocking(false)?;
+                stream.set_write_timeout(patience)?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
+/// What a client sends on a connection at first, and then again and again for as long as it is let. It never reads.
+const ATTACKS: [(&str, &str, &str); 6] = [
+    ("a slow head", "GET /livez HTTP/1.1\r\nX-", ""),
+    ("a head without end", "GET /livez HTTP/1.1\r\n", "X-Header: xxxxxxxxxxxxxxxxxxxxxxxx\r\n"),
+    ("a slow body", "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{", ""),
+    (
+        "a body without end",
+        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "400\r\n",
+    ),
+    (
+        "a huge body",
+        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n",
+        "x",
+    ),
+    ("a flood of requests", "", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+];
+
+/// Clients that come back as soon as they are thrown out, each in its own way.
+struct Attack {
+    over: Arc<AtomicBool>,
+    /// How often somebody came in, by the way.
+    entered: Arc<[AtomicU64; ATTACKS.len()]>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attack {
+    fn begin(door: Door) -> Self {
+        let (over, entered) = (Arc::new(AtomicBool::new(false)), Arc::new(Default::default()));
+        let shared: (Arc<AtomicBool>, Arc<[AtomicU64; ATTACKS.len()]>) =
+            (Arc::clone(&over), Arc::clone(&entered));
+        let thread = std::thread::spawn(move || {
+            let (over, entered) = shared;
+            let mut crowd: Vec<Option<Box<dyn Stream>>> = (0..CROWD).map(|_| None).collect();
+            for place in (0..CROWD).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                let way = place % ATTACKS.len();
+                let (_, first, again) = ATTACKS[way];
+                crowd[place] = crowd[place].take().and_then(|stream| torment(stream, again)).or_else(|| {
+                    let mut stream = door.enter().ok()?;
+                    stream.write_all(first.as_bytes()).ok()?;
+                    entered[way].fetch_add(1, Ordering::Relaxed);
+                    Some(stream)
+                });
+                // The agent is to be busy, and not the machine.
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        Self { over, entered, thread: Some(thread) }
+    }
+
+    /// Whether as many have come in as are let in nowhere at once.
+    fn is_under_way(&self) -> bool {
+        let each = self.entered.iter().map(|entered| entered.load(Ordering::Relaxed));
+        each.sum::<u64>() >= CROWD as u64
+    }
+}
+
+/// Sends a little more; none where it is not let.
+fn torment(mut stream: Box<dyn Stream>, again: &str) -> Option<Box<dyn Stream>> {
+    if again.is_empty() {
+        return Some(stream);
+    }
+    match stream.write(again.repeat(4).as_bytes()) {
+        Ok(1..) => Some(stream),
+        // It is full: nobody reads the answers.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(stream),
+        Ok(0) | Err(_) => None,
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A client that has come before all others, and asks on one connection for as long as that may last.
+struct Probe {
+    stream: TcpStream,
+}
+
+impl Probe {
+    fn at(agent: &Agent) -> Self {
+        let stream = TcpStream::connect(agent.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self { stream }
+    }
+
+    /// The body of an answer that is well.
+    fn ask(&mut self, path: &str) -> String {
+        write!(self.stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let (mut answer, mut chunk) = (String::new(), [0; 4096]);
+        loop {
+            if let Some((head, body)) = answer.split_once("\r\n\r\n") {
+                assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+                if body.len() >= length.parse().unwrap() {
+                    return body.to_owned();
+                }
+            }
+            let read = self.stream.read(&mut chunk).unwrap();
+            assert!(read > 0, "closed after {answer:?}");
+            answer.push_str(std::str::from_utf8(&chunk[..read]).unwrap());
+        }
+    }
+
+    /// How often the session has been renewed.
+    fn renewals(&mut self) -> u64 {
+        let metrics = self.ask("/metrics");
+        let series = "slotkeeper_session_renew_duration_seconds_count ";
+        metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap().parse().unwrap()
+    }
+}
+
+fn resident_kib(agent: &Agent) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// An agent that holds a slot, for whose session 10 s are a TTL, and one to be had on demand.
+fn agent(consul: &Consul, home: &Home, control: &str) -> Agent {
+    home.configure(
+        &consul.address(),
+        &format!(
+            "session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1}}, \
+             {{name: d, prefix: service/d, limit: 1, mode: on_demand}}]\n{control}\n"
+        ),
+    );
+    let agent = Agent::start(home);
+    agent.await_ready();
+    agent
+}
+
+/// Attacks in every way at once, for longer than a lease lasts by itself.
+fn withstands(agent: &Agent, door: Door) {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let token = agent.semaphore()["fencing_token"].clone();
+    let mut probe = Probe::at(agent);
+    let attack = Attack::begin(door);
+    wait_for("the crowd", || {
+        assert_eq!(probe.ask("/livez"), "ok\n");
+        attack.is_under_way()
+    });
+    // A lease lasts for three.
+    let until = probe.renewals() + 4;
+    wait_for("the session to be renewed all the same", || {
+        assert_eq!(probe.ask("/livez"), "ok\n");
+        assert_eq!(probe.ask("/readyz"), "ok\n", "readiness is a fresh lease");
+        let resident = resident_kib(agent);
+        assert!(resident < MEMORY, "{resident} KiB");
+        probe.renewals() >= until
+    });
+    for ((way, ..), entered) in ATTACKS.iter().zip(&*attack.entered) {
+        assert!(entered.load(Ordering::Relaxed) > 0, "{way}");
+    }
+    drop(attack);
+    wait_for("a newcomer to be answered", || agent.semaphore()["fencing_token"] == token);
+    assert_eq!(agent.metric("slotkeeper_slot_held{semaphore=\"s\"}"), 1.0, "held all the while");
+}
+
+#[test]
+fn the_read_only_endpoints_withstand_hostile_clients() {
+    let (consul, home) = (Consul::start(), Home::new());
+    let agent = agent(&consul, &home, "control: {listen: 'unix:$HOME/s'}");
+    withstands(&agent, Door::Tcp(agent.address().to_owned()));
+}
+
+#[test]
+fn the_control_socket_withstands_hostile_clients() {
+    let (consul, home) = (Consul::start(), Home::new());
+    let path = home.path("s");
+    let agent = agent(&consul, &home, "control: {listen: 'unix:$HOME/s'}");
+    withstands(&agent, Door::Unix(path));
+}
+
+#[test]
+fn the_control_address_withstands_clients_without_a_token() {
+    let (consul, home) = (Consul::start(), Home::new());
+    let mut agent = agent(&consul, &home, "control: {listen: '127.0.0.1:0', token_file: '$HOME/token'}");
+    withstands(&agent, Door::Tcp(agent.control_address()));
+    assert_eq!(agent.terminate(), Some(0));
+}
