@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
@@ -53,6 +54,10 @@ pub(super) fn log(notice: &Notice) {
             let reason = reason.as_str();
             error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "slot lost");
         }
+        Notice::Evicted { name, by, held: true } => {
+            warn!(semaphore = %name, by, "evicted: the slot is given on once the workload has had its time to stop");
+        }
+        Notice::Evicted { name, by, held: false } => warn!(semaphore = %name, by, "evicted from the line"),
         Notice::Released { name, session, held } => {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "slot given back");
         }
@@ -121,6 +126,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
         | Notice::TroubleOver { .. }
         | Notice::Acquired { .. }
         | Notice::Lost { .. }
+        | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
         | Notice::LimitDiffers { .. }
@@ -132,8 +138,12 @@ pub(super) fn log_of_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one.
-pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
+/// Calls the hook that a change has, if it has one; what that gives closes when it has run.
+pub(super) fn call_hook(
+    notice: &Notice,
+    config: &config::Hooks,
+    hooks: &Hooks,
+) -> Option<oneshot::Receiver<()>> {
     let (command, event, name, about) = match notice {
         Notice::Acquired { name, session, token, indexes, .. } => {
             (&config.on_acquired, "acquired", name, slot(session, *token, indexes))
@@ -154,6 +164,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::TroubleOver { .. }
         | Notice::Waiting { .. }
         | Notice::Delayed { .. }
+        | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
@@ -162,13 +173,13 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }
-        | Notice::Removed { .. } => return,
+        | Notice::Removed { .. } => return None,
     };
-    let Some(command) = command.clone() else { return };
+    let command = command.clone()?;
     let mut environment =
         vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
     environment.extend(about);
-    hooks.call(Call { command, environment });
+    Some(hooks.call(Call { command, environment }))
 }
 
 /// What a hook is told.

@@ -15,6 +15,7 @@ use super::{Moment, Op, SessionId};
 
 mod ask;
 mod draft;
+mod evict;
 mod keep;
 mod leave;
 mod lock;
@@ -22,6 +23,7 @@ mod operate;
 mod watch;
 
 use draft::Draft;
+pub use evict::{Part, Stay, mark, take_out};
 pub use leave::leave;
 pub use operate::{present, set_limit};
 pub use watch::Watch;
@@ -112,6 +114,8 @@ pub enum Stand {
     },
     /// Kept out until somebody mends something: what is wrong, and what to do.
     Blocked(String),
+    /// Told to leave, by that operator.
+    Evicted(String),
 }
 
 /// A transaction to be committed.
@@ -157,6 +161,9 @@ pub struct Plan {
 
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
 pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    if let Some(by) = view.evicted_by(me.session) {
+        return Plan::new(Stand::Evicted(by.to_owned()));
+    }
     if me.settings.is_lock() {
         return lock::hold(view, me, now);
     }
