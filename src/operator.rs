@@ -11,6 +11,7 @@ use crate::consul::{Client, Read, Session};
 use crate::semaphore::plan::Write;
 use crate::semaphore::{Commit, Failure, FailureKind, View};
 
+pub mod evict;
 mod participants;
 
 pub use participants::{Part, Participant};
@@ -50,6 +51,15 @@ impl Error {
     }
 }
 
+/// What an operator looks at and changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The semaphore at a prefix.
+    Semaphore(String),
+    /// The single-key lock at a key.
+    Lock(String),
+}
+
 /// A semaphore before and after a change. The same where there was nothing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
@@ -67,6 +77,21 @@ pub struct Changed {
 pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
     let listing = bridge::list(client, prefix).await.map_err(Error::Failed)?;
     Ok(View::new(prefix, listing.pairs, listing.index))
+}
+
+/// Reads everything that there is of a semaphore or a lock, consistently.
+///
+/// # Errors
+///
+/// [`Error::Failed`].
+pub async fn look_at(client: &Client, place: &Place) -> Result<View, Error> {
+    match place {
+        Place::Semaphore(prefix) => look(client, prefix).await,
+        Place::Lock(key) => {
+            let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
+            Ok(View::of_key(key, reading.pair, reading.index))
+        }
+    }
 }
 
 /// Reads all sessions that Consul has and the token may see, the oldest first.
@@ -111,7 +136,20 @@ pub async fn change(
     prefix: &str,
     plan: impl Fn(&View) -> Result<Option<Write>, String>,
 ) -> Result<Changed, Error> {
-    let mut view = look(client, prefix).await?;
+    change_at(client, &Place::Semaphore(prefix.to_owned()), plan).await
+}
+
+/// The same to a lock too.
+///
+/// # Errors
+///
+/// As [`change`].
+pub async fn change_at(
+    client: &Client,
+    place: &Place,
+    plan: impl Fn(&View) -> Result<Option<Write>, String>,
+) -> Result<Changed, Error> {
+    let mut view = look_at(client, place).await?;
     let mut before = None;
     let mut attempts = Attempts::begin();
     while let Some(write) = plan(&view).map_err(Error::Refused)? {
@@ -133,7 +171,7 @@ pub async fn change(
             }
             Err(failure) => return Err(Error::Failed(failure)),
         };
-        view = attempts.look_again(client, prefix, why).await?;
+        view = attempts.look_again(client, place, why).await?;
     }
     Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
 }
@@ -150,7 +188,7 @@ impl Attempts {
     }
 
     /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
-    async fn look_again(&mut self, client: &Client, prefix: &str, mut why: Error) -> Result<View, Error> {
+    async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
         loop {
             self.failed += 1;
             if self.failed >= ATTEMPTS || Instant::now() >= self.until {
@@ -159,7 +197,7 @@ impl Attempts {
             // Those that lost against each other must not meet again.
             let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
             sleep(pause.mul_f64(fastrand::f64())).await;
-            match look(client, prefix).await {
+            match look_at(client, place).await {
                 Err(away) if away.is_unavailable() => why = away,
                 looked => return looked,
             }

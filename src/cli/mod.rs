@@ -13,10 +13,10 @@ use crate::operator;
 mod agent;
 mod check;
 mod completions;
-#[expect(dead_code, reason = "for the commands that follow")]
 mod consent;
 mod consul_flags;
 mod dev;
+mod evict;
 mod exit;
 mod guard;
 mod install;
@@ -52,6 +52,7 @@ enum Command {
     Status(status::Status),
     Sessions(Box<sessions::Sessions>),
     SetLimit(Box<set_limit::SetLimit>),
+    Evict(Box<evict::Evict>),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Sessions(sessions) => sessions.run(),
         Command::SetLimit(set_limit) => set_limit.run(),
+        Command::Evict(evict) => evict.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),

@@ -31,7 +31,7 @@ const NONE: &str = "-";
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
-    #[arg(value_parser = prefix)]
+    #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
     /// Print a JSON array, with durations in seconds.
     #[arg(long)]
@@ -41,7 +41,7 @@ pub(super) struct Sessions {
 }
 
 /// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
-fn prefix(written: &str) -> Result<String, &'static str> {
+pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
     let written = written.trim_end_matches('/');
     config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
 }
@@ -180,13 +180,17 @@ impl Participation {
                 .as_deref()
                 .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
         }
-        let Some(who) = &self.who else { return NONE.into() };
-        let mut parts = Vec::new();
-        parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
-        parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
-        parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
-        parts.join(" ")
+        self.who.as_ref().map_or(NONE.into(), person)
     }
+}
+
+/// One of ours in a few words.
+pub(super) fn person(who: &Identity) -> String {
+    let mut parts = Vec::new();
+    parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
+    parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
+    parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
+    parts.join(" ")
 }
 
 /// A text of anybody's, harmless in a table.

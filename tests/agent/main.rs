@@ -20,6 +20,7 @@ mod crowd;
 mod disk;
 mod drain;
 mod endpoints;
+mod evict;
 mod examples;
 mod foreign;
 mod guide;

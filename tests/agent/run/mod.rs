@@ -4,4 +4,4 @@ mod command;
 mod fence;
 mod fencing;
 pub(crate) mod job;
-mod terminal;
+pub(crate) mod terminal;

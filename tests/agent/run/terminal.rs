@@ -15,7 +15,7 @@ use crate::consul::Consul;
 use crate::process::BINARY;
 
 /// An interactive shell on a terminal of its own.
-struct Shell {
+pub(crate) struct Shell {
     child: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
@@ -24,7 +24,7 @@ struct Shell {
 }
 
 impl Shell {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -47,13 +47,13 @@ impl Shell {
         shell
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until it has shown that, after what was expected before.
     #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-    fn expect(&mut self, text: &str) {
+    pub(crate) fn expect(&mut self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.shown.contains(text) {
             let left = until.saturating_duration_since(Instant::now());
