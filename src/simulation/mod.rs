@@ -120,7 +120,8 @@ fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.01, resize: 0.01, ..evict };
     play(Game { priorities: true, chaos, ..GAME });
     play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
-    play(Game { chaos: Chaos { meddle: 0.05, spoil: 0.01, ..chaos }, ..GAME });
+    play(Game { chaos: Chaos { meddle: 0.05, ..chaos }, ..GAME });
+    play(Game { chaos: Chaos { spoil: 0.01, ..chaos }, ..GAME });
     for stays in [true, false] {
         let primitive = Primitive::Lock { stays, delay: Duration::ZERO };
         play(Game { primitive, chaos: evict, ..LOCKS });

@@ -65,9 +65,12 @@ impl World {
         self.later(Duration::from_millis(100), Coming::Chaos);
         if self.rng.f64() < self.chaos.meddle {
             self.meddle();
+            // Each is looked at by itself: what one does is another one's beginning.
+            self.check();
         }
         if self.rng.f64() < self.chaos.evict {
             self.evict();
+            self.check();
         }
         if self.rng.f64() < self.chaos.resize {
             let limit = self.rng.u32(1..=self.game.limit * 2);
