@@ -347,6 +347,7 @@ impl Metrics {
             | Notice::Delayed { .. }
             | Notice::Blocked { .. }
             | Notice::GaveUp { .. }
+            | Notice::Evicted { .. }
             | Notice::LimitDiffers { .. }
             | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. } => {}

@@ -12,6 +12,7 @@ use crate::consul::{Client, Indexed, Read, Session};
 use crate::semaphore::plan::Write;
 use crate::semaphore::{Commit, Failure, FailureKind, View};
 
+pub mod evict;
 mod participants;
 mod scene;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
 use crate::config;
@@ -57,6 +58,10 @@ pub(super) fn log(notice: &Notice) {
             let reason = reason.as_str();
             error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "slot lost");
         }
+        Notice::Evicted { name, by, held: true } => {
+            warn!(semaphore = %name, by, "evicted: the slot is given on once the workload has had its time to stop");
+        }
+        Notice::Evicted { name, by, held: false } => warn!(semaphore = %name, by, "evicted from the line"),
         Notice::Released { name, session, held } => {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "slot given back");
         }
@@ -125,6 +130,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
         | Notice::TroubleOver { .. }
         | Notice::Acquired { .. }
         | Notice::Lost { .. }
+        | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
         | Notice::LimitDiffers { .. }
@@ -136,8 +142,12 @@ pub(super) fn log_of_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one.
-pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) {
+/// Calls the hook that a change has, if it has one; what that gives closes when it has run.
+pub(super) fn call_hook(
+    notice: &Notice,
+    config: &config::Hooks,
+    hooks: &Hooks,
+) -> Option<oneshot::Receiver<()>> {
     let (command, event, name, about) = match notice {
         Notice::Acquired { name, session, token, indexes, .. } => {
             (&config.on_acquired, "acquired", name, slot(session, *token, indexes))
@@ -158,6 +168,7 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::TroubleOver { .. }
         | Notice::Waiting { .. }
         | Notice::Delayed { .. }
+        | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
@@ -166,13 +177,13 @@ pub(super) fn call_hook(notice: &Notice, config: &config::Hooks, hooks: &Hooks) 
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }
         | Notice::Conflict { .. }
-        | Notice::Removed { .. } => return,
+        | Notice::Removed { .. } => return None,
     };
-    let Some(command) = command.clone() else { return };
+    let command = command.clone()?;
     let mut environment =
         vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
     environment.extend(about);
-    hooks.call(Call { command, environment });
+    Some(hooks.call(Call { command, environment }))
 }
 
 /// What a hook is told.

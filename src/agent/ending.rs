@@ -49,7 +49,12 @@ impl Agent {
         self.told_to_stop = true;
         let config::Drain { timeout, release } = self.parts.config.drain;
         let holds = self.own.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }))
+            || self.evictions.any()
             || self.leases.any_held();
+        if release == Release::AtOnce {
+            // Whoever stops us has stopped the workload first, or does not mean to.
+            self.evictions.end_all(clock::now());
+        }
         if release == Release::AtOnce || !holds || self.ending.is_some() {
             return self.end(Exit::Done, "told to stop");
         }
@@ -73,7 +78,7 @@ impl Agent {
             warn!(
                 "the workload has not said that it is done in time: what it held may be somebody else's now"
             );
-            self.end(Exit::Done, "the workload was waited for in vain");
+            self.wait_no_longer("the workload was waited for in vain");
         }
     }
 
@@ -85,8 +90,14 @@ impl Agent {
             None if self.parts.command.is_some() => {
                 self.end(Exit::NotInTime, "told to drain before the command had its slot");
             }
-            None => self.end(Exit::Done, "the workload is done"),
+            None => self.wait_no_longer("the workload is done"),
         }
+    }
+
+    /// Ends, and waits for no workload any more.
+    pub(super) fn wait_no_longer(&mut self, why: &str) {
+        self.evictions.end_all(clock::now());
+        self.end(Exit::Done, why);
     }
 
     /// Asks for the end; the first one to ask says how.

@@ -87,6 +87,7 @@ impl Journal {
                 let reason = reason.as_str().replace('_', " ");
                 (What::Lost, Some(name), Some(format!("{reason}; held for {}", roughly(*held))))
             }
+            Notice::Evicted { name, by, .. } => (What::Evicted, Some(name), Some(format!("by {by}"))),
             Notice::Released { name, held, .. } => {
                 (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
             }

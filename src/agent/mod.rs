@@ -5,6 +5,7 @@ mod announce;
 mod control;
 mod driver;
 mod ending;
+mod eviction;
 mod execute;
 mod files;
 mod journal;
@@ -42,6 +43,7 @@ use crate::workload::{Command, Running};
 
 use driver::{Driver, Owner, Requests};
 use ending::{Drain, Patience};
+use eviction::Evictions;
 pub use files::Files;
 use journal::Journal;
 use leases::Leases;
@@ -120,6 +122,8 @@ struct Agent {
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
     drain: Option<Drain>,
+    /// What it was told to leave and keeps while its workload is being stopped.
+    evictions: Evictions,
     /// For how long a workload that is not done yet is waited for, once told to stop.
     patience: Option<Patience>,
     /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
@@ -162,6 +166,7 @@ impl Agent {
             stage: Stage::Running,
             ending: None,
             drain: None,
+            evictions: Evictions::default(),
             patience: None,
             told_to_stop: false,
             signalled_at: None,
@@ -188,7 +193,9 @@ impl Agent {
             self.check_tasks()?;
             self.mind_command(now).await;
             self.mind_patience(now);
-            if self.stage == Stage::Running && self.ending.is_some() && self.running.is_none() {
+            self.mind_evictions(now).await;
+            let runs = self.running.is_some() || self.evictions.any();
+            if self.stage == Stage::Running && self.ending.is_some() && !runs {
                 self.begin_drain().await;
                 continue;
             }
@@ -206,7 +213,8 @@ impl Agent {
             let patience =
                 self.patience.filter(|_| self.ending.is_none()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
-            let wake = [own, leases, bounds, command, patience].into_iter().flatten();
+            let evictions = self.evictions.deadline();
+            let wake = [own, leases, bounds, command, patience, evictions].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => {
@@ -225,6 +233,7 @@ impl Agent {
                 }
                 Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
+                Some(slot) = self.evictions.stopped() => self.evictions.end(&slot, clock::now()),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 ask = self.parts.asks.next() => match ask {
@@ -233,7 +242,7 @@ impl Agent {
                         return Ok(self.ending.unwrap_or(Exit::Failed));
                     },
                     Ask::Stop if !self.told_to_stop => self.stop(),
-                    Ask::Stop if self.holds_on() => self.end(Exit::Done, "told to stop again"),
+                    Ask::Stop if self.holds_on() => self.wait_no_longer("told to stop again"),
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
                         return Ok(Exit::Failed);
@@ -288,8 +297,12 @@ impl Agent {
         announce::log(notice);
         self.journal.follow(notice);
         self.parts.metrics.observe(notice);
-        announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+        let hook = announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+        if let Notice::Evicted { name, held, .. } = notice {
+            self.evicted(name, *held);
+        }
         if let Notice::Lost { name, .. } = notice {
+            self.withhold(name, hook);
             if self.running.is_some() && self.is_required(name) {
                 self.end(Exit::SlotLost, "the slot was lost, on which the command runs");
             } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)

@@ -73,7 +73,15 @@ impl Standing {
             Phase::Lost => (State::Lost, None),
             Phase::Released => (State::Released, None),
         };
-        Self { state, why }
+        let evicted = machine.evicted_by().map(|by| {
+            // Anybody's text.
+            let by: String = by.escape_debug().take(100).collect();
+            match machine.withheld() {
+                Some(_) => format!("evicted by {by}; given on once the workload has had its time to stop"),
+                None => format!("evicted by {by}"),
+            }
+        });
+        Self { state, why: why.or(evicted) }
     }
 
     /// What is not asked for any more is not looked at any more: what was seen last would stand there for ever.

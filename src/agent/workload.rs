@@ -162,6 +162,7 @@ impl Agent {
     fn command_is_over(&mut self) {
         self.running = None;
         self.parts.command = None;
+        self.evictions.end_all(clock::now());
         self.own.keeper.occupy(BTreeSet::new(), clock::now());
     }
 }

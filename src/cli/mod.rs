@@ -17,6 +17,7 @@ mod consent;
 mod consul_flags;
 mod destroy;
 mod dev;
+mod evict;
 mod exit;
 mod guard;
 mod inspect;
@@ -61,6 +62,7 @@ enum Command {
     SetLimit(Box<set_limit::SetLimit>),
     Prune(Box<prune::Prune>),
     Destroy(Box<destroy::Destroy>),
+    Evict(Box<evict::Evict>),
     Check(check::Check),
     Schema(schema::Schema),
     Completions(completions::Completions),
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::SetLimit(set_limit) => set_limit.run(),
         Command::Prune(prune) => prune.run(),
         Command::Destroy(destroy) => destroy.run(),
+        Command::Evict(evict) => evict.run(),
         Command::Check(check) => check.run(),
         Command::Schema(schema) => schema.run(),
         Command::Completions(completions) => completions.run(),

@@ -49,6 +49,8 @@ pub(super) struct Participation {
     pub(super) body: Option<String>,
     /// Whether it is another client's, where that can be told.
     pub(super) foreign: Option<bool>,
+    /// Who has told it to leave.
+    pub(super) evicted_by: Option<String>,
     pub(super) keys: Vec<String>,
 }
 
@@ -86,6 +88,7 @@ impl From<Participant> for Row {
             who: None,
             body: said.filter(|said| !said.is_empty()),
             foreign,
+            evicted_by: None,
             keys,
         };
         if let Some(entry) = entry {
@@ -95,6 +98,7 @@ impl From<Participant> for Row {
             participation.since = Some(entry.since).filter(|since| !since.is_empty());
             participation.who = Some(entry.who).filter(|who| *who != Identity::default());
             participation.body = entry.body;
+            participation.evicted_by = entry.evicted_by;
         }
         let row = session.map(Self::from).unwrap_or_default();
         Self { session: id.as_str().to_owned(), part: Some(participation), ..row }
@@ -118,7 +122,11 @@ impl Participation {
                 .as_deref()
                 .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
         }
-        self.who.as_ref().map_or(NONE.into(), person)
+        let who = self.who.as_ref().map_or(NONE.into(), person);
+        match &self.evicted_by {
+            Some(by) => format!("{who} (told to leave by {})", printable(by)),
+            None => who,
+        }
     }
 }
 

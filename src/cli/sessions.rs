@@ -187,6 +187,7 @@ mod tests {
             who: Some(Identity { host: Some("vm".into()), pid: Some(7), ..Identity::default() }),
             body: None,
             foreign: Some(false),
+            evicted_by: None,
             keys: vec!["p/a".into()],
         }
     }
@@ -267,7 +268,7 @@ d\\u{202e}  dead     1      -         -                     -                   
             "session": "d", "found": false, "name": null, "node": null, "ttl_seconds": null, "behavior": null,
             "lock_delay_seconds": null, "node_checks": null, "service_checks": null, "create_index": null,
             "state": "dead", "slots": 1, "slot_indexes": [0], "priority": 2, "since": "2026-01-02T03:04:05Z",
-            "who": {"host": "vm", "pid": 7}, "body": null, "foreign": false, "keys": ["p/a"],
+            "who": {"host": "vm", "pid": 7}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/a"],
         });
         assert_eq!(dead, expected);
     }

@@ -63,7 +63,7 @@ enum Answers {
     /// `too_slow`: the body has not come within 10 s.
     #[response(status = 408)]
     TooSlow(Error),
-    /// `not_in_time`: none was free in the time given. `blocked`: kept out until somebody mends what the text says.
+    /// `not_in_time`: none was free in the time given, or an operator has taken it out of the line. `blocked`: kept out until somebody mends what the text says.
     #[response(status = 409)]
     NotInTime(Error),
     /// `too_large`: the body has more than 4096 bytes.
@@ -208,6 +208,10 @@ fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
         (Refusal::NotInTime, _) => (
             Code::NotInTime,
             format!("the {one} {name} was not to be had {within}; ask again, or wait longer"),
+        ),
+        (Refusal::Evicted(by), _) => (
+            Code::NotInTime,
+            format!("the {one} {name} was not to be had: {by} has taken this request out of the line"),
         ),
         (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be taken: {why}")),
         (Refusal::Unavailable(why), _) => {

@@ -91,6 +91,8 @@ pub enum Refusal {
     NotOnDemand,
     /// None was free in the time given.
     NotInTime,
+    /// An operator has taken it out of the line: who.
+    Evicted(String),
     /// Kept out until somebody mends something: what, and how.
     Blocked(String),
     /// Consul did not answer in the time given: what was tried, what came back.

@@ -295,7 +295,7 @@ impl FailureKind {
 pub enum LossReason {
     /// The session has ended.
     SessionGone,
-    /// Somebody took us out of `.lock`, or wrote something else there.
+    /// An operator told us to leave; or somebody took us out of `.lock`, or wrote something else there.
     Evicted,
     /// Our contender entry is gone, or no longer ours.
     ContenderGone,
@@ -311,7 +311,7 @@ impl LossReason {
         [Self::SessionGone, Self::Evicted, Self::ContenderGone, Self::LeaseExpired, Self::WatchFailed];
 
     /// The label value.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::SessionGone => "session_gone",
             Self::Evicted => "evicted",
@@ -426,6 +426,15 @@ pub enum Notice {
         reason: LossReason,
         /// How long it was held.
         held: Duration,
+    },
+    /// An operator has told it to leave. Where it holds, [`Notice::Lost`] follows.
+    Evicted {
+        /// Which semaphore.
+        name: Name,
+        /// Who.
+        by: String,
+        /// Whether it holds.
+        held: bool,
     },
     /// The slot was given back.
     Released {

@@ -82,13 +82,27 @@ pub struct Entry {
     /// Text from the configuration, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+    /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted_by: Option<String>,
 }
 
 impl Entry {
     /// An entry of this version.
     pub fn new(state: Standing, slots: u32, priority: i32, since: String, who: Identity) -> Self {
         let (indexes, together) = (Vec::new(), Vec::new());
-        Self { slotkeeper: VERSION, state, slots, indexes, priority, together, since, who, body: None }
+        Self {
+            slotkeeper: VERSION,
+            state,
+            slots,
+            indexes,
+            priority,
+            together,
+            since,
+            who,
+            body: None,
+            evicted_by: None,
+        }
     }
 
     /// The same entry once it is let in: with the numbers of its slots, at a date for people.
@@ -124,6 +138,7 @@ mod tests {
         let who = Identity { pod: Some("p-1".into()), pid: Some(7), ..Identity::default() };
         let mut entry = Entry::new(Standing::Held, 2, 5, "2026-01-02T03:04:05Z".into(), who);
         entry.body = Some("nightly".into());
+        entry.evicted_by = Some("root@vm".into());
         assert_eq!(Entry::decode(&entry.encode()), Some(entry));
     }
 

@@ -27,7 +27,8 @@ impl Resume {
         let session = keeper.session()?.clone();
         let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
         for machine in keeper.machines().filter(|machine| !machine.is_gone()) {
-            let token = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            let held = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            let token = held.or(machine.withheld());
             let Settings { prefix, .. } = machine.settings();
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
             of_its_kind.insert(prefix.clone(), token);
@@ -165,11 +166,20 @@ impl Keeper {
         self.settle(now);
     }
 
+    /// What ran on the slot that it was told to leave has ended, or has had its time: the slot is given on.
+    pub fn give_on(&mut self, name: &Name, now: Moment) {
+        self.with(name, now, |machine, _| machine.give_on());
+        self.settle(now);
+    }
+
     /// Gives everything back, then destroys the session; [`Keeper::has_ended`] tells when that is done.
     pub fn drain(&mut self, now: Moment) {
         self.draining = true;
         for name in self.names() {
-            self.with(&name, now, |machine, _| machine.leave());
+            self.with(&name, now, |machine, _| {
+                machine.leave();
+                machine.give_on();
+            });
         }
         self.settle(now);
     }

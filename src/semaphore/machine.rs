@@ -18,6 +18,7 @@ use super::{Identity, Lease, Moment, SessionId, Wall};
 
 mod answers;
 mod decide;
+mod evicted;
 mod hindsight;
 mod watches;
 
@@ -205,6 +206,10 @@ pub struct Machine {
     token: Option<u64>,
     /// The slot that is held, or being given back.
     slot: Option<Slot>,
+    /// The operator by whom it was told to leave, until it asks anew.
+    evicted_by: Option<String>,
+    /// The token of the slot that it was told to leave, while its workload is being stopped: nothing is given back before.
+    withheld: Option<u64>,
     check_session: bool,
     failing: Option<Failure>,
     /// What fails is a write: that reads work says nothing of it.
@@ -249,6 +254,8 @@ impl Machine {
             waited: false,
             token,
             slot: None,
+            evicted_by: None,
+            withheld: None,
             check_session: false,
             failing: None,
             write_fails: false,
@@ -413,7 +420,7 @@ impl Machine {
 
     /// Goes, whatever it is doing.
     pub(super) fn leave(&mut self) {
-        if self.intent == Intent::Hold {
+        if self.asks() {
             self.depart(Farewell::Released);
         }
     }
@@ -429,6 +436,7 @@ impl Machine {
     fn ask_again(&mut self, now: Moment) {
         self.intent = Intent::Hold;
         self.phase = Phase::Starting;
+        self.evicted_by = None;
         self.asked_at = now;
         self.room_since = None;
         self.waited = false;
@@ -484,7 +492,7 @@ impl Machine {
         match self.intent {
             Intent::Rest => {}
             // What is left in `.lock` keeps others out until the workload has ended.
-            Intent::Leave(_) if cx.occupied => {}
+            Intent::Leave(_) if cx.occupied || self.withheld.is_some() => {}
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
             Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),

@@ -16,6 +16,7 @@ use super::{Moment, Op, SessionId};
 
 mod ask;
 mod draft;
+mod evict;
 mod keep;
 mod leave;
 mod lock;
@@ -23,6 +24,7 @@ mod operate;
 mod watch;
 
 use draft::Draft;
+pub use evict::{Part, Stay, mark, take_out};
 pub use leave::leave;
 pub use operate::{Queued, destroy, present, prune, queue, set_limit};
 pub use watch::Watch;
@@ -113,6 +115,8 @@ pub enum Stand {
     },
     /// Kept out until somebody mends something: what is wrong, and what to do.
     Blocked(String),
+    /// Told to leave, by that operator.
+    Evicted(String),
 }
 
 /// A transaction to be committed.
@@ -158,6 +162,9 @@ pub struct Plan {
 
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
 pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    if let Some(by) = view.evicted_by(me.session) {
+        return Plan::new(Stand::Evicted(by.to_owned()));
+    }
     if me.settings.is_lock() {
         return lock::hold(view, me, now);
     }

@@ -164,6 +164,11 @@ impl View {
         contender.or_else(|| own.and_then(|single| single.entry.as_ref()))
     }
 
+    /// The operator who wants a session out, where one does.
+    pub fn evicted_by(&self, session: &SessionId) -> Option<&str> {
+        self.entry_of(session)?.evicted_by.as_deref()
+    }
+
     /// The key of a session's contender entry.
     pub fn contender_key(&self, session: &SessionId) -> String {
         format!("{}/{session}", self.prefix)
@@ -260,10 +265,11 @@ impl View {
     }
 
     /// Live contenders in line, in the order in which slotkeeper serves: priority, then arrival. One of ours that says
-    /// that it holds and does not was taken out; it is not in line before it has noticed.
+    /// that it holds and does not was taken out; it is not in line before it has noticed. One that was told to leave is not
+    /// either.
     pub fn waiters(&self) -> Vec<&Contender> {
         let holds = |session: &SessionId| self.record().is_some_and(|record| record.slots_of(session) > 0);
-        let in_line = |one: &&Contender| !one.says_held() && !holds(&one.session);
+        let in_line = |one: &&Contender| !one.says_held() && !one.is_evicted() && !holds(&one.session);
         let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
         waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
         waiters
@@ -499,6 +505,11 @@ impl Contender {
     /// Whether its own value says that it stands in line.
     pub fn says_waiting(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.state == Standing::Waiting)
+    }
+
+    /// Whether it was told to leave.
+    pub fn is_evicted(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.evicted_by.is_some())
     }
 
     /// Its priority; another client has none, and stands among those who ask for none.

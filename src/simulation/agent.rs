@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
-use crate::semaphore::{Identity, Keeper, Moment, Name, Phase, Resume, Start, Wall};
+use crate::semaphore::{Identity, Keeper, Moment, Name, Phase, Resume, SessionId, Start, Wall};
 
 use super::configuration::Configuration;
 use super::consul::TTL;
@@ -33,6 +33,10 @@ pub(super) struct Agent {
     pub(super) gave_up: bool,
     /// Since when it has had one of the slots that it takes together and stood in line for another.
     pub(super) has_and_waits_since: Option<Moment>,
+    /// On what it was told to leave its workload is being stopped, under that session.
+    pub(super) stopping: BTreeMap<Name, SessionId>,
+    /// Since when it has been told to leave, and has not.
+    pub(super) evicted_since: Option<Moment>,
     /// Since when it has stood in the way although one of its semaphores keeps it out.
     pub(super) lingers_since: Option<Moment>,
 }
@@ -72,6 +76,8 @@ impl Agent {
             draining: false,
             gave_up: false,
             has_and_waits_since: None,
+            stopping: BTreeMap::new(),
+            evicted_since: None,
             lingers_since: None,
         }
     }
@@ -98,6 +104,14 @@ impl Agent {
     /// until its agent has noticed that the lease has ended.
     pub(super) fn believes(&self, name: &str) -> bool {
         matches!(self.phase(name), Some(Phase::Held { .. }))
+    }
+
+    /// Whether its workload may run on the slot: the agent takes it for its own, or was told to leave it and has not stopped
+    /// the workload yet.
+    pub(super) fn occupies(&self, name: &str, now: Moment) -> bool {
+        let lives = self.keeper.lease().is_some_and(|lease| lease.is_valid(now));
+        let stops = self.stopping.get(name).is_some_and(|session| self.keeper.session() == Some(session));
+        self.believes(name) || stops && lives
     }
 
     /// Whether its workload can run.

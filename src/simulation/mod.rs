@@ -124,6 +124,24 @@ fn an_operator_who_prunes_and_destroys_harms_nobody() {
 }
 
 #[test]
+fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
+    let evict = Chaos { evict: 0.1, ..Chaos::CALM };
+    play(Game { priorities: true, chaos: evict, ..GAME });
+    play(Game { parties: true, foreigners: 2, chaos: evict, ..GAME });
+    play(Game { waits: true, chaos: Chaos { reload: 0.02, ..evict }, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.01, resize: 0.01, ..evict };
+    play(Game { priorities: true, chaos, ..GAME });
+    play(Game { parties: true, limit: 1, weights: false, chaos, ..GAME });
+    play(Game { chaos: Chaos { meddle: 0.05, ..chaos }, ..GAME });
+    play(Game { chaos: Chaos { spoil: 0.01, ..chaos }, ..GAME });
+    for stays in [true, false] {
+        let primitive = Primitive::Lock { stays, delay: Duration::ZERO };
+        play(Game { primitive, chaos: evict, ..LOCKS });
+        play(Game { primitive, chaos, ..LOCKS });
+    }
+}
+
+#[test]
 fn limits_that_are_set_adopted_or_refused_are_so_by_those_who_are_told_to() {
     play(Game { policies: true, chaos: Chaos { resize: 0.01, ..Chaos::CALM }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.01, cut: 0.01, resize: 0.02, ..Chaos::CALM };

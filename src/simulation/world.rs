@@ -22,6 +22,9 @@ mod checks;
 
 pub(super) use chaos::Chaos;
 
+/// The longest that a workload takes to stop.
+const TO_STOP: Duration = Duration::from_secs(3);
+
 /// Who plays, and for what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Game {
@@ -71,6 +74,8 @@ enum Coming {
     Chaos,
     /// What an operator has planned reaches Consul, if it is not too late.
     Tidy { ops: Vec<Op> },
+    /// The workload has stopped that ran on a slot which it was told to leave.
+    Stopped { agent: usize, life: u64, name: Name },
     /// An operator mends a `.lock`.
     Mend { name: &'static str },
 }
@@ -232,6 +237,18 @@ impl World {
             Coming::Chaos => self.go_wrong(),
             Coming::Tidy { ops } => drop(self.consul.commit(&ops, self.now)),
             Coming::Mend { name } => self.mend(name),
+            Coming::Stopped { agent, life, name } => {
+                if self.agents[agent].life != life {
+                    return;
+                }
+                let pause = self.agents[agent].paused_until.since(self.now);
+                if !pause.is_zero() {
+                    return self.later(pause, Coming::Stopped { agent, life, name });
+                }
+                self.agents[agent].stopping.remove(&name);
+                self.agents[agent].keeper.give_on(&name, self.now);
+                self.act(agent);
+            }
         }
         self.wake_changed();
     }
@@ -334,6 +351,8 @@ impl World {
         let agent = &mut self.agents[place];
         if agent.leaves_at.is_some_and(|at| at <= self.now) && !agent.draining {
             agent.draining = true;
+            // Whoever stops an agent has stopped its workload.
+            agent.stopping.clear();
             agent.keeper.drain(self.now);
             return self.act(place);
         }
@@ -374,9 +393,21 @@ impl World {
     fn told(&mut self, place: usize, notice: &Notice) {
         self.check_notice(place, notice);
         let agent = &mut self.agents[place];
-        if let Notice::Lost { name, .. } | Notice::Released { name, .. } = notice {
+        if let Notice::Lost { name, .. }
+        | Notice::Released { name, .. }
+        | Notice::Evicted { name, held: false, .. } = notice
+        {
             agent.asks_again(name, self.now);
         }
+        if let Notice::Evicted { name, held: true, .. } = notice
+            && let Some(session) = agent.keeper.session()
+        {
+            agent.stopping.insert(name.clone(), session.clone());
+            let (life, name, agent) = (agent.life, name.clone(), place);
+            let stops = TO_STOP.mul_f64(self.rng.f64());
+            self.later(stops, Coming::Stopped { agent, life, name });
+        }
+        let agent = &mut self.agents[place];
         if let Notice::GaveUp { .. } = notice {
             // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
             let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };

@@ -77,6 +77,8 @@ pub enum What {
     Acquired,
     /// It is held no longer, and was not given back.
     Lost,
+    /// An operator has told it to leave.
+    Evicted,
     /// It was given back.
     Released,
     /// It cannot be had until somebody mends something.

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -29,10 +29,13 @@ impl Call {
     }
 }
 
+/// Goes with a call, and closes when it has run.
+type Running = oneshot::Sender<()>;
+
 /// Runs hooks in the order of their calls.
 #[derive(Debug)]
 pub struct Hooks {
-    calls: mpsc::Sender<Call>,
+    calls: mpsc::Sender<(Call, Running)>,
     runner: JoinHandle<()>,
     running: watch::Receiver<Option<u32>>,
 }
@@ -40,11 +43,12 @@ pub struct Hooks {
 impl Hooks {
     /// Begins to wait for calls.
     pub fn start() -> Self {
-        let (calls, mut waiting) = mpsc::channel::<Call>(QUEUE);
+        let (calls, mut waiting) = mpsc::channel(QUEUE);
         let (runs, running) = watch::channel(None);
         let runner = tokio::spawn(async move {
-            while let Some(call) = waiting.recv().await {
+            while let Some((call, running)) = waiting.recv().await {
                 run(call, &runs).await;
+                drop(running);
                 runs.send_replace(None);
             }
         });
@@ -61,11 +65,13 @@ impl Hooks {
         &self.runner
     }
 
-    /// Has the hook run after those called before it.
-    pub fn call(&self, call: Call) {
-        if let Err(error) = self.calls.try_send(call) {
+    /// Has the hook run after those called before it. What it gives closes once that is over.
+    pub fn call(&self, call: Call) -> oneshot::Receiver<()> {
+        let (running, over) = oneshot::channel();
+        if let Err(error) = self.calls.try_send((call, running)) {
             warn!("a hook is not run: {error}; {QUEUE} are waiting already, since one of them does not end");
         }
+        over
     }
 
     /// Waits until all have run, at most `patience` long.
@@ -120,9 +126,11 @@ mod tests {
             ],
         };
         let hooks = Hooks::start();
-        hooks.call(line(1));
-        hooks.call(Call { command: vec!["/nonexistent/hook".into()], environment: vec![] });
-        hooks.call(line(2));
+        let first = hooks.call(line(1));
+        drop(hooks.call(Call { command: vec!["/nonexistent/hook".into()], environment: vec![] }));
+        drop(hooks.call(line(2)));
+        first.await.unwrap_err();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("1 a b;c\n"));
         hooks.finish(Duration::from_secs(20)).await;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "1 a b;c\n2 a b;c\n");
     }

@@ -18,8 +18,8 @@ const CONFIG: &str = "session: {ttl: 10s, lock_delay: 0s}\n\
                       control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token'}\n";
 
 /// An agent with both kinds, and whoever asks it.
-struct Desk {
-    agent: Agent,
+pub(crate) struct Desk {
+    pub(crate) agent: Agent,
     home: Home,
     address: String,
     token: String,
@@ -30,7 +30,7 @@ impl Desk {
         Self::open_with(consul, CONFIG)
     }
 
-    fn open_with(consul: &str, config: &str) -> Self {
+    pub(crate) fn open_with(consul: &str, config: &str) -> Self {
         let home = Home::new();
         home.configure(consul, config);
         let agent = Agent::start(&home);
@@ -44,7 +44,7 @@ impl Desk {
         format!("Authorization: Bearer {}\r\nContent-Length: {}\r\n", self.token, body.len())
     }
 
-    fn ask(&self, line: &str, body: &str) -> Reply {
+    pub(crate) fn ask(&self, line: &str, body: &str) -> Reply {
         request_with(&self.address, line, &self.headers(body), body)
     }
 
@@ -52,7 +52,7 @@ impl Desk {
         self.ask(&format!("POST /v1/{what}/acquire"), &json!({ "wait": wait }).to_string())
     }
 
-    fn lease(&self, what: &str) -> Value {
+    pub(crate) fn lease(&self, what: &str) -> Value {
         let reply = self.acquire(what, "5s");
         assert_eq!(reply.status, 200, "{}", reply.body);
         serde_json::from_str(&reply.body).unwrap()
@@ -62,7 +62,7 @@ impl Desk {
         self.ask(&format!("{method} /v1/leases/{}{action}", lease["lease"].as_str().unwrap()), "")
     }
 
-    fn code(reply: &Reply) -> (u16, String) {
+    pub(crate) fn code(reply: &Reply) -> (u16, String) {
         let body: Value = serde_json::from_str(&reply.body).unwrap();
         (reply.status, body["code"].as_str().unwrap().to_owned())
     }

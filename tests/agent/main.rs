@@ -23,6 +23,7 @@ mod docs;
 mod drain;
 mod endpoints;
 mod events;
+mod evict;
 mod examples;
 mod files;
 mod foreign;

@@ -187,7 +187,11 @@ impl Leases {
                 let granted = Granted { session, token, lock_index, indexes, since: now };
                 self.granted(key, granted, now);
             }
+            Notice::Evicted { by, .. } => self.refuse(key, Refusal::Evicted(by.clone()), now),
             Notice::Lost { reason, .. } => {
+                if self.keeps(key) {
+                    return;
+                }
                 if self.table.lost(key, *reason, now) {
                     self.leave(key, now);
                 }
@@ -242,6 +246,7 @@ impl Leases {
                     self.leave(key, now);
                     expired.push(name);
                 }
+                Due::Believed => self.leave(key, now),
                 Due::Abandon => {
                     if let Some(running) = self.running.get_mut(&key) {
                         running.driver.keeper.abandon(now);
@@ -316,7 +321,9 @@ impl Leases {
 
     /// Whether a client has one.
     pub(super) fn any_held(&self) -> bool {
-        self.table.iter().any(|(_, lease)| matches!(lease.stage(), Stage::Held { .. }))
+        self.table
+            .iter()
+            .any(|(_, lease)| matches!(lease.stage(), Stage::Held { .. } | Stage::Evicted { .. }))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -345,6 +352,14 @@ impl Leases {
             self.table.released(key, now);
             self.leave(key, now);
         }
+    }
+
+    /// Whether it was evicted, and is kept for as long as its client believes in it.
+    fn keeps(&mut self, key: Key) -> bool {
+        let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
+        let withheld = |keeper: &&Keeper| keeper.machines().any(|machine| machine.withheld().is_some());
+        let lease = keeper.filter(withheld).and_then(Keeper::lease);
+        lease.is_some_and(|lease| self.table.evicted(key, lease.ends()))
     }
 
     fn refuse(&mut self, key: Key, refusal: Refusal, now: Moment) {

@@ -19,6 +19,9 @@ const TRY_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which a lease outlives its client's deadline: it may count from when it got the answer.
 const LEAST_MARGIN: Duration = Duration::from_secs(1);
 
+/// What is said of one that an operator wanted out.
+const EVICTED: NoLease = NoLease::Lost(LossReason::Evicted.as_str());
+
 /// One lease, as the shell calls it. No two leases of a process have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) struct Key(u64);
@@ -54,6 +57,11 @@ pub(in crate::agent) enum Stage {
         granted: Granted,
         /// When the client said last that it needs it.
         renewed: Moment,
+    },
+    /// An operator wants it out. Its client learns of it at its next renewal, and may believe in it until then.
+    Evicted {
+        /// From here on its client does not believe in it any more.
+        until: Moment,
     },
     /// It is being given back, or what is left of it.
     Leaving {
@@ -107,6 +115,8 @@ pub(in crate::agent) enum Due {
     Late,
     /// Its client has not renewed it: it is given back.
     Expired,
+    /// It was evicted, and its client believes in it no more: it is given back.
+    Believed,
     /// It cannot be given back: the session is to be destroyed.
     Abandon,
     /// Not even that: the session has ended by itself by now.
@@ -180,6 +190,19 @@ impl Table {
         self.leave(key, is_held, Some(NoLease::Lost(reason.as_str())), now)
     }
 
+    /// An operator wants it out: it is kept for as long as its client may believe in it, while `lease_ends` says that the
+    /// session surely lives. Whether it was held.
+    pub(in crate::agent) fn evicted(&mut self, key: Key, lease_ends: Moment) -> bool {
+        let Some(Stage::Held { renewed, .. }) = self.leases.get(&key).map(|lease| &lease.stage) else {
+            return false;
+        };
+        let until = self.expires_at(*renewed, lease_ends) + self.margin();
+        if let Some(lease) = self.leases.get_mut(&key) {
+            lease.stage = Stage::Evicted { until };
+        }
+        true
+    }
+
     /// It is given back since nobody needs it; whether it was held.
     pub(in crate::agent) fn released(&mut self, key: Key, now: Moment) -> bool {
         self.leave(key, is_held, Some(NoLease::Released), now)
@@ -198,6 +221,7 @@ impl Table {
         let Some(lease) = self.leases.remove(&key) else { return };
         let fate = match lease.stage {
             Stage::Leaving { fate, .. } => fate,
+            Stage::Evicted { .. } => Some(EVICTED),
             // Its keeper has ended without being told to: what was held is not any more.
             Stage::Held { .. } => Some(NoLease::Lost(LossReason::SessionGone.as_str())),
             Stage::Waiting => None,
@@ -213,7 +237,9 @@ impl Table {
     pub(in crate::agent) fn find(&self, id: &str) -> Option<Key> {
         let known = |lease: &Lease| match lease.stage {
             Stage::Waiting | Stage::Leaving { fate: None, .. } => false,
-            Stage::Held { .. } | Stage::Leaving { fate: Some(_), .. } => lease.id == id,
+            Stage::Held { .. } | Stage::Evicted { .. } | Stage::Leaving { fate: Some(_), .. } => {
+                lease.id == id
+            }
         };
         self.leases.iter().find(|(_, lease)| known(lease)).map(|(key, _)| *key)
     }
@@ -241,6 +267,7 @@ impl Table {
             Stage::Held { granted, renewed } => {
                 Ok((lease, granted, self.expires_at(*renewed, lease_ends).since(now)))
             }
+            Stage::Evicted { .. } => Err(EVICTED),
             Stage::Leaving { fate, .. } => Err(fate.unwrap_or(NoLease::Unknown)),
             Stage::Waiting => Err(NoLease::Unknown),
         }
@@ -263,6 +290,10 @@ impl Table {
                 Stage::Held { .. } => {
                     let fate = Some(NoLease::Expired);
                     (Stage::Leaving { fate, since: now, abandoned: false }, Due::Expired)
+                }
+                Stage::Evicted { .. } => {
+                    let fate = Some(EVICTED);
+                    (Stage::Leaving { fate, since: now, abandoned: false }, Due::Believed)
                 }
                 Stage::Leaving { fate, since, abandoned: false } => {
                     (Stage::Leaving { fate: *fate, since: *since, abandoned: true }, Due::Abandon)
@@ -298,10 +329,16 @@ impl Table {
     fn due_at(&self, lease: &Lease) -> Moment {
         match &lease.stage {
             Stage::Waiting => lease.until,
-            Stage::Held { renewed, .. } => *renewed + self.ttl + (self.ttl / 10).max(LEAST_MARGIN),
+            Stage::Held { renewed, .. } => *renewed + self.ttl + self.margin(),
+            Stage::Evicted { until } => *until,
             Stage::Leaving { since, abandoned: false, .. } => *since + self.ttl * 2,
             Stage::Leaving { since, abandoned: true, .. } => *since + self.ttl * 4,
         }
+    }
+
+    /// For how much longer than it was told a client may believe: it may count from when it got the answer.
+    fn margin(&self) -> Duration {
+        (self.ttl / 10).max(LEAST_MARGIN)
     }
 
     /// Ends what is in one of those stages; whether it was.
@@ -313,7 +350,7 @@ impl Table {
 }
 
 fn is_held(stage: &Stage) -> bool {
-    matches!(stage, Stage::Held { .. })
+    matches!(stage, Stage::Held { .. } | Stage::Evicted { .. })
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ impl<'a> Lent<'a> {
         let all: Vec<_> = leases.iter().filter(|(lease, _)| is_meant(lease)).collect();
         let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
         // Whoever leaves looks no longer.
-        let looking = all.iter().filter(|(lease, _)| !matches!(lease.stage(), Stage::Leaving { .. }));
+        let leaves = |lease: &Lease| matches!(lease.stage(), Stage::Evicted { .. } | Stage::Leaving { .. });
+        let looking = all.iter().filter(|(lease, _)| !leaves(lease));
         let machines: Vec<_> =
             looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machine(name)?))).collect();
         let sessions = machines.iter().filter_map(|(keeper, _)| keeper.session()).collect();
@@ -118,6 +119,8 @@ fn shown(lease: &Lease, keeper: &Keeper, leases: &Leases) -> status::Lease {
             expires_at: leases.expires_at(*renewed, keeper),
             asked_at: None,
         },
-        Stage::Leaving { .. } => status::Lease { state: State::Leaving, asked_at: None, ..waiting },
+        Stage::Evicted { .. } | Stage::Leaving { .. } => {
+            status::Lease { state: State::Leaving, asked_at: None, ..waiting }
+        }
     }
 }

@@ -168,7 +168,7 @@ impl Member {
     /// One that is neither a holder nor in line.
     fn apart(one: &Participant, mut member: Self) -> Self {
         if let Some(part) = member.row.part.as_mut().filter(|_| one.part == Part::Waiting) {
-            part.state = "taken_out";
+            part.state = if part.evicted_by.is_some() { "leaving" } else { "taken_out" };
         }
         member
     }

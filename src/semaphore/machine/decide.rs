@@ -42,7 +42,8 @@ impl Machine {
             Intent::Rest => {}
         }
         self.view = Some(view);
-        if intent != self.intent && matches!(self.flight, Flight::None) && !cx.occupied {
+        let keeps = cx.occupied || self.withheld.is_some();
+        if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
         }
@@ -59,6 +60,9 @@ impl Machine {
             self.list_at = None;
         }
         self.tell_limit(view, matches!(plan.stand, Stand::Blocked(_)), cx);
+        if let Stand::Evicted(by) = plan.stand {
+            return self.evicted(by, view, session, cx);
+        }
         let held = matches!(self.phase, Phase::Held { .. });
         if held && plan.stand != Stand::Holding {
             if !self.proved {
@@ -86,6 +90,8 @@ impl Machine {
                 return self.give_up(cx);
             }
             Stand::Apart { room: false } => self.room_since = None,
+            // Seen to above.
+            Stand::Evicted(_) => return,
             Stand::Blocked(why) => {
                 self.block(why, plan.watch, cx);
                 if let Some(write) = plan.write.filter(|_| self.intent == Intent::Hold) {
@@ -216,10 +222,9 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(Slot { since, session, token, indexes }) = self.slot.take() else { return };
-        let (name, held) = (self.name.clone(), cx.now.since(since));
-        cx.tell(Notice::Lost { name, session, token, indexes, reason, held });
-        self.watch_failing_since = None;
+        if self.tell_lost(reason, cx).is_none() {
+            return;
+        }
         if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
             self.need = Some(Need::List);
         }
@@ -228,6 +233,15 @@ impl Machine {
             OnLost::Reacquire => self.ask_again(cx.now),
             OnLost::Exit => self.depart(Farewell::Lost),
         }
+    }
+
+    /// Tells of a loss, if there is anything to lose: its token.
+    pub(super) fn tell_lost(&mut self, reason: LossReason, cx: &mut Context<'_>) -> Option<u64> {
+        let Slot { since, session, token, indexes } = self.slot.take()?;
+        let (name, held) = (self.name.clone(), cx.now.since(since));
+        cx.tell(Notice::Lost { name, session, token, indexes, reason, held });
+        self.watch_failing_since = None;
+        Some(token)
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
@@ -242,6 +256,7 @@ impl Machine {
         }
         self.stop_watches(cx);
         self.intent = Intent::Rest;
+        self.withheld = None;
         self.phase = match farewell {
             Farewell::Released => Phase::Released,
             Farewell::GaveUp => Phase::GaveUp,

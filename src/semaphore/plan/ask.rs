@@ -118,7 +118,12 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     match coming {
         Coming::Not => {}
         Coming::Quietly => draft.write_own_and_list(entry()),
-        Coming::Openly | Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
+        Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
+        // Named rightly already as it seems, it is not where somebody has written there since.
+        Coming::Openly => {
+            draft.only_if_lock_stands();
+            draft.write_own(entry());
+        }
         // What `.lock` names is in the order that was.
         Coming::Otherwise(Ordering::Greater | Ordering::Less) => {
             draft.only_if_lock_stands();

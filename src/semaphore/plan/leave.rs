@@ -21,15 +21,18 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
         });
         return plan;
     };
+    // Of one that has lost them already, those that its contender has.
+    let own = view.entry_of(me.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
+    let freed = if me.indexes.is_empty() { own } else { me.indexes };
     let mut draft = Draft::new(view, stored.clone(), me.wall, Some(me));
     draft.take_out(me.session);
     if view.is_complete() {
         draft.prune(me, now);
         let line = line::line(view, None);
-        draft.fill(&line, me.indexes, me.free_since, now);
+        draft.fill(&line, freed, me.free_since, now);
         draft.name_next(&line);
     } else {
-        draft.fill_by_name(me.indexes);
+        draft.fill_by_name(freed);
     }
     if contender.is_some() {
         draft.delete(me.session);

@@ -7,6 +7,7 @@ use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 use crate::semaphore::settings::{OnLost, Primitive};
 use crate::semaphore::view::Pair;
 
+mod evict;
 mod line;
 mod lock;
 mod operate;

@@ -18,6 +18,8 @@ pub(in crate::simulation) struct Chaos {
     /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
     /// it so learns of it only afterwards, so that what agents believe says nothing then.
     pub(in crate::simulation) meddle: f64,
+    /// In a tenth of a second an operator evicts somebody.
+    pub(in crate::simulation) evict: f64,
     /// In a tenth of a second an operator sets another limit.
     pub(in crate::simulation) resize: f64,
     /// In a tenth of a second an operator drops the dead, or destroys what nobody uses.
@@ -36,6 +38,7 @@ impl Chaos {
         pause: 0.0,
         cut: 0.0,
         meddle: 0.0,
+        evict: 0.0,
         resize: 0.0,
         tidy: 0.0,
         spoil: 0.0,
@@ -44,8 +47,14 @@ impl Chaos {
 
     /// Whether every process runs, and every answer comes at once.
     pub(in crate::simulation) fn is_prompt(self) -> bool {
-        let (meddle, resize, tidy, spoil) = (self.meddle, self.resize, self.tidy, self.spoil);
-        let people = Self { meddle, resize, tidy, spoil, ..Self::CALM };
+        let people = Self {
+            meddle: self.meddle,
+            evict: self.evict,
+            resize: self.resize,
+            tidy: self.tidy,
+            spoil: self.spoil,
+            ..Self::CALM
+        };
         self == Self { reload: self.reload, ..people }
     }
 
@@ -60,6 +69,12 @@ impl World {
         self.later(Duration::from_millis(100), Coming::Chaos);
         if self.rng.f64() < self.chaos.meddle {
             self.meddle();
+            // Each is looked at by itself: what one does is another one's beginning.
+            self.check();
+        }
+        if self.rng.f64() < self.chaos.evict {
+            self.evict();
+            self.check();
         }
         if self.rng.f64() < self.chaos.resize {
             let limit = self.rng.u32(1..=self.game.limit * 2);
@@ -92,7 +107,42 @@ impl World {
         }
     }
 
+    /// Asks somebody to leave.
+    fn evict(&mut self) {
+        let name = self.rng.choice(SEMAPHORES).expect("some");
+        let view = self.consul.view(name);
+        let Some(stay) = self.participant(&view) else { return };
+        if let Some(write) = plan::mark(&view, &stay, "an operator") {
+            let commit = self.consul.commit(&write.ops, self.now);
+            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+        }
+    }
+
+    fn participant(&mut self, view: &View) -> Option<plan::Stay> {
+        let owner = view.single().and_then(|single| single.owner.as_ref());
+        let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let contenders = view.contenders.iter().map(|one| &one.session);
+        let sessions: Vec<_> = contenders.chain(holders).chain(owner).collect();
+        plan::Stay::of(view, self.rng.choice(sessions)?)
+    }
+
+    /// Takes somebody out without asking.
+    fn take_out(&mut self) {
+        let name = self.rng.choice(SEMAPHORES).expect("some");
+        let view = self.consul.view(name);
+        let Some(stay) = self.participant(&view) else { return };
+        if let Some(write) = plan::take_out(&view, &stay, "", self.now) {
+            let commit = self.consul.commit(&write.ops, self.now);
+            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+            let left = plan::Stay::of(&self.consul.view(name), &stay.session);
+            assert_eq!(left, None, "seed {}: it is out", self.seed);
+        }
+    }
+
     fn meddle(&mut self) {
+        if self.rng.u32(..3) == 0 {
+            return self.take_out();
+        }
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let mut pairs = self.consul.list(name).pairs;
         pairs.extend(self.consul.read(name).pair);

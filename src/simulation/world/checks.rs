@@ -70,7 +70,7 @@ impl World {
         let changed = std::mem::replace(&mut self.checked, index) != index;
         let by = self.by.and_then(|life| self.clients.get(&life));
         for referee in &mut self.referees {
-            let agents = self.agents.iter().filter(|agent| agent.believes(referee.name));
+            let agents = self.agents.iter().filter(|agent| agent.occupies(referee.name, self.now));
             let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
             let slots = agents.map(|agent| agent.configuration.terms.slots);
             let believed = slots.chain(foreigners.map(|_| 1)).sum();
@@ -161,6 +161,17 @@ impl World {
             let mut left = named().filter(|(_, view)| has(view) || view.contender(session).is_some());
             let left = left.find(|(name, _)| gave_up(name));
             assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");
+
+            // Who is told to leave keeps its slot until its workload has stopped, and no longer.
+            let gone = named().find(|(name, view)| {
+                let stops = agent.occupies(name, self.now) && !agent.believes(name);
+                stops && !has(view) && !chaos.deceives()
+            });
+            assert!(gone.is_none(), "seed {seed}: {session} has yet to stop, without {gone:?}");
+            let evicted = views.iter().any(|view| view.evicted_by(session).is_some());
+            agent.evicted_since = evicted.then(|| agent.evicted_since.unwrap_or(self.now));
+            let long = agent.evicted_since.is_some_and(|since| self.now.since(since) > TO_STOP + to_act);
+            assert!(!long, "seed {seed}: {session} was evicted and is there");
 
             // Who takes slots together never has one while it stands in line for another.
             let both = together && views.iter().any(has) && views.iter().any(waits);

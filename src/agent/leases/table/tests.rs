@@ -116,6 +116,7 @@ enum Step {
     Renew(usize),
     Release(usize),
     Lose(usize),
+    Evict(usize),
     Gone(usize),
     Pass { seconds: u64 },
 }
@@ -129,6 +130,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => which.clone().prop_map(Step::Renew),
         1 => which.clone().prop_map(Step::Release),
         1 => which.clone().prop_map(Step::Lose),
+        1 => which.clone().prop_map(Step::Evict),
         1 => which.prop_map(Step::Gone),
         2 => (0..40_u64).prop_map(|seconds| Step::Pass { seconds }),
     ]
@@ -144,6 +146,7 @@ proptest! {
     ) {
         let (mut table, mut now, mut made) = (table(), NOW, Vec::<Key>::new());
         let mut left: BTreeMap<Key, NoLease> = BTreeMap::new();
+        let mut believed: BTreeMap<Key, Moment> = BTreeMap::new();
         for step in steps {
             let pick = |from: usize| made.len().checked_sub(from + 1).map(|place| made[place]);
             match step {
@@ -169,6 +172,15 @@ proptest! {
                 Step::Lose(which) => {
                     let _ = pick(which).map(|key| table.lost(key, LossReason::Evicted, now));
                 }
+                Step::Evict(which) => {
+                    let lease_ends = NOW + Duration::from_secs(life);
+                    if let Some(key) = pick(which)
+                        && let Ok((.., expires_in)) = table.held(key, lease_ends, now)
+                    {
+                        prop_assert!(table.evicted(key, lease_ends));
+                        believed.insert(key, now + expires_in);
+                    }
+                }
                 Step::Gone(which) => {
                     // The shell takes only those away that are left.
                     let leaving = |key: &Key| {
@@ -181,6 +193,8 @@ proptest! {
                 Step::Pass { seconds } => {
                     now = now + Duration::from_secs(seconds);
                     for (key, due) in table.due(now) {
+                        prop_assert_eq!(due == Due::Believed, believed.contains_key(&key) && !left.contains_key(&key));
+                        prop_assert!(due != Due::Believed || believed[&key] < now);
                         if due == Due::Forget {
                             table.gone(key);
                         }
@@ -205,6 +219,11 @@ proptest! {
                         }
                     }
                     Some(Stage::Waiting) => prop_assert!(!left.contains_key(key) && table.find(&id).is_none()),
+                    Some(Stage::Evicted { .. }) => {
+                        prop_assert!(believed.contains_key(key) && !left.contains_key(key));
+                        prop_assert_eq!(table.held(*key, now, now).err(), Some(NoLease::Lost("evicted")));
+                        prop_assert_eq!(table.find(&id), Some(*key));
+                    }
                     Some(Stage::Leaving { fate, .. }) => {
                         let fate = fate.unwrap_or(NoLease::Unknown);
                         prop_assert_eq!(*left.entry(*key).or_insert(fate), fate);

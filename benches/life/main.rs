@@ -11,8 +11,10 @@
 #![allow(clippy::print_stdout, reason = "its result is what it prints")]
 #![allow(clippy::disallowed_methods, reason = "it measures, and holds no lease of its own")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 mod support;
+
+mod eviction;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,6 +62,9 @@ async fn main() {
     row("requests a whole life takes", &|one| one.life.requests().to_string());
     row(&format!("SIGTERM to exit, median of {LIVES}, ms"), &|one| millis(one.exit));
     println!("{:<44}{:>14}", "floor: one write to this Consul, median, ms", millis(floor));
+    let (learnt, wake) = eviction::measure(consul.addr()).await;
+    println!("{:<44}{:>14}", "evicted: mark to the command's SIGTERM, ms", millis(learnt));
+    println!("{:<44}{:>14}", "floor: a write that wakes a watch, ms", millis(wake));
 }
 
 /// A program that takes a slot of `prefix` and holds it.

@@ -1,0 +1,248 @@
+//! `slotkeeper evict`: takes one holder or waiter out.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::consent::Consent;
+use super::operator_flags::OperatorFlags;
+use super::row::person;
+use super::sessions::lock_or_prefix;
+use super::{Exit, ask, complain, harmless, printable};
+use crate::config::duration;
+use crate::operator::evict::{self, Aim, Way};
+use crate::operator::{Part, Place};
+use crate::semaphore::{Identity, View};
+
+/// Characters of who asks that are written down.
+const MOST: usize = 100;
+
+/// Take one holder or waiter out.
+///
+/// One of slotkeeper's is asked to go: it learns at once, stops its workload as for a lost slot, and gives the slot on only
+/// then. `slotkeeper run` ends with 80, or with 75 where it still waited; an agent with `on_lost: reacquire` asks again, at
+/// the end of the line. The dead, and clients of other kinds, are taken out at once.
+///
+/// Exits with 0 once it is out, and with 75 where it is not within --wait; it has been asked then, and goes when it can.
+#[derive(Debug, Args)]
+pub(super) struct Evict {
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    #[arg(value_parser = lock_or_prefix)]
+    prefix: String,
+    /// The session, as `slotkeeper sessions PREFIX` shows it. Its first characters, four or more, do where no other one there
+    /// has the same.
+    session: String,
+    #[command(flatten)]
+    consent: Consent,
+    /// Take it out at once, although its workload may be running: for one that does not answer.
+    #[arg(long)]
+    force: bool,
+    /// How long to wait until one that was asked is out. 0s only asks.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    wait: Duration,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    consul: OperatorFlags,
+}
+
+impl Evict {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let client = self.consul.client()?;
+        ask(&client, async {
+            let aim = evict::find(&client, &self.prefix, &self.session).await?;
+            if let Some(exit) = self.consent.refused(&self.announce(&aim)).await? {
+                return Ok(exit);
+            }
+            let after = self.act(&client, &aim).await?;
+            self.say(&aim, after.as_ref())
+        })?
+    }
+
+    /// What has come of it.
+    fn say(&self, aim: &Aim, after: Option<&View>) -> anyhow::Result<Exit> {
+        let ended = Ended::of(self, aim, after);
+        let mut out = io::stdout();
+        if self.json {
+            writeln!(out, "{}", harmless(&serde_json::to_string_pretty(&ended)?))?;
+        } else if after.is_some() {
+            writeln!(out, "{}", ended.said())?;
+        } else if self.wait.is_zero() {
+            writeln!(out, "{}: {} is asked to go", printable(&ended.prefix), printable(&ended.session))?;
+        }
+        if after.is_some() || self.wait.is_zero() {
+            return Ok(Exit::Done);
+        }
+        let stands = if aim.participant.part == Part::Waiting { "is still in line" } else { "still holds" };
+        complain(format!(
+            "session {} was asked to go and {stands} after {}; it goes once its workload has stopped. --force takes it out \
+             at once, and its workload may then run beside the next one's",
+            printable(&ended.session),
+            duration::show(self.wait)
+        ))?;
+        Ok(Exit::NotInTime)
+    }
+
+    /// One of ours that lives and is asked.
+    fn asks(&self, aim: &Aim) -> bool {
+        aim.participant.part != Part::Dead && !aim.stay.foreign && !self.force
+    }
+
+    /// Everything as it is once it is out; `None` where it is still there.
+    async fn act(
+        &self,
+        client: &crate::consul::Client,
+        aim: &Aim,
+    ) -> Result<Option<View>, crate::operator::Error> {
+        if !self.asks(aim) {
+            return Ok(Some(evict::act(client, aim, Way::TakeOut).await?.after));
+        }
+        let by = operator();
+        evict::act(client, aim, Way::Ask(&by)).await?;
+        evict::gone(client, aim, &by, self.wait).await
+    }
+
+    /// What is about to be done, and what follows.
+    fn announce(&self, aim: &Aim) -> String {
+        let one = &aim.participant;
+        let (session, place) = (printable(one.id.as_str()), printable(place(&aim.place)));
+        let who = one.entry.as_ref().map(|entry| person(&entry.who)).filter(|who| !who.is_empty());
+        let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
+        let slots = match one.slots {
+            Some(1) => "a slot".to_owned(),
+            Some(slots) => format!("{slots} slots"),
+            None => "the lock".to_owned(),
+        };
+        let entry = one.entry.as_ref();
+        let since = entry.map(|entry| entry.since.as_str()).filter(|since| !since.is_empty());
+        let since = since.map(|since| format!(" since {}", printable(since))).unwrap_or_default();
+        let stands = match one.part {
+            Part::Waiting => format!("which waits for {slots} of {place}{since}"),
+            Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
+            Part::Dead => format!("which is dead, and listed with {slots} of {place}"),
+        };
+        let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
+        let asked =
+            asked.map(|by| format!(" {} has asked it to go already.", printable(by))).unwrap_or_default();
+        format!("evicting session {session}{who}, {stands}.{asked} {}", self.follows(aim))
+    }
+
+    fn follows(&self, aim: &Aim) -> &'static str {
+        match (aim.participant.part, aim.stay.foreign) {
+            (Part::Dead, _) => "What it has is given on at once.",
+            (Part::Waiting, false) if self.force => {
+                "It is taken out of the line; where it still lives it comes back at its end."
+            }
+            (Part::Waiting, false) => {
+                "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to its end."
+            }
+            (Part::Waiting, true) => {
+                "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
+                 and ends then."
+            }
+            (Part::Held | Part::Locked, false) if self.force => {
+                "What it has is given on at once, whether or not its workload has stopped: the next one may run beside it. \
+                 It learns of that only when it answers again."
+            }
+            (Part::Held | Part::Locked, false) => {
+                "It is told at once and stops its workload; what it has is given on when that has stopped."
+            }
+            (Part::Held | Part::Locked, true) => {
+                "It is another kind of client, whose workload cannot be waited for: what it has is given on at once, and the \
+                 next one may run beside it. `consul lock` stops its command when it sees that."
+            }
+        }
+    }
+}
+
+/// What was done, as JSON names it.
+#[derive(Debug, Serialize)]
+struct Ended {
+    /// The semaphore's prefix, or the lock's key.
+    prefix: String,
+    session: String,
+    /// How it stood, as `sessions` names it.
+    state: &'static str,
+    slots: Option<u32>,
+    foreign: bool,
+    /// Whether it was taken out without being asked.
+    taken_out: bool,
+    /// Whether it is out.
+    out: bool,
+    /// Who has come to hold meanwhile.
+    next: Vec<Next>,
+}
+
+#[derive(Debug, Serialize)]
+struct Next {
+    session: String,
+    who: Option<Identity>,
+}
+
+impl Ended {
+    fn of(evict: &Evict, aim: &Aim, after: Option<&View>) -> Self {
+        let one = &aim.participant;
+        let next = after.map(|after| evict::successors(aim, after)).unwrap_or_default();
+        let next = next.into_iter().map(|session| {
+            let of = |view: &View| view.entry_of(&session).map(|entry| entry.who.clone());
+            // Whoever was let in by name has yet to sign.
+            let who = after.and_then(of).filter(|who| *who != Identity::default());
+            Next { who: who.or_else(|| of(&aim.before)), session: session.to_string() }
+        });
+        Self {
+            prefix: place(&aim.place).to_owned(),
+            session: one.id.to_string(),
+            state: one.part.name(),
+            slots: one.slots,
+            foreign: aim.stay.foreign,
+            taken_out: !evict.asks(aim),
+            out: after.is_some(),
+            next: if one.part == Part::Waiting { Vec::new() } else { next.collect() },
+        }
+    }
+
+    fn said(&self) -> String {
+        let (prefix, session) = (printable(&self.prefix), printable(&self.session));
+        let what = match self.slots {
+            _ if self.state == Part::Waiting.name() => {
+                return format!("{prefix}: {session} is out of the line");
+            }
+            None => "the lock",
+            Some(1) => "its slot",
+            Some(_) => "its slots",
+        };
+        let next: Vec<_> = self
+            .next
+            .iter()
+            .map(|next| {
+                let who = next.who.as_ref().map(person).filter(|who| !who.is_empty());
+                let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
+                format!("{}{who}", printable(&next.session))
+            })
+            .collect();
+        if next.is_empty() {
+            format!("{prefix}: {session} is out; nobody else has taken {what}")
+        } else {
+            format!("{prefix}: {session} is out; {what} went to {}", next.join(" and "))
+        }
+    }
+}
+
+fn place(place: &Place) -> &str {
+    match place {
+        Place::Semaphore(prefix) => prefix,
+        Place::Lock(key) => key,
+    }
+}
+
+/// Who asks, for those who are told to go.
+fn operator() -> String {
+    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let user = user.filter(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{user}@{host}").chars().take(MOST).collect()
+}

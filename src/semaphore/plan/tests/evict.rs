@@ -1,0 +1,178 @@
+//! Who is asked to go, and who is taken out.
+
+use super::*;
+
+const HELD: Option<Standing> = Some(Standing::Held);
+const WAITS: Option<Standing> = Some(Standing::Waiting);
+
+fn stay(view: &View, session: &str) -> Option<Stay> {
+    Stay::of(view, &session.into())
+}
+
+fn part(view: &View, session: &str) -> Option<(Part, bool)> {
+    stay(view, session).map(|stay| (stay.part, stay.foreign))
+}
+
+/// A holder, the line behind it, another client, and one that is dead.
+fn crowd() -> View {
+    let lock = r#"{"Limit":3,"Holders":["h","theirs","dead"],"Next":["a","b"]}"#;
+    view(Some((lock, 0)), &[("h", HELD), ("theirs", None), ("a", WAITS), ("b", WAITS), ("out", HELD)])
+}
+
+fn asked(view: &mut View, session: &str) -> Vec<Op> {
+    let ops = mark(view, &stay(view, session).unwrap(), "ops@vm").unwrap().ops;
+    view.apply(&ops, 60);
+    ops
+}
+
+fn wants(write: Option<Write>) -> (Option<(String, u64)>, Vec<String>) {
+    written(&Plan { write, ..Plan::new(Stand::Holding) })
+}
+
+#[test]
+fn everybody_takes_part_in_one_way() {
+    let view = crowd();
+    assert_eq!(part(&view, "h"), Some((Part::Holds, false)));
+    assert_eq!(part(&view, "theirs"), Some((Part::Holds, true)));
+    assert_eq!(part(&view, "dead"), Some((Part::Dead, false)));
+    assert_eq!(part(&view, "b"), Some((Part::Waits, false)));
+    assert_eq!((part(&view, "out"), part(&view, "nobody")), (None, None), "it was taken out before");
+    let lock = Some((r#"{"Limit":1,"Holders":[]}"#, 0));
+    assert_eq!(part(&self::view(lock, &[("theirs", None)]), "theirs"), Some((Part::Waits, true)));
+}
+
+#[test]
+fn a_holder_is_asked_in_its_own_entry_and_nothing_else_changes() {
+    let mut view = crowd();
+    let mut expected = view.entry_of(&"h".into()).unwrap().clone();
+    expected.evicted_by = Some("ops@vm".into());
+    let ops = asked(&mut view, "h");
+    let [Op::CheckIndex { key: lock, index: 42 }, Op::Cas { key, value, index: 10, .. }] = ops.as_slice()
+    else {
+        panic!("{ops:?}");
+    };
+    assert_eq!((lock.as_str(), key.as_str()), ("p/.lock", "p/h"));
+    assert_eq!(Entry::decode(value), Some(expected));
+    assert_eq!(mark(&view, &stay(&view, "h").unwrap(), "another"), None, "once is enough");
+    assert_eq!(part(&view, "h"), Some((Part::Holds, false)));
+}
+
+#[test]
+fn one_in_line_is_not_named_any_more_and_everybody_passes_it() {
+    let mut view = crowd();
+    let ops = asked(&mut view, "a");
+    assert!(matches!(&ops[0], Op::Cas { key, index: 42, .. } if key == "p/.lock"), "{ops:?}");
+    assert_eq!(view.record().unwrap().next, [SessionId::from("b")]);
+    assert_eq!(view.position(&"b".into()), Some(1));
+    assert_eq!(view.position(&"a".into()), None);
+    // Nobody lets it in, however many slots there are.
+    let raised = set_limit(&view, 9, "", NOW).unwrap();
+    assert_eq!(wants(raised).1, ["p/b Held [0]"]);
+}
+
+#[test]
+fn one_that_finds_the_mark_does_nothing_but_leave() {
+    for standing in [HELD, WAITS] {
+        let held = if standing == HELD { r#""me""# } else { "" };
+        let lock = format!(r#"{{"Limit":1,"Holders":[{held}]}}"#);
+        let mut view = view(Some((&lock, 0)), &[("me", standing)]);
+        asked(&mut view, "me");
+        let plan = planned(&view, &settings(1, 1), hold, false);
+        assert_eq!((plan.stand, plan.write, plan.need), (Stand::Evicted("ops@vm".into()), None, None));
+    }
+}
+
+#[test]
+fn what_was_lost_is_given_on_under_its_own_number() {
+    let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a"]}"#, 0));
+    let mut pairs = Vec::new();
+    for (session, state, index) in [("me", Standing::Held, 10), ("a", Standing::Waiting, 11)] {
+        let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
+        entry.indexes = if state == Standing::Held { vec![7] } else { Vec::new() };
+        pairs.push((session, entry, index));
+    }
+    let mut view = view(lock, &[]);
+    for (session, entry, index) in pairs {
+        let pair = Pair {
+            key: format!("p/{session}"),
+            value: entry.encode(),
+            flags: 0,
+            session: Some(session.into()),
+            times_locked: 1,
+            create_index: index,
+            modify_index: index,
+        };
+        view.see_contender(&session.into(), Some(pair), index);
+    }
+    let (session, who, dead_since, settings) =
+        (SessionId::from("me"), Identity::default(), BTreeMap::new(), settings(8, 1));
+    let me = Me { indexes: &[], ..me(&session, &settings, &who, &dead_since) };
+    // The record of limit 1 has no number 7: the lowest free one is given instead.
+    let (_, others) = written(&leave(&view, me, NOW));
+    assert_eq!(others, ["p/a Held [0]", "-p/me"]);
+    view.disorder();
+    let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a"]}"#, 0).unwrap();
+    view.lock = Lock::Record { record: raised, index: 70 };
+    // Of a holder that nobody has looked at the numbers are not known: only its own goes on.
+    assert!(!view.is_complete());
+    assert_eq!(written(&leave(&view, me, NOW)).1, ["p/a Held [7]", "-p/me"]);
+}
+
+#[test]
+fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
+    let view = crowd();
+    let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
+    let record = r#"{"Limit":3,"Holders":["h","theirs","a"],"Next":["b"]}"#.to_owned();
+    assert_eq!(out("dead"), (Some((record, 42)), vec!["p/a Held [0]".into()]));
+    let record = r#"{"Limit":3,"Holders":["h","dead","a"],"Next":["b"]}"#.to_owned();
+    assert_eq!(out("theirs"), (Some((record, 42)), vec!["p/a Held [0]".into(), "-p/theirs".into()]));
+}
+
+#[test]
+fn by_force_a_holder_keeps_its_entry_and_a_waiter_does_not() {
+    let view = crowd();
+    let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
+    let record = r#"{"Limit":3,"Holders":["theirs","dead","a"],"Next":["b"]}"#.to_owned();
+    assert_eq!(out("h"), (Some((record, 42)), vec!["p/a Held [0]".into()]));
+    let record = r#"{"Limit":3,"Holders":["h","theirs","dead"],"Next":["b"]}"#.to_owned();
+    assert_eq!(out("a"), (Some((record, 42)), vec!["-p/a".into()]));
+}
+
+#[test]
+fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
+    let mine = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let pair = Pair {
+        key: "k".into(),
+        value: mine.encode(),
+        flags: LOCK_FLAGS,
+        session: Some("me".into()),
+        times_locked: 4,
+        create_index: 3,
+        modify_index: 9,
+    };
+    let mut view = View::of_key("k", Some(pair), 9);
+    assert_eq!(part(&view, "me"), Some((Part::Holds, false)));
+    let ops = asked(&mut view, "me");
+    assert!(
+        matches!(&ops[..], [Op::CheckIndex { index: 9, .. }, Op::Lock { session, .. }] if *session == "me".into())
+    );
+    let single = view.single().unwrap();
+    assert_eq!((single.times_locked, single.index, view.is_owner(&"me".into())), (4, 60, true));
+    let plan = hold(
+        &view,
+        me(
+            &"me".into(),
+            &Settings::of_lock("k".into(), true, Duration::ZERO),
+            &Identity::default(),
+            &BTreeMap::new(),
+        ),
+        NOW,
+    );
+    assert_eq!(plan.stand, Stand::Evicted("ops@vm".into()));
+    let ops = take_out(&view, &stay(&view, "me").unwrap(), "", NOW).unwrap().ops;
+    assert!(
+        matches!(&ops[..], [Op::CheckIndex { index: 60, .. }, Op::Unlock { session, .. }] if *session == "me".into())
+    );
+    view.apply(&ops, 61);
+    assert_eq!(part(&view, "me"), None);
+}

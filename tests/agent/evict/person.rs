@@ -1,0 +1,94 @@
+//! What the person hears who evicts, and is asked.
+
+use super::{PREFIX, Said, evict, start};
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::BINARY;
+use crate::terminal::Shell;
+use crate::wait_for;
+
+#[test]
+fn nobody_is_evicted_unasked() {
+    let consul = Consul::start();
+    let (_home, mut agent) = start(&consul, "", "");
+    agent.await_ready();
+    let session = agent.session();
+    let Said(code, said, errors) = evict(&consul, &[PREFIX, &session]);
+    assert_eq!((code, said.as_str()), (Some(64), ""));
+    assert!(
+        errors.contains(&format!("evicting session {session} (")) && errors.contains("--yes"),
+        "{errors}"
+    );
+
+    let line = format!(
+        "{BINARY} evict {PREFIX} {} --http-addr {}; echo \"code\" $?\n",
+        &session[..6],
+        consul.address()
+    );
+    let mut shell = Shell::start();
+    shell.press(&line);
+    shell.expect("It is told at once");
+    shell.expect("Go on? [y/N] ");
+    shell.press("n\n");
+    shell.expect("nothing was done");
+    shell.expect("code 1");
+    assert!(agent.is_ready());
+
+    shell.press(&line);
+    shell.expect("Go on? [y/N] ");
+    shell.press("y\n");
+    shell.expect("is out; nobody else has taken its slot");
+    shell.expect("code 0");
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn what_is_not_so_any_more_when_the_answer_comes_is_not_done() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (_home, mut holder) = start(&consul, "", "");
+    holder.await_ready();
+    let (_waiter_home, mut waiter) = start(&consul, "", "");
+    waiter.await_state("waiting");
+    wait_for("its entry", || operator.contender(PREFIX, &waiter.session()).is_some());
+    let evict = |session: &str| {
+        let mut shell = Shell::start();
+        let command =
+            format!("{BINARY} evict {PREFIX} {session} --http-addr {}; echo \"code\" $?\n", consul.address());
+        shell.press(&command);
+        shell.expect("Go on? [y/N] ");
+        shell
+    };
+    let mut of_holder = evict(&holder.session());
+    let mut of_waiter = evict(&waiter.session());
+    assert_eq!(holder.terminate(), Some(0));
+    waiter.await_ready();
+    of_holder.press("y\n");
+    of_holder.expect("has left meanwhile, so nothing was done");
+    of_holder.expect("code 1");
+    of_waiter.press("y\n");
+    of_waiter.expect("was let in meanwhile, so nothing was done");
+    of_waiter.expect("code 1");
+    assert!(waiter.is_ready());
+    assert_eq!(waiter.terminate(), Some(0));
+}
+
+#[test]
+fn whoever_is_not_there_is_said_with_those_who_are() {
+    let consul = Consul::start();
+    let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains(&format!("nobody takes part at {PREFIX}")), "{errors}");
+    let (_home, mut agent) = start(&consul, "", "");
+    agent.await_ready();
+    let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains(&format!(
+            "no session nobody takes part at {PREFIX}; there are {} (held)",
+            agent.session()
+        )),
+        "{errors}"
+    );
+    assert_eq!(agent.terminate(), Some(0));
+}
