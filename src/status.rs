@@ -139,6 +139,8 @@ pub struct Semaphore {
     pub holders: Vec<Holder>,
     /// Live contenders that hold nothing.
     pub waiters: u32,
+    /// The first of them, in order.
+    pub queue: Vec<Waiter>,
     /// The own place among them, from 1.
     pub position: Option<u32>,
     /// Since when the slot is asked for, while it is not held.
@@ -162,6 +164,21 @@ pub struct Holder {
     /// is not known.
     #[schema(required = true)]
     pub alive: Option<bool>,
+    /// Who it says it is; missing for another kind of client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub who: Option<Identity>,
+}
+
+/// One in line for a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Waiter {
+    /// Its session.
+    pub session: String,
+    /// Slots that it wants.
+    pub slots: u32,
+    /// Whether it is this agent.
+    pub mine: bool,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -279,6 +296,7 @@ impl Snapshot {
             holders: &semaphore.holders,
             queue_length: semaphore.seen_at.map(|_| semaphore.waiters),
             queue_position: semaphore.position,
+            queue: &semaphore.queue,
             seen_seconds_ago: semaphore.seen_at.map(|at| seconds(now.since(at))),
             leases: semaphore.leases.iter().map(|lease| lease.report(now, wall)).collect(),
         }
@@ -439,6 +457,8 @@ pub struct SemaphoreReport<'a> {
     /// The own place among them, from 1; null where this workload does not wait.
     #[schema(required = true)]
     queue_position: Option<u32>,
+    /// The first 20 in line, in order.
+    queue: &'a [Waiter],
     /// How old this picture of limit, holders and queue is; null before there is one.
     #[schema(required = true, minimum = 0)]
     seen_seconds_ago: Option<f64>,

@@ -11,10 +11,12 @@ use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
 use crate::semaphore::{Contender, Identity, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
-use crate::status::{self, Holder, Id, Semaphore, Session, Snapshot, Stage, State};
+use crate::status::{self, Holder, Id, Semaphore, Session, Snapshot, Stage, State, Waiter};
 
 /// Holders that the status lists; it stays readable and bounded whatever a record holds.
 const LISTED: usize = 1000;
+/// Of those in line.
+const IN_LINE: usize = 20;
 
 pub(super) fn snapshot(
     keeper: &Keeper,
@@ -135,6 +137,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         taken: record.map_or(0, Record::taken),
         holders: view.map(|view| holders(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         waiters: view.map_or(0, waiters),
+        queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         asked_at: asking.then(|| machine.asked_at()),
         seen_at: machine.listed_at().filter(|_| !rests),
@@ -176,6 +179,16 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
 
 fn waiters(view: &View) -> u32 {
     u32::try_from(view.waiters().len()).unwrap_or(u32::MAX)
+}
+
+fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Waiter> {
+    let shown = |one: &Contender| {
+        let mine = is_mine(&one.session);
+        let entry = one.entry.as_ref();
+        let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
+        Waiter { session: one.session.to_string(), slots: entry.map_or(1, |entry| entry.slots), mine, who }
+    };
+    view.waiters().into_iter().take(IN_LINE).map(shown).collect()
 }
 
 fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Holder> {

@@ -85,6 +85,11 @@ fn the_line_is_served_in_the_order_of_arrival() {
         let status = one.semaphore();
         assert_eq!((&status["queue_position"], &status["queue_length"]), (&place.into(), &place.into()));
         line.push(one);
+        let listed = status["queue"].as_array().unwrap();
+        let (sessions, mine): (Vec<_>, Vec<_>) =
+            listed.iter().map(|one| (one["session"].as_str().unwrap(), &one["mine"])).unzip();
+        assert_eq!(sessions, line.iter().map(|one| one.session()).collect::<Vec<_>>());
+        assert!(mine.iter().enumerate().all(|(before, mine)| **mine == (before + 1 == place)), "{listed:?}");
     }
     await_next(&operator, &line.iter().map(|one| one.session()).collect::<Vec<_>>());
 

@@ -24,6 +24,8 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
         "Not ready",
         "1st of 1 in line, waiting for",
         "batch/import-1",
+        "In line",
+        "batch/import-2",
         "Waiting",
         "1 of 1 slot taken",
     ]);
@@ -39,6 +41,7 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
         "acquired",
     ]);
     page.await_gone("Not ready");
+    page.await_gone("In line");
     page.await_gone("batch/import-1");
     assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 mine, 0 free");
     // A renewal fills the bar again, and nothing but the times has changed for it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{holders, never_fits, waiters};
+use super::{holders, never_fits, queue, waiters};
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
 use crate::semaphore::{Keeper, Machine, Moment, Record, SessionId, Settings, View};
@@ -90,6 +90,9 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
             .map(|(view, _, keeper)| holders(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
         waiters: freshest.map_or(0, |(view, ..)| waiters(view)),
+        queue: freshest
+            .map(|(view, _, keeper)| queue(view, |one| lent.has(one), keeper.who()))
+            .unwrap_or_default(),
         position: None,
         asked_at: None,
         seen_at: freshest.map(|(_, at, _)| at),
