@@ -117,7 +117,7 @@ fn no_field_is_left_out_of_the_json() {
             "session": "b", "found": true, "name": "slotkeeper", "node": "vm", "ttl_seconds": 30.0, "behavior": "delete",
             "lock_delay_seconds": 15.0, "node_checks": ["serfHealth"], "service_checks": [], "create_index": 7,
             "state": "held", "slots": 1, "slot_indexes": [1], "priority": 0, "since": "2026-01-02T03:01:52Z",
-            "who": {"pod": "batch-7", "node": "n1"}, "body": null, "foreign": false, "keys": ["p/b"],
+            "who": {"pod": "batch-7", "node": "n1"}, "body": null, "foreign": false, "evicted_by": null, "keys": ["p/b"],
             "health": "live", "seconds": 133, "position": null, "passed_over": null, "together": [],
         })
     );
