@@ -119,8 +119,12 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         Coming::Not => {}
         Coming::Quietly => draft.write_own_and_list(entry()),
         Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
-        // Named rightly already as it seems, it is not where somebody has written there since.
+        // Whoever planned without it must be too late. Where `.lock` names it rightly from an earlier stay, only fewer names
+        // make it another one; the head gives them again.
         Coming::Openly => {
+            if !draft.changes() && draft.record.next.contains(me.session) {
+                draft.record.next = Vec::new();
+            }
             draft.only_if_lock_stands();
             draft.write_own(entry());
         }
