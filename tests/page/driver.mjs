@@ -107,7 +107,9 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     answer = { ok: (await steps[step](rest)) ?? null };
   } catch (error) {
-    const shown = await page?.evaluate(() => document.body.innerText).catch(() => "");
+    // Of a page that hangs nothing comes.
+    const text = page?.evaluate(() => document.body.innerText).catch(() => "");
+    const shown = await Promise.race([text, new Promise(resolve => setTimeout(resolve, 5000, ""))]);
     answer = { error: `${error.message}; the page shows:\n${shown}` };
   }
   process.stdout.write(`${JSON.stringify(answer)}\n`);
