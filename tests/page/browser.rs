@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// One with a page of an agent. It ends with this value.
+/// One with pages of an agent. It ends with this value.
 pub(crate) struct Browser {
     child: Child,
     steps: Option<ChildStdin>,
@@ -27,8 +27,47 @@ impl Browser {
             .expect("node starts: scripts/browser gets one");
         let (steps, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut browser = Self { child, steps, answers, address: address.to_owned() };
-        browser.step(json!({"step": "open", "url": format!("http://{address}/")}));
+        browser.open_another();
         browser
+    }
+
+    /// Opens the same once more, in a tab before the others.
+    pub(crate) fn open_another(&mut self) {
+        let url = format!("http://{}/", self.address);
+        self.step(json!({"step": "open", "url": url}));
+    }
+
+    /// Brings a tab to the front, by the order in which they were opened. What is asked is asked of that one.
+    pub(crate) fn bring_to_front(&mut self, tab: usize) {
+        self.step(json!({"step": "front", "tab": tab}));
+    }
+
+    /// What stands on all the tabs.
+    pub(crate) fn titles(&mut self) -> Vec<String> {
+        serde_json::from_value(self.step(json!({"step": "titles"}))).unwrap()
+    }
+
+    /// How many events the page has been told.
+    pub(crate) fn told(&mut self) -> u64 {
+        self.step(json!({"step": "told"})).as_u64().unwrap()
+    }
+
+    /// Marks elements that are there now, as `[data-marked]`.
+    pub(crate) fn mark(&mut self, selector: &str) {
+        self.step(json!({"step": "mark", "selector": selector}));
+    }
+
+    /// The machine sleeps for an hour, and the page's clock with it.
+    pub(crate) fn sleep(&mut self) {
+        self.step(json!({"step": "sleep"}));
+    }
+
+    /// When the page asked for its events, in milliseconds.
+    pub(crate) fn asked(&mut self) -> Vec<f64> {
+        let seen = self.step(json!({"step": "seen"}));
+        let requests = seen["requests"].as_array().unwrap().iter();
+        let asked = requests.filter(|request| request["url"].as_str().unwrap().ends_with("/v1/events"));
+        asked.map(|request| request["at"].as_f64().unwrap()).collect()
     }
 
     fn step(&mut self, step: Value) -> Value {
@@ -54,6 +93,11 @@ impl Browser {
     /// What a reader sees.
     pub(crate) fn text(&mut self) -> String {
         self.step(json!({"step": "text"})).as_str().unwrap().to_owned()
+    }
+
+    /// What each of these elements says.
+    pub(crate) fn texts(&mut self, selector: &str) -> Vec<String> {
+        serde_json::from_value(self.step(json!({"step": "texts", "selector": selector}))).unwrap()
     }
 
     /// How many elements there are.
@@ -86,8 +130,8 @@ impl Browser {
         assert!(faults.is_empty(), "{faults:?}");
         let (page, events) =
             (format!("http://{}/", self.address), format!("http://{}/v1/events", self.address));
-        let mut requests: Vec<_> =
-            seen["requests"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let requests = seen["requests"].as_array().unwrap().iter();
+        let mut requests: Vec<_> = requests.filter_map(|request| request["url"].as_str()).collect();
         assert_eq!(requests.iter().filter(|url| **url == page).count(), 1, "{requests:?}");
         requests.retain(|url| *url != page && *url != events);
         assert!(requests.is_empty(), "{requests:?}");

@@ -1,7 +1,10 @@
 // Drives a browser as the tests say: a line of JSON for each step on standard input, and one back.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
-import { readFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 const [tools, chromiumPath] = process.argv.slice(2);
 const require = createRequire(`${tools}/driver.js`);
@@ -11,32 +14,71 @@ const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const PATIENCE = 60_000;
 const SIZES = { phone: { width: 320, height: 640 }, desktop: { width: 1200, height: 900 } };
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+const FLAGS = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage",
+  "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"];
 
-const browser = await chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox"], timeout: PATIENCE });
-let page, faults, requests;
+// Started by hand: in a browser that playwright has started every tab believes to be the one in front.
+const profile = mkdtempSync(join(tmpdir(), "slotkeeper-page-"));
+const child = spawn(chromiumPath, [...FLAGS, `--user-data-dir=${profile}`, "about:blank"], { stdio: ["ignore", "ignore", "pipe"] });
+const ended = new Promise(resolve => child.once("exit", resolve));
+process.once("exit", () => child.kill());
+const endpoint = await new Promise((resolve, reject) => {
+  let said = "";
+  child.stderr.on("data", text => {
+    if (said !== null) said += text;
+    const found = said?.match(/listening on (ws:\S+)\s/);
+    if (found) { said = null; resolve(found[1]); }
+  });
+  ended.then(() => reject(new Error(`chromium ended: ${said}`)));
+});
+const browser = await chromium.connectOverCDP(endpoint, { noDefaults: true, timeout: PATIENCE });
+const [context] = browser.contexts();
+const tabs = [];
+let page, faults, requests, told;
 
 const steps = {
+  // Opens a further tab, in front of the others.
   async open({ url }) {
-    const context = await browser.newContext({ viewport: SIZES.desktop, reducedMotion: "reduce" });
     page = await context.newPage();
+    await page.setViewportSize(SIZES.desktop);
+    await page.emulateMedia({ reducedMotion: "reduce" });
     page.setDefaultTimeout(PATIENCE);
-    [faults, requests] = [[], []];
-    page.on("console", message => ["error", "warning"].includes(message.type()) && faults.push(message.text()));
-    page.on("pageerror", error => faults.push(error.message));
-    page.on("dialog", dialog => { faults.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
-    page.on("request", request => requests.push(request.url()));
+    [faults, requests, told] = [[], [], { events: 0 }];
+    const own = { page, faults, requests, told };
+    tabs.push(own);
+    page.on("console", message => ["error", "warning"].includes(message.type()) && own.faults.push(message.text()));
+    page.on("pageerror", error => own.faults.push(error.message));
+    page.on("dialog", dialog => { own.faults.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
+    page.on("request", request => own.requests.push(request));
+    const client = await context.newCDPSession(page);
+    await client.send("Network.enable");
+    client.on("Network.eventSourceMessageReceived", () => own.told.events++);
     await page.addInitScript(() => addEventListener("securitypolicyviolation", event => console.error(`policy: ${event.violatedDirective}`)));
     await page.goto(url);
   },
+  // Brings a tab to the front, by its number.
+  async front({ tab }) {
+    ({ page, faults, requests, told } = tabs[tab]);
+    await page.bringToFront();
+  },
+  titles: () => Promise.all(tabs.map(({ page }) => page.title())),
+  // How many events the page has been told.
+  told: () => told.events,
+  // Marks the elements that there are now.
+  mark: ({ selector }) => page.locator(selector).evaluateAll(found => found.forEach(one => { one.dataset.marked = "yes"; })),
+  // As if the machine had slept for an hour, with the page's clock standing still.
+  sleep: () => page.evaluate(() => { const now = Date.now; Date.now = () => now() + 3_600_000; }),
   // Waits until all of these are, or are not, among what a reader sees.
   wait: ({ texts, gone }) => page.waitForFunction(([texts, gone]) => {
     const shown = document.body.innerText;
     return texts.every(text => shown.includes(text)) && gone.every(text => !shown.includes(text));
   }, [texts, gone]).then(() => {}),
   text: () => page.evaluate(() => document.body.innerText),
+  texts: ({ selector }) => page.locator(selector).allInnerTexts(),
   count: ({ selector }) => page.locator(selector).count(),
   attribute: ({ selector, name }) => page.locator(selector).first().getAttribute(name),
-  seen: () => ({ faults, requests }),
+  // `at`: when it was sent, in milliseconds.
+  seen: () => ({ faults, requests: requests.map(request => ({ url: request.url(), at: request.timing().startTime })) }),
   // Sizes and colours one after the other: what an accessibility checker says of each, and a picture.
   async look({ name, folder }) {
     const found = [];
@@ -65,9 +107,13 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     answer = { ok: (await steps[step](rest)) ?? null };
   } catch (error) {
-    const shown = await page?.evaluate(() => document.body.innerText).catch(() => "");
+    // Of a page that hangs nothing comes.
+    const text = page?.evaluate(() => document.body.innerText).catch(() => "");
+    const shown = await Promise.race([text, new Promise(resolve => setTimeout(resolve, 5000, ""))]);
     answer = { error: `${error.message}; the page shows:\n${shown}` };
   }
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
-await browser.close();
+await (await browser.newBrowserCDPSession()).send("Browser.close").catch(() => {});
+await ended;
+rmSync(profile, { recursive: true, force: true });

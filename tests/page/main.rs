@@ -26,8 +26,11 @@ mod operator;
 mod process;
 
 mod browser;
+mod clocks;
 mod connection;
 mod hostile;
+mod lists;
+mod places;
 mod served;
 mod shown;
 

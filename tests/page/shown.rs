@@ -43,7 +43,7 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
     page.await_gone("Not ready");
     page.await_gone("In line");
     page.await_gone("batch/import-1");
-    assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 mine, 0 free");
+    assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 mine, 0 free; mine: slot 0");
     // A renewal fills the bar again, and nothing but the times has changed for it.
     wait_for("renewals", || second.metric("slotkeeper_session_renew_duration_seconds_count") >= 2.0);
     page.await_texts(&["Lease:"]);
