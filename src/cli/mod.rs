@@ -151,7 +151,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// A text that an agent has answered, with nothing in it that a terminal would obey; its lines stay. In JSON, what is replaced
 /// stands as JSON has it. Whoever listens at the agent's address may have made it.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars() {
         let is_plain = matches!(character, '\n' | '"' | '\'' | '\\') || character.escape_debug().count() == 1;
