@@ -22,6 +22,7 @@ mod exit;
 mod guard;
 mod inspect;
 mod install;
+mod interrupt;
 mod live;
 mod local;
 mod man;
@@ -37,6 +38,7 @@ mod set_limit;
 mod start;
 mod status;
 mod wait;
+mod window;
 
 pub use consul_flags::ConsulFlags;
 pub use exit::Exit;
