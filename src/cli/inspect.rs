@@ -9,16 +9,18 @@ use clap::Args;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, harmless, live};
+use super::{Exit, ask, harmless, live, window};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;
+use table::Look;
 
 /// Show a semaphore or lock: its limit, who holds, and the line in order.
 ///
 /// All of it is read from Consul, consistently. A holder that has nothing locked any more is dead: whoever acts next gives
 /// its slots on, `slotkeeper prune` at once. SINCE is what the participant wrote by its own clock; Consul itself dates
 /// nothing, neither a hold of another client nor the last renewal of a session. HEALTH says whether the session is there:
-/// `live`, `ended`, or `unknown` where the token may not read it.
+/// `live`, `ended`, or `unknown` where the token may not read it. On a terminal sessions are shown by their first characters,
+/// where those are one session's alone.
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
@@ -40,7 +42,7 @@ impl Inspect {
         let hint = hidden(&client);
         ask(&client, async {
             let mut watch = Watch::new(&client, &self.prefix);
-            let mut next = async || Ok(watch.next().await?.inspect());
+            let mut next = async || watch.next().await.map(|scene| scene.inspect());
             if self.watch {
                 let never = live::follow(self.json, next, |seen| self.text(seen, hint)).await?;
                 match never {}
@@ -62,7 +64,9 @@ impl Inspect {
             return Ok(harmless(&json?) + "\n");
         }
         let hint = if seen.found == Found::Nothing { hint } else { "" };
-        Ok(table::of(&report, hint)?)
+        // What is shown once scrolls, and a terminal wraps it by itself.
+        let columns = if self.watch { window::size().1 } else { window::ENDLESS };
+        Ok(table::of(&report, hint, Look { short: window::is_there(), columns })?)
     }
 }
 

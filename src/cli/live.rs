@@ -1,19 +1,20 @@
 //! `--watch`: what is shown follows what changes.
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::pin::pin;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, sleep};
 
-use super::complain;
-use crate::operator;
+use super::{complain, window};
 
-/// Time between two pictures on a terminal while nothing but time changes.
+/// Time between two pictures on a terminal while nothing but time changes, and between two looks whether anybody reads.
 const EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two looks, however much changes.
-const PACE: Duration = Duration::from_millis(400);
+pub(super) const PACE: Duration = Duration::from_millis(400);
 /// The wait after a look that failed, first and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
@@ -28,7 +29,7 @@ pub(super) struct Screen {
 impl Screen {
     /// For people: on a terminal one in place of the other, elsewhere one after the other.
     pub(super) fn live() -> Self {
-        Self { in_place: io::stdout().is_terminal(), gap: "\n", shown: false }
+        Self { in_place: window::is_there(), gap: "\n", shown: false }
     }
 
     /// For programs, and for what is shown once: one after the other.
@@ -40,8 +41,7 @@ impl Screen {
     pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.in_place {
-            let rows = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_row));
-            out.write_all(in_place(text, rows).as_bytes())?;
+            out.write_all(in_place(text, window::size()).as_bytes())?;
         } else {
             let gap = if self.shown { self.gap } else { "" };
             out.write_all(format!("{gap}{text}").as_bytes())?;
@@ -51,20 +51,21 @@ impl Screen {
     }
 }
 
-/// A picture over the one before, cut to a terminal of so many rows (0: not known). Lines are not wrapped, so that each
-/// takes one row.
-fn in_place(text: &str, rows: usize) -> String {
+/// A picture over the one before, cut to a window of so many rows and columns.
+fn in_place(text: &str, (rows, columns): (usize, usize)) -> String {
     let lines: Vec<_> = text.lines().collect();
     // The cursor stands in the last row.
-    let room = if rows < 3 { usize::MAX } else { rows - 1 };
+    let room = if rows < 3 { window::ENDLESS } else { rows - 1 };
+    // Where a terminal finds a character wider than we do, or the window has just become smaller, it is not to wrap the line.
     let mut picture = String::from("\x1b[?7l\x1b[H");
+    let mut add = |line: &str| {
+        // Emptied first: behind a line that fills the row, the cursor still stands on its last character.
+        picture.push_str(&format!("\x1b[2K{}\n", window::cut(line, columns)));
+    };
     let shown = if lines.len() > room { room - 1 } else { lines.len() };
-    for line in &lines[..shown] {
-        picture.push_str(line);
-        picture.push_str("\x1b[K\n");
-    }
+    lines[..shown].iter().for_each(|line| add(line));
     if shown < lines.len() {
-        picture.push_str(&format!("… {} more lines\x1b[K\n", lines.len() - shown));
+        add(&format!("… {} more lines", lines.len() - shown));
     }
     picture.push_str("\x1b[J\x1b[?7h");
     picture
@@ -75,14 +76,14 @@ fn in_place(text: &str, rows: usize) -> String {
 ///
 /// # Errors
 ///
-/// The first look failed, or nothing can be shown any more.
-pub(super) async fn follow<T: PartialEq>(
+/// The first look failed, or nobody reads any more what is shown.
+pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
     json: bool,
-    mut next: impl AsyncFnMut() -> Result<T, operator::Error>,
+    mut next: impl AsyncFnMut() -> Result<T, E>,
     show: impl Fn(&T) -> anyhow::Result<String>,
 ) -> anyhow::Result<Infallible> {
     let mut screen = if json { Screen::plain() } else { Screen::live() };
-    let mut seen = next().await?;
+    let mut seen = next().await.map_err(Into::into)?;
     let mut seen_at = Instant::now();
     let mut trouble: Option<String> = None;
     let mut pause = PAUSE.0;
@@ -95,9 +96,13 @@ pub(super) async fn follow<T: PartialEq>(
                 next().await
             });
             loop {
+                // Where nothing changes nothing is written, and a write is all that would tell.
+                if reader_is_gone() {
+                    return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+                }
                 tokio::select! {
                     looked = &mut looking => break looked,
-                    () = sleep(EVERY), if screen.in_place => {
+                    () = sleep(EVERY) => if screen.in_place {
                         screen.show(&(remark(trouble.as_deref(), seen_at) + &show(&seen)?))?;
                     }
                 }
@@ -108,7 +113,7 @@ pub(super) async fn follow<T: PartialEq>(
                 let is_news = now != seen || (screen.in_place && trouble.is_some());
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
                 if trouble.take().is_some() && !screen.in_place {
-                    complain("Consul answers again")?;
+                    complain("there is an answer again")?;
                 }
                 if is_news {
                     screen.show(&show(&seen)?)?;
@@ -131,8 +136,17 @@ pub(super) async fn follow<T: PartialEq>(
 /// What is said above a picture that is not of now, where no window is too small for it.
 fn remark(trouble: Option<&str>, seen_at: Instant) -> String {
     trouble.map_or(String::new(), |trouble| {
-        format!("as of {} s ago; {trouble}\n\n", seen_at.elapsed().as_secs())
+        let text = format!("as of {} s ago; {trouble}", seen_at.elapsed().as_secs());
+        window::wrap(&text, window::size().1) + "\n"
     })
+}
+
+/// Whether a pipe's reader, or the terminal, has gone.
+fn reader_is_gone() -> bool {
+    let stdout = io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 #[cfg(test)]
@@ -141,12 +155,17 @@ mod tests {
 
     #[test]
     fn a_picture_is_cut_to_the_terminal() {
-        assert_eq!(in_place("a\nb\n", 24), "\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h");
-        assert_eq!(
-            in_place("a\nb\nc\nd\n", 4),
-            "\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\n… 2 more lines\x1b[K\n\x1b[J\x1b[?7h"
-        );
-        assert!(in_place("a\nb\nc\n", 4).contains('c'));
-        assert!(in_place(&"line\n".repeat(9), 0).matches("line").count() == 9);
+        let plain = |text: &str, rows| {
+            let picture = in_place(text, (rows, 80));
+            let lines =
+                picture.strip_prefix("\x1b[?7l\x1b[H").unwrap().strip_suffix("\x1b[J\x1b[?7h").unwrap();
+            lines.replace("\x1b[2K", "")
+        };
+        assert_eq!(in_place("a\nb\n", (24, 80)), "\x1b[?7l\x1b[H\x1b[2Ka\n\x1b[2Kb\n\x1b[J\x1b[?7h");
+        assert_eq!(plain("a\nb\nc\nd\n", 4), "a\nb\n… 2 more lines\n");
+        assert_eq!(plain("a\nb\nc\n", 4), "a\nb\nc\n");
+        assert_eq!(plain(&"line\n".repeat(9), 2), "line\n".repeat(9));
+        let wide = format!("{}end", "x".repeat(78));
+        assert_eq!(plain(&wide, 24), format!("{}e…\n", "x".repeat(78)));
     }
 }

@@ -22,6 +22,7 @@ mod exit;
 mod guard;
 mod inspect;
 mod install;
+mod interrupt;
 mod live;
 mod local;
 mod man;
@@ -37,6 +38,7 @@ mod set_limit;
 mod start;
 mod status;
 mod wait;
+mod window;
 
 pub use consul_flags::ConsulFlags;
 pub use exit::Exit;
@@ -151,7 +153,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// A text that an agent has answered, with nothing in it that a terminal would obey; its lines stay. In JSON, what is replaced
 /// stands as JSON has it. Whoever listens at the agent's address may have made it.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars() {
         let is_plain = matches!(character, '\n' | '"' | '\'' | '\\') || character.escape_debug().count() == 1;

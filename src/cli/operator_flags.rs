@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use futures_util::StreamExt;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::emulate_default_handler;
-use signal_hook_tokio::Signals;
 
-use super::{ConsulFlags, block_on, complain};
+use super::interrupt::interruptible;
+use super::{ConsulFlags, complain};
 use crate::config::{self, Environment, Overrides};
 use crate::consul::{Client, Unobserved};
 use crate::operator;
@@ -57,23 +54,14 @@ impl OperatorFlags {
 /// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
 /// was one.
 pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
-    block_on(async {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let answer = tokio::select! {
-            answer = question => Ok(answer),
-            Some(signal) = signals.next() => Err(signal),
-        };
+    interruptible(question, async {
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
             // Whoever reads it may have gone; what was asked for is done all the same.
             let _ = complain(format!(
                 "{error}. The token of the login stays until its auth method's MaxTokenTTL"
             ));
         }
-        answer.or_else(|signal| {
-            emulate_default_handler(signal)?;
-            Err(io::ErrorKind::Interrupted.into())
-        })
-    })?
+    })
 }
 
 /// What may be seen more of, where nothing was found: Consul hides what may not be read as if it were not there.

@@ -5,14 +5,15 @@ mod lock;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
 use serde::Deserialize;
 use tabwriter::TabWriter;
 use tokio::time::sleep;
 
-use super::live::Screen;
-use super::local::{LocalAgent, NoAnswer, get};
-use super::{Exit, block_on, complain, harmless, printable};
+use super::interrupt::interruptible;
+use super::local::{LocalAgent, get};
+use super::{Exit, block_on, harmless, live, printable, window};
 use crate::progress::{self, Awaited, View};
 use crate::semaphore::Identity;
 
@@ -31,7 +32,7 @@ pub(super) struct Status {
     /// Print the JSON of /v1/status.
     #[arg(long)]
     json: bool,
-    /// Look again every second, until interrupted.
+    /// Look again every second, until interrupted. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -194,41 +195,35 @@ impl Holder {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let mut screen = if self.watch && !self.json { Screen::live() } else { Screen::plain() };
-        loop {
-            let exit = self.show(&mut screen)?;
-            if !self.watch {
-                return Ok(exit);
-            }
-            block_on(async { sleep(EVERY).await })?;
-        }
-    }
-
-    fn show(&self, screen: &mut Screen) -> io::Result<Exit> {
-        let asked = async { get(&self.agent.address()?, "/v1/status", PATIENCE).await };
-        let answer = match block_on(asked)? {
-            Ok(answer) => answer,
-            Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                complain(error)?;
-                return Ok(Exit::Failed);
-            }
-        };
-        if self.json {
-            screen.show(&format!("{}\n", harmless(answer.text.trim_end())))?;
+        let address = self.agent.address().map_err(anyhow::Error::msg)?;
+        if !self.watch {
+            let text = block_on(self.look(&address, window::ENDLESS))??;
+            io::stdout().write_all(text.as_bytes())?;
             return Ok(Exit::Done);
         }
-        match serde_json::from_str::<Report>(&answer.text) {
-            Ok(report) => {
-                screen.show(&harmless(&table(&report)?))?;
-                Ok(Exit::Done)
+        let mut looks_again = false;
+        let next = async || {
+            if std::mem::replace(&mut looks_again, true) {
+                sleep(EVERY.saturating_sub(live::PACE)).await;
             }
-            Err(error) => {
-                // The library's words may quote what it found.
-                let error = harmless(&error.to_string());
-                complain(format!("what answers there is no slotkeeper agent of this version: {error}"))?;
-                Ok(Exit::Failed)
-            }
+            self.look(&address, window::size().1).await
+        };
+        let never = interruptible(live::follow(self.json, next, |text| Ok(text.clone())), async {})??;
+        match never {}
+    }
+
+    /// What the agent says of itself, for a window of so many columns.
+    async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
+        let answer = get(address, "/v1/status", PATIENCE).await.map_err(anyhow::Error::msg)?;
+        if self.json {
+            return Ok(harmless(answer.text.trim_end()) + "\n");
         }
+        let report = serde_json::from_str(&answer.text).map_err(|error| {
+            // The library's words may quote what it found.
+            let error = harmless(&error.to_string());
+            anyhow!("what answers there is no slotkeeper agent of this version: {error}")
+        })?;
+        Ok(harmless(&table(&report, columns)?))
     }
 }
 
@@ -237,18 +232,19 @@ fn duration(seconds: Option<f64>) -> Duration {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
 }
 
-fn table(report: &Report) -> io::Result<String> {
-    let tables = [semaphores(&report.semaphores)?, lock::table(&report.locks)?];
+fn table(report: &Report, columns: usize) -> io::Result<String> {
+    let tables = [semaphores(&report.semaphores, columns)?, lock::table(&report.locks, columns)?];
     let tables: Vec<_> = tables.into_iter().filter(|table| !table.is_empty()).collect();
     let session = report.session.as_ref().map_or("no session".into(), |session| {
         format!("session {}, {:.0} s of its lease left", session.id, session.lease_remaining_seconds)
     });
     let ready = if report.agent.ready { "ready" } else { "not ready" };
     let Agent { version, state, .. } = &report.agent;
-    Ok(format!("{}\nagent {version} {state}, {ready}; {session}\n", tables.join("\n")))
+    let agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), columns);
+    Ok(format!("{}\n{agent}", tables.join("\n")))
 }
 
-fn semaphores(semaphores: &[Semaphore]) -> io::Result<String> {
+fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
     if semaphores.is_empty() {
         return Ok(String::new());
     }
@@ -278,11 +274,11 @@ fn semaphores(semaphores: &[Semaphore]) -> io::Result<String> {
         String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
             .into_owned();
     for semaphore in semaphores {
-        text.push_str(&semaphore.held_by());
+        text.push_str(&window::wrap(&semaphore.held_by(), columns));
     }
     for semaphore in semaphores {
         if let Some(reason) = &semaphore.reason {
-            text.push_str(&format!("{}: {reason}\n", semaphore.name));
+            text.push_str(&window::wrap(&format!("{}: {reason}", semaphore.name), columns));
         }
     }
     Ok(text)
@@ -316,7 +312,7 @@ mod tests {
                  {"state":"waiting","slot_indexes":[]}]},
               {"name":"spare","mode":"on_demand","state":"idle","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[],"leases":[]}]}"#;
-        let shown = table(&serde_json::from_str(report).unwrap()).unwrap();
+        let shown = table(&serde_json::from_str(report).unwrap(), window::ENDLESS).unwrap();
         let expected = "\
 SEMAPHORE  STATE     REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
 writers    waiting   yes       5/5    2 of 4  -     -      waiting 12 s

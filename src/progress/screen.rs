@@ -88,7 +88,6 @@ impl Screen {
     pub(super) fn wipe(&mut self) {
         if let Self::Drawn(_) = self
             && log::line_is_drawn()
-            && is_ours()
         {
             put(log::WIPE);
             log::line_drawn(false);
@@ -107,11 +106,13 @@ fn is_ours() -> bool {
     tcgetpgrp(stderr()).map_or(true, |group| group == getpgrp())
 }
 
-/// Writes to the terminal, unless it stands still. It may begin to after we have looked, and then this thread does
-/// too: not by way of `io::stderr()`, whose lock the log would wait for.
+/// Writes to the terminal, where it is ours and unless it stands still. It may begin to stand still after we have looked, and
+/// then this thread does too: not by way of `io::stderr()`, whose lock the log would wait for.
 fn put(text: &str) {
+    // The kernel stops who writes in the background; between the look and the write we may get there.
+    let _ = terminal::may_be_set();
     let mut rest = text.as_bytes();
-    while !rest.is_empty() && log::takes_more() {
+    while !rest.is_empty() && is_ours() && log::takes_more() {
         match rustix::io::write(stderr(), rest) {
             Ok(written) => rest = &rest[written..],
             Err(rustix::io::Errno::INTR) => {}
@@ -179,14 +180,10 @@ impl TermLike for Terminal {
 
     fn flush(&self) -> io::Result<()> {
         let text = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        // The kernel stops who writes in the background; between the look and the write we may get there.
-        let _ = terminal::may_be_set();
-        let is_ours = is_ours();
-        log::line_drawn(is_ours);
-        if is_ours {
-            // The library fills the line up with blanks; the cursor belongs behind the text.
-            put(&format!("{}\x1b[K", text.trim_end_matches(' ')));
-        }
+        // First, since a line of the log that comes meanwhile is to take its place.
+        log::line_drawn(is_ours());
+        // The library fills the line up with blanks; the cursor belongs behind the text.
+        put(&format!("{}\x1b[K", text.trim_end_matches(' ')));
         Ok(())
     }
 }

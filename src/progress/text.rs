@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::printable;
+use crate::cli::{harmless, printable};
 use crate::semaphore::{Identity, Moment};
 use crate::status::{Lock, Mode, Semaphore, Snapshot, Stage, State};
 
@@ -153,11 +153,11 @@ impl Awaited {
             parts.push(held);
         }
         parts.extend(self.delayed.map(|left| format!("nobody gets it for {} (lock-delay)", time(left))));
-        parts.extend(self.reason.as_deref().map(one_line));
+        parts.extend(self.reason.as_deref().map(|reason| harmless(&reason.replace('\n', " "))));
         if parts.is_empty() {
             parts.push("nothing is known of it yet".into());
         }
-        format!("{}: {}", self.name, parts.join(", "))
+        format!("{}: {}", printable(&self.name), parts.join(", "))
     }
 }
 
@@ -176,10 +176,6 @@ pub fn who(session: &str, who: Option<&Identity>) -> String {
 
 fn count(of: usize, missing: usize) -> String {
     if of < 2 { String::new() } else { format!("{missing} of {of} missing; ") }
-}
-
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The two largest units, since the others are noise.
@@ -243,12 +239,13 @@ mod tests {
             ..Awaited::default()
         };
         let view = View::missing(3, vec![writers(&["a"]), lock]);
-        let expected = "2 of 3 missing; nightly: nobody gets it for 9s (lock-delay), something [2Jis wrong";
+        let expected =
+            "2 of 3 missing; nightly: nobody gets it for 9s (lock-delay), something\\u001b[2Jis wrong";
         assert_eq!(view.line(), Some(format!("1h 0m · {expected}")));
         assert_eq!(view.entry(), Some(format!("waiting for {expected}")));
         assert_eq!(View::missing(3, Vec::new()).line(), None);
-        let unknown = View::missing(1, vec![Awaited { name: "s".into(), ..Awaited::default() }]);
-        assert_eq!(unknown.line().as_deref(), Some("0s · s: nothing is known of it yet"));
+        let unknown = View::missing(1, vec![Awaited { name: "s\u{202e}".into(), ..Awaited::default() }]);
+        assert_eq!(unknown.line().as_deref(), Some("0s · s\\u{202e}: nothing is known of it yet"));
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn a_semaphore_of_ours_and_theirs_with_its_line_and_its_dead() {
         "{table}"
     );
     assert!(line(theirs["session"].as_str().unwrap()).contains("another client"), "{table}");
-    assert!(line(&large.session()).trim_end().ends_with("next"), "{table}");
+    assert!(line(&large.session()).contains("  next  "), "{table}");
 
     // One that is killed is dead once its session ends.
     operator.destroy(&holder.session());
@@ -331,6 +331,105 @@ fn on_a_terminal_it_is_redrawn_in_place_and_its_clock_goes_on() {
     shell.press("\x03");
     shell.press("echo \"code\" $?\n");
     shell.expect("code 130");
+}
+
+/// With sessions, a token and numbers as they are, what people look for is there, and no figure is another one.
+#[test]
+fn in_a_usual_window_who_and_how_they_are_can_be_seen() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let [holder, _other] = ["batch-7", "batch-9"].map(|pod| {
+        let holder = agent(&consul, pod, "limit: 2");
+        holder.await_ready();
+        holder
+    });
+    let waiter = agent(&consul, "batch-8", "limit: 2");
+    waiter.await_state("waiting");
+    wait_for("them to have said who they are", || {
+        [&holder, &waiter]
+            .iter()
+            .all(|one| operator.entry(PREFIX, &one.session())["who"]["pod"] != Value::Null)
+    });
+    assert_eq!(operate(&consul.address(), &["set-limit", PREFIX, "1"]).0, Some(0));
+    let mut shell = Shell::start_on(Some("xterm"));
+    shell.resize(24, 80);
+    shell.press(&format!("clear; {BINARY} inspect {PREFIX} --watch --http-addr {}\n", consul.address()));
+    let screen = shell.await_screen("all of it", |screen| {
+        let sentence = "1 slot more is held than the limit has: none is given on until fewer than 1 are held";
+        screen.contains("  next  ") && screen.replace('\n', " ").contains(sentence)
+    });
+    let words = |begin: &str| -> Vec<_> {
+        let row = screen.lines().find(|row| row.starts_with(begin)).unwrap_or_else(|| panic!("{screen}"));
+        row.split_whitespace().collect()
+    };
+    let [holder, waiter] = [&holder, &waiter].map(|one| one.session());
+    assert_eq!(words("HOLDER")[..8], ["HOLDER", "STATE", "SLOTS", "WHO", "HEALTH", "FOR", "TTL", "INDEX"]);
+    assert_eq!(words(&holder[..8])[..5], [&holder[..8], "held", "1", "batch-7", "live"], "{screen}");
+    assert_eq!((words(&holder[..8])[6], words(&holder[..8])[7]), ("10s", "0"), "{screen}");
+    assert_eq!(words(&waiter[..8])[..6], [&waiter[..8], "1", "1", "0", "batch-8", "live"], "{screen}");
+    assert_eq!(words(&waiter[..8])[7..9], ["10s", "next"], "{screen}");
+    assert!(
+        words("WAITER").contains(&"REMARK") && screen.lines().all(|row| row.chars().count() <= 80),
+        "{screen}"
+    );
+    // What is shown so can be said so.
+    let (code, said, _) = operate(&consul.address(), &["evict", PREFIX, &waiter[..8], "--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// Nothing changes, so that nothing would be written.
+#[test]
+fn a_watch_ends_with_its_reader() {
+    let consul = Consul::start();
+    for arguments in ["inspect service/s", "sessions"] {
+        let watch = format!("{BINARY} {arguments} --watch --http-addr {}", consul.address());
+        let script = format!("{watch} | head -1; echo ${{PIPESTATUS[0]}}");
+        let mut piped = Command::new("bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        wait_for("its end", || piped.try_wait().unwrap().is_some());
+        let said = std::io::read_to_string(piped.stdout.take().unwrap()).unwrap();
+        assert_eq!((said.lines().count(), said.lines().last()), (2, Some("1")), "{said}");
+    }
+}
+
+/// The kernel keeps what ends others away from the first process of a container.
+#[test]
+fn as_the_first_process_of_a_container_a_signal_ends_it() {
+    let consul = Consul::start();
+    let agent = agent(&consul, "batch-7", "limit: 1");
+    let address = consul.address();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for watch in [
+            &["inspect", PREFIX, "--watch", "--http-addr", &address][..],
+            &["status", "--watch", "--address", agent.address()],
+        ] {
+            let mut unshare = Command::new("unshare")
+                .args([
+                    "--user",
+                    "--map-root-user",
+                    "--pid",
+                    "--fork",
+                    "--mount-proc",
+                    "--kill-child",
+                    BINARY,
+                ])
+                .args(watch)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(unshare.stdout.take().unwrap()).lines();
+            lines.next().unwrap().unwrap();
+            let parent = Pid::from_child(&unshare).as_raw_nonzero();
+            let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+            let first = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+            kill_process(first, signal).unwrap();
+            let mut status = None;
+            wait_for("its end", || {
+                status = unshare.try_wait().unwrap();
+                status.is_some()
+            });
+            assert_eq!(status.unwrap().code(), Some(code), "{watch:?}");
+        }
+    }
 }
 
 #[test]

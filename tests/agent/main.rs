@@ -54,6 +54,7 @@ mod sessions;
 mod set_limit;
 mod shell;
 mod steps;
+mod stub;
 mod terminal;
 mod together;
 mod token;

@@ -254,3 +254,17 @@ fn a_lock_is_deleted_where_nobody_has_it() {
     assert_eq!((code, said.contains("no single-key lock")), (Some(1), true), "{said}");
     assert!(operator.key("service/n").is_some());
 }
+
+/// Who would be asked cannot see the question.
+#[test]
+fn nobody_is_asked_where_the_question_goes_elsewhere() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":["gone"]}"#, Put::Cas(0), 0);
+    let mut shell = Shell::start();
+    let command = format!("{BINARY} prune {PREFIX} --http-addr {}", consul.address());
+    shell.press(&format!("{command} 2>&1 | grep -o \"write --yes\"; echo \"code\" ${{PIPESTATUS[0]}}\n"));
+    shell.expect("\nwrite --yes");
+    shell.expect("code 64");
+    assert_eq!(operator.holders(PREFIX), ["gone"]);
+}

@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 use crate::consul::Consul;
 use crate::hold::home;
 use crate::process::{Agent, BINARY, Home};
+use crate::stub::Stub;
 use crate::support::ports::Ports;
+use crate::terminal::Shell;
 use crate::wait_for;
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -83,6 +85,64 @@ fn status_looks_again_and_again() {
     assert_eq!(looks, 2);
 }
 
+/// Each change is shown and no other; trouble is said when it comes and when it goes.
+#[test]
+fn a_watch_shows_what_is_new_and_says_trouble_once() {
+    const SAID: [Option<&str>; 7] = [Some("1"), Some("1"), None, None, None, Some("1"), Some("2")];
+    let stub =
+        Stub::start(|nth, _| SAID.get(nth).copied().unwrap_or(Some("3")).map(|said| (200, said.to_owned())));
+    let folder = tempfile::tempdir().unwrap();
+    let errors = folder.path().join("errors");
+    let mut watching = Command::new(BINARY)
+        .args(["status", "--watch", "--json", "--address", stub.address()])
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&errors).unwrap())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let shown: Vec<_> = lines.take(3).collect();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert_eq!(shown, ["1", "2", "3"]);
+    let errors = fs::read_to_string(errors).unwrap();
+    let errors: Vec<_> = errors.lines().collect();
+    assert_eq!(
+        (errors.len(), errors.last()),
+        (2, Some(&"slotkeeper: there is an answer again")),
+        "{errors:?}"
+    );
+    assert!(
+        errors[0].starts_with("slotkeeper: no agent answers at ") && errors[0].ends_with("; trying again")
+    );
+}
+
+/// An agent that has gone is not to look like one that lives.
+#[test]
+fn on_a_terminal_status_says_how_old_it_is_and_fits_the_window() {
+    let name = "n".repeat(60);
+    let status = serde_json::json!({
+        "agent": {"version": "1.2.3", "state": "running", "ready": true}, "session": null,
+        "semaphores": [{
+            "name": name, "state": "waiting", "reason": "something went wrong with words", "required": true,
+            "slot_indexes": [], "holders": [], "mode": "hold", "leases": [],
+        }],
+    });
+    let stub = Stub::start(move |nth, _| (nth == 0).then(|| (200, status.to_string())));
+    let mut shell = Shell::start_on(Some("xterm"));
+    shell.resize(24, 80);
+    shell.press(&format!("clear; {BINARY} status --watch --address {}\n", stub.address()));
+    let is_old = |screen: &str| screen.starts_with("as of ") && screen.contains("agent 1.2.3 running, ready");
+    let screen = shell.await_screen("its age", is_old);
+    let row = screen.lines().find(|row| row.starts_with("SEMAPHORE")).unwrap();
+    assert_eq!((row.chars().count(), row.chars().last()), (80, Some('…')), "{screen}");
+    assert!(screen.contains(&format!("{name}: something went\nwrong with words\n")), "{screen}");
+    assert_eq!(screen.matches("as of ").count(), 1, "{screen}");
+    shell.press("\x03");
+    shell.press("echo \"code\" $?\n");
+    shell.await_screen("the end", |screen| screen.contains("code 130"));
+}
+
 #[test]
 fn without_an_agent_they_say_where_they_looked() {
     let nobody = ["--address", "127.0.0.1:1"];
@@ -92,7 +152,11 @@ fn without_an_agent_they_say_where_they_looked() {
     let off =
         Command::new(BINARY).args(["probe", "live"]).env("SLOTKEEPER_HTTP_LISTEN", "off").output().unwrap();
     assert!(String::from_utf8_lossy(&off.stderr).contains("http.listen is off"));
-    assert_eq!(run(&["status", nobody[0], nobody[1]]).0, Some(1));
+    for watch in [&[][..], &["--watch"]] {
+        let (code, _, said) = run(&[&["status"], &nobody[..], watch].concat());
+        assert_eq!(code, Some(1));
+        assert!(said.starts_with("slotkeeper: no agent answers at http://127.0.0.1:1/v1/status"), "{said}");
+    }
     assert_eq!(run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]).0, Some(75));
     assert_eq!(run(&["probe", "nonsense"]).0, Some(64));
     for command in ["status", "wait", "probe"] {

@@ -1,21 +1,36 @@
 //! What `inspect` found, for people.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use tabwriter::TabWriter;
 
 use super::report::{Health, Member, Report, span};
-use crate::cli::printable;
 use crate::cli::row::{NONE, cell, counted, text_of};
+use crate::cli::{printable, window};
 use crate::consul::Behavior;
 
 /// Rows of a table that are shown.
 const SHOWN: usize = 40;
 
+/// Characters of a session that are enough for people, where no other one begins with them; `evict` takes them.
+const OF_SESSION: usize = 8;
+
+/// How a picture is to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Whether a session may be shown by its first characters.
+    pub(super) short: bool,
+    /// So many columns are there for sentences. Tables are left as they are.
+    pub(super) columns: usize,
+}
+
 /// The whole picture; `hint` says why nothing may have been found.
-pub(super) fn of(report: &Report, hint: &str) -> io::Result<String> {
-    let mut text = headline(report, hint);
-    for table in [holders(report)?, queue(report)?, others(report)?] {
+pub(super) fn of(report: &Report, hint: &str, look: Look) -> io::Result<String> {
+    let wrap = |text: &str| window::wrap(text, look.columns);
+    let mut text = wrap(&headline(report, hint));
+    let names = Names::of(report, look.short);
+    for table in [holders(report, &names)?, queue(report, &names)?, others(report, &names)?] {
         if !table.is_empty() {
             text.push('\n');
             text.push_str(&table);
@@ -26,10 +41,33 @@ pub(super) fn of(report: &Report, hint: &str) -> io::Result<String> {
         text.push('\n');
     }
     for remark in remarks {
-        text.push_str(&remark);
-        text.push('\n');
+        text.push_str(&wrap(&remark));
     }
     Ok(text)
+}
+
+/// How each session is called.
+struct Names<'a> {
+    /// All that are there, in order, where they may be shortened: those that begin alike are neighbours.
+    all: Option<BTreeSet<&'a str>>,
+}
+
+impl<'a> Names<'a> {
+    fn of(report: &'a Report, short: bool) -> Self {
+        let all = report.holders.iter().chain(&report.queue).chain(&report.others);
+        Self { all: short.then(|| all.map(|one| one.row.session.as_str()).collect()) }
+    }
+
+    fn of_one(&self, one: &Member) -> String {
+        let whole = one.row.session.as_str();
+        let begin: String = whole.chars().take(OF_SESSION).collect();
+        let is_alone = |all: &BTreeSet<&str>| {
+            let alike = all.range(begin.as_str()..).take_while(|other| other.starts_with(&begin));
+            alike.count() == 1
+        };
+        let shown = if self.all.as_ref().is_some_and(is_alone) { &begin } else { whole };
+        cell(Some(shown))
+    }
 }
 
 fn headline(report: &Report, hint: &str) -> String {
@@ -51,28 +89,31 @@ fn headline(report: &Report, hint: &str) -> String {
     }
 }
 
-fn holders(report: &Report) -> io::Result<String> {
-    let header = "HOLDER\tSTATE\tSLOTS\tINDEX\tSINCE\tFOR\tWHO\tHEALTH\tTTL\tBEHAVIOR\tCHECKS";
+fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
+    let header = "HOLDER\tSTATE\tSLOTS\tWHO\tHEALTH\tFOR\tTTL\tINDEX\tSINCE\tBEHAVIOR\tCHECKS";
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
         let indexes: Vec<_> = part.slot_indexes.iter().map(u32::to_string).collect();
         writeln!(
             table,
-            "{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            cell(Some(&one.row.session)),
+            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+            names.of_one(one),
             part.state,
             number(part.slots),
+            who(one, &part.describe()),
+            one.seconds.map_or(NONE.into(), span),
+            cell(Some(&one.row.ttl)),
             cell(Some(&indexes.join(","))),
             cell(part.since.as_deref()),
-            one.seconds.map_or(NONE.into(), span),
-            last(one, &part.describe()),
+            behavior(one),
+            one.row.checks(),
         )
     };
     rows(header, &report.holders, write)
 }
 
-fn queue(report: &Report) -> io::Result<String> {
-    let header = "WAITER\tPOSITION\tSLOTS\tPRIORITY\tSINCE\tFOR\tWHO\tHEALTH\tTTL\tBEHAVIOR\tCHECKS\tREMARK";
+fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
+    let header = "WAITER\tPOSITION\tSLOTS\tPRIORITY\tWHO\tHEALTH\tFOR\tTTL\tREMARK\tSINCE\tBEHAVIOR\tCHECKS";
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
         let mut remarks = Vec::new();
@@ -89,45 +130,53 @@ fn queue(report: &Report) -> io::Result<String> {
         }
         writeln!(
             table,
-            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            cell(Some(&one.row.session)),
+            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+            names.of_one(one),
             number(one.position),
             number(part.slots),
             number(part.priority),
-            cell(part.since.as_deref()),
+            who(one, &part.describe()),
             one.seconds.map_or(NONE.into(), span),
-            last(one, &part.describe()),
+            cell(Some(&one.row.ttl)),
             if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
+            cell(part.since.as_deref()),
+            behavior(one),
+            one.row.checks(),
         )
     };
     rows(header, &report.queue, write)
 }
 
-fn others(report: &Report) -> io::Result<String> {
+fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
         let state = part.state.replace('_', " ");
         let keys: Vec<_> = part.keys.iter().map(|key| printable(key)).collect();
         writeln!(
             table,
-            "{}\t{state}\t{}\t{}",
-            cell(Some(&one.row.session)),
+            "{}\t{state}\t{}\t{}\t{}\t{}\t{}",
+            names.of_one(one),
+            who(one, &part.describe()),
+            cell(Some(&one.row.ttl)),
             cell(Some(&keys.join(" "))),
-            last(one, &part.describe()),
+            behavior(one),
+            one.row.checks(),
         )
     };
-    rows("BESIDE\tSTATE\tKEYS\tWHO\tHEALTH\tTTL\tBEHAVIOR\tCHECKS", &report.others, write)
+    rows("BESIDE\tSTATE\tWHO\tHEALTH\tTTL\tKEYS\tBEHAVIOR\tCHECKS", &report.others, write)
 }
 
-/// The columns that all tables have: who it is, and its session.
-fn last(one: &Member, who: &str) -> String {
-    let behavior = match one.row.behavior {
+/// The columns WHO and HEALTH. What people look for stands before what is long, since a window cuts rows at their ends.
+fn who(one: &Member, described: &str) -> String {
+    format!("{described}\t{}", one.health.name())
+}
+
+fn behavior(one: &Member) -> &'static str {
+    match one.row.behavior {
         Some(Behavior::Release) => "release",
         Some(Behavior::Delete) => "delete",
         None => NONE,
-    };
-    let (health, ttl) = (one.health.name(), cell(Some(&one.row.ttl)));
-    format!("{who}\t{health}\t{ttl}\t{behavior}\t{}", one.row.checks())
+    }
 }
 
 fn number(number: Option<impl ToString>) -> String {

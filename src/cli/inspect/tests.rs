@@ -3,10 +3,14 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::report::{Report, span};
-use super::table;
+use super::table::{self, Look};
+use crate::cli::window;
 use crate::consul::{Behavior, Session};
 use crate::operator::Scene;
 use crate::semaphore::{LOCK_FLAGS, Pair};
+
+/// As programs get it.
+const WHOLE: Look = Look { short: false, columns: window::ENDLESS };
 
 fn pair(key: &str, value: &str, session: Option<&str>, create_index: u64) -> Pair {
     Pair {
@@ -75,25 +79,57 @@ fn the_tables_show_what_people_ask_for() {
     let expected = "\
 p: semaphore (list), 3 of 2 slots taken, fencing token 101
 
-HOLDER  STATE  SLOTS  INDEX  SINCE                 FOR    WHO                          HEALTH  TTL  BEHAVIOR  CHECKS
-gone    dead   1      -      -                     -      -                            ended   -    -         -
-b       held   1      1      2026-01-02T03:01:52Z  2m13s  batch-7 on n1                live    30s  delete    serfHealth
-a       held   1      -      -                     -      another client: db\\u{1b}[2J  live    30s  delete    serfHealth
+HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR    TTL  INDEX  SINCE                 BEHAVIOR  CHECKS
+gone    dead   1      -                            ended   -      -    -      -                     -         -
+b       held   1      batch-7 on n1                live    2m13s  30s  1      2026-01-02T03:01:52Z  delete    serfHealth
+a       held   1      another client: db\\u{1b}[2J  live    -      30s  -      -                     delete    serfHealth
 
-WAITER  POSITION  SLOTS  PRIORITY  SINCE                       FOR    WHO  HEALTH  TTL  BEHAVIOR  CHECKS      REMARK
-large   1         9      4         -                           -      -    live    30s  delete    serfHealth  passed over: wants what the semaphore cannot give
-w       2         1      0         2026-01-01T02:03:05Z        1d01h  -    live    30s  delete    serfHealth  next; together with q\\u{1b}
-x       3         1      0         2027-01-01T00:00:00Z\\u{1b}  -      -    live    30s  delete    serfHealth  -
+WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
+large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth
+w       2         1      0         -    live    1d01h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
+x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
 
-BESIDE  STATE      KEYS   WHO  HEALTH  TTL  BEHAVIOR  CHECKS
-out     taken out  p/out  -    live    30s  delete    serfHealth
+BESIDE  STATE      WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
+out     taken out  -    live    30s  p/out  delete    serfHealth
 
 1 slot more is held than the limit has: none is given on until fewer than 2 are held
 1 holder is dead, with 1 slot: given on by whoever acts next, after its prune_delay; at once: slotkeeper prune p
 1 entry is left by ended sessions: swept up by whoever acts next, or slotkeeper prune p
 ";
-    let shown = table::of(&report, "").unwrap();
+    let shown = table::of(&report, "", WHOLE).unwrap();
     assert_eq!(shown, expected);
+    let narrow = table::of(&report, "", Look { short: true, columns: 50 }).unwrap();
+    assert!(
+        narrow.contains(
+            "\n1 slot more is held than the limit has: none is\ngiven on until fewer than 2 are held\n"
+        ),
+        "{narrow}"
+    );
+    assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken, fencing\ntoken 101\n"), "{narrow}");
+}
+
+#[test]
+fn on_a_terminal_sessions_are_short_where_that_is_enough() {
+    let record = r#"{"Limit":9,"Holders":["0123-4567-a","aaaa-bbbb-1","short"]}"#;
+    let keys = vec![
+        pair("p/.lock", record, None, 1),
+        pair("p/aaaa-bbbb-1", &entry("held", ""), Some("aaaa-bbbb-1"), 2),
+        pair("p/aaaa-bbbb-2", &entry("waiting", ""), Some("aaaa-bbbb-2"), 3),
+    ];
+    let report = report(None, keys, &["aaaa-bbbb-1", "aaaa-bbbb-2"]);
+    for (short, expected) in [
+        (true, ["0123-456  dead", "aaaa-bbbb-1  held", "short  dead", "aaaa-bbbb-2  1"]),
+        (false, ["0123-4567-a  dead", "aaaa-bbbb-1  held", "short  dead", "aaaa-bbbb-2  1"]),
+    ] {
+        let shown = table::of(&report, "", Look { short, ..WHOLE }).unwrap();
+        for row in expected {
+            let is_it = |line: &str| {
+                let words: Vec<_> = line.split_whitespace().take(2).collect();
+                words.join("  ") == row
+            };
+            assert!(shown.lines().any(is_it), "{row:?}: {shown}");
+        }
+    }
 }
 
 #[test]
@@ -164,7 +200,7 @@ fn what_is_no_semaphore_is_described() {
             "p: neither semaphore nor lock: it has flags 0 and the value `x`",
         ),
     ] {
-        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems").unwrap();
+        let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", WHOLE).unwrap();
         assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
     }
 }

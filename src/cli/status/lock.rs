@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tabwriter::TabWriter;
 
 use super::{Holder, duration};
+use crate::cli::window;
 use crate::progress::Awaited;
 
 /// A lock of the local agent.
@@ -48,7 +49,7 @@ impl Lock {
 }
 
 /// One line for each, and below them what is wrong.
-pub(super) fn table(locks: &[Lock]) -> io::Result<String> {
+pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
     if locks.is_empty() {
         return Ok(String::new());
     }
@@ -68,7 +69,7 @@ pub(super) fn table(locks: &[Lock]) -> io::Result<String> {
     let mut text = String::from_utf8_lossy(&table).into_owned();
     for lock in locks {
         if let Some(reason) = &lock.reason {
-            text.push_str(&format!("{}: {reason}\n", lock.name));
+            text.push_str(&window::wrap(&format!("{}: {reason}", lock.name), columns));
         }
     }
     Ok(text)
@@ -96,7 +97,10 @@ mine     held     yes       vm pid 1 (this agent)        7      2026-01-02T03:04
 foreign  waiting  yes       session f0                   -      -
 other: trouble
 ";
-        assert_eq!(table(&serde_json::from_str::<Vec<Lock>>(locks).unwrap()).unwrap(), expected);
-        assert_eq!(table(&[]).unwrap(), "");
+        assert_eq!(
+            table(&serde_json::from_str::<Vec<Lock>>(locks).unwrap(), window::ENDLESS).unwrap(),
+            expected
+        );
+        assert_eq!(table(&[], window::ENDLESS).unwrap(), "");
     }
 }

@@ -5,11 +5,13 @@ use std::process::Stdio;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::BINARY;
+use crate::stub::Stub;
 use crate::support::life::{Life, MEEK};
 use crate::terminal::{Shell, pseudo_terminal};
 use crate::wait_for;
@@ -93,7 +95,7 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_log_in_between_a_narrow_window_and_hostile_names_garble_nothing() {
+fn a_log_in_between_and_hostile_names_garble_nothing() {
     let consul = Consul::start();
     let mut holder = run(&consul.address(), &ONE, &FOR_EVER);
     holder.env("SLOTKEEPER_POD_NAME", "batch\x1b[2J\x07-7");
@@ -106,15 +108,23 @@ fn a_log_in_between_a_narrow_window_and_hostile_names_garble_nothing() {
     let screen = shell.await_screen("the line", |screen| row(screen).is_some_and(|row| row.contains(name)));
     let logged = screen.lines().filter(|row| row.contains(" INFO ")).count();
     assert!(logged >= 2 && screen.lines().last() == row(&screen), "{screen}");
-    // Another one behind: it is logged, and the line moves down.
-    shell.resize(24, 40);
-    let screen = shell.await_screen("the line to fit", |screen| {
-        row(screen).is_some_and(|row| row.len() < 45 && screen.lines().last() == Some(row))
-    });
-    assert_eq!(screen.lines().filter(|row| row.contains(" · one: ")).count(), 1, "{screen}");
     holder.signal(Signal::TERM);
     let screen = shell.await_screen("the command", |screen| screen.contains("up and running"));
     assert_eq!(row(&screen), None, "{screen}");
+}
+
+/// Where an older row is wider, what becomes of it at a resize is the terminal's affair: the window is narrow from the beginning.
+#[test]
+fn in_a_narrow_window_the_line_is_cut_and_leaves_room_at_its_end() {
+    let consul = Consul::start();
+    let _ahead = crowd(&consul, 0);
+    let mut shell = Shell::start_on(Some("xterm"));
+    shell.resize(24, 40);
+    shell.press(&format!("clear; {}\n", command(&consul, "", STARTED)));
+    let screen =
+        shell.await_screen("the line", |screen| row(screen).is_some_and(|row| row.contains("1st of")));
+    let columns = row(&screen).unwrap().chars().count();
+    assert_eq!((columns, screen.lines().last()), (36, row(&screen)), "{screen}");
 }
 
 #[test]
@@ -222,6 +232,34 @@ fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes(
     assert_eq!((at_once.code(), at_once.log().as_str()), (Some(0), ""));
 }
 
+/// A log that tells of the wait is enough, and one for programs is for them alone.
+#[test]
+fn beside_a_log_that_tells_of_the_wait_or_is_json_no_line_is_said() {
+    let consul = Consul::start();
+    let ahead = crowd(&consul, 0);
+    let waiter = |settings: &[(&str, &str)]| {
+        let mut run = std::process::Command::new(BINARY);
+        bare(&mut run);
+        run.args(["run", "--http-addr", &consul.address()]).args(ONE).args(["--", "true"]);
+        run.envs(settings.iter().copied()).stdin(Stdio::null());
+        Job::spawn(run, tempfile::tempdir().unwrap())
+    };
+    let (level, json) = ("SLOTKEEPER_LOG_LEVEL", ("SLOTKEEPER_LOG_FORMAT", "json"));
+    let mut silent = [&[(level, "info")][..], &[(level, "warn"), json], &[(level, "info"), json]].map(waiter);
+    let in_line = || Operator::at(&consul.address()).keys("p/one").len() - 2;
+    wait_for("them to stand in line", || in_line() == silent.len());
+    // One that comes later and has said where it stands: those before have had the time for it.
+    let mut told = waiter(&[(level, "warn")]);
+    wait_for("the line of the last", || told.log().starts_with("slotkeeper: waiting for one: "));
+    ahead.into_iter().for_each(leave);
+    assert_eq!(told.code(), Some(0));
+    for job in &mut silent {
+        assert_eq!(job.code(), Some(0));
+        assert!(!job.log().contains("waiting for one: "), "{}", job.log());
+    }
+    assert!(silent[0].log().contains(" INFO ") && silent[2].log().starts_with('{'));
+}
+
 /// A terminal that cannot move its cursor is none to draw on.
 #[test]
 fn on_a_dumb_terminal_lines_are_said() {
@@ -266,4 +304,42 @@ fn wait_tells_of_the_agents_wait_in_the_same_way() {
     ahead.into_iter().rev().for_each(leave);
     let screen = shell.await_screen("the end", |screen| screen.contains("code 0\n"));
     assert!(row(&screen).is_none() && !screen.contains("no agent"), "{screen}");
+}
+
+/// Clears the screen, turns the text around, and is a line of its own.
+const HOSTILE: &str = "evil\u{1b}[2J\u{202e}\nx";
+
+/// Whoever listens at the agent's address says what it likes, with and without a reason.
+fn impostor() -> Stub {
+    let semaphore = |name: &str, reason: Option<&str>| {
+        json!({
+            "name": name, "state": "waiting", "reason": reason, "required": true, "slot_indexes": [], "holders": [],
+            "mode": "hold", "leases": [],
+        })
+    };
+    let status = json!({
+        "agent": {"version": HOSTILE, "state": HOSTILE, "ready": false}, "session": null,
+        "semaphores": [semaphore(HOSTILE, Some(HOSTILE))],
+    });
+    Stub::start(move |_, path| match path {
+        "/readyz" => Some((503, format!("[-] {HOSTILE}\n"))),
+        _ => Some((200, status.to_string())),
+    })
+}
+
+#[test]
+fn what_an_impostor_says_of_the_wait_is_only_shown() {
+    let stub = impostor();
+    let shown = "evil\\u{1b}[2J\\u{202e}\\nx: evil\\u001b[2J\\u202e x";
+    let mut shell = Shell::start_on(Some("xterm"));
+    shell.press(&format!("clear; echo \"stays\" \"here\"; {BINARY} wait --address {}\n", stub.address()));
+    let screen = shell.await_screen("the line", |screen| screen.contains(shown));
+    assert!(screen.starts_with("stays here\n") && !screen.contains('\u{202e}'), "{screen}");
+    // Elsewhere it is said by lines.
+    let mut wait = std::process::Command::new(BINARY);
+    bare(&mut wait);
+    wait.args(["wait", "--address", stub.address()]);
+    let job = Job::spawn(wait, tempfile::tempdir().unwrap());
+    wait_for("the line", || job.log().ends_with('\n'));
+    assert_eq!(job.log(), format!("slotkeeper: waiting for {shown}\n"));
 }
