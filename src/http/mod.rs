@@ -6,6 +6,7 @@ mod events;
 mod health;
 pub(crate) mod openapi;
 mod page;
+mod picture;
 mod scrape;
 pub(crate) mod segment;
 pub mod serve;
@@ -16,14 +17,18 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::map_response;
 use axum::response::Response;
+use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
 use crate::vitals::Vitals;
 use error::Error;
+pub use events::Following;
+use picture::Picture;
 
 /// What the endpoints read from.
 #[derive(Clone, Debug)]
@@ -34,18 +39,36 @@ pub struct Site {
     pub metrics: Arc<Metrics>,
     /// Its pulse.
     pub vitals: Arc<Vitals>,
-    /// Places for those who follow it.
+    /// The status as all are told it.
+    picture: Arc<Picture>,
+    /// What those have who follow it.
+    following: Following,
+    /// Places for them.
     followers: Arc<Semaphore>,
 }
 
 impl Site {
     /// What the endpoints of one agent read from, at all of its addresses.
     pub fn new(status: watch::Receiver<Arc<Snapshot>>, metrics: Arc<Metrics>, vitals: Arc<Vitals>) -> Self {
-        Self { status, metrics, vitals, followers: Arc::new(Semaphore::new(events::MOST)) }
+        let (picture, following) = (Arc::default(), Following::default());
+        let followers = Arc::new(Semaphore::new(following.places));
+        Self { status, metrics, vitals, picture, following, followers }
+    }
+
+    /// The same, where those who follow have something else.
+    #[cfg(any(test, fuzzing))]
+    #[must_use]
+    pub(crate) fn followed(self, following: Following) -> Self {
+        Self { following, followers: Arc::new(Semaphore::new(following.places)), ..self }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.status.borrow())
+    }
+
+    /// The status as it is told to whoever asks now.
+    fn told(&self, snapshot: &Snapshot) -> Bytes {
+        self.picture.of(snapshot, clock::now())
     }
 }
 
