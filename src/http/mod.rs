@@ -4,6 +4,7 @@ mod api;
 pub(crate) mod error;
 mod events;
 mod health;
+mod host;
 pub(crate) mod openapi;
 mod page;
 mod picture;
@@ -11,11 +12,12 @@ mod scrape;
 pub(crate) mod segment;
 pub mod serve;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use axum::response::Response;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
@@ -72,19 +74,23 @@ impl Site {
     }
 }
 
-/// The read-only endpoints. A GET route answers HEAD too, and other methods with 405 and `Allow`.
-pub fn router(site: Site) -> Router {
+/// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too, and other methods with 405 and `Allow`.
+pub fn router(site: Site, address: IpAddr) -> Router {
     let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
     let (routes, document) = endpoints.split_for_parts();
-    openapi::finish(routes, &document)
+    let routes = openapi::finish(routes, &document)
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()))
-        .layer(map_response(uncached))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()));
+    let routes =
+        if address.to_canonical().is_loopback() { routes.layer(from_fn(host::check)) } else { routes };
+    routes.layer(map_response(uncached))
 }
 
 /// What the document says of them.
 const ABOUT: &str = "What an agent of slotkeeper holds on behalf of the workload beside it, and how it is. All of it is \
-                     read-only; what changes state is at the address of `control.listen`, with a document of its own.";
+                     read-only; what changes state is at the address of `control.listen`, with a document of its own. At a \
+                     loopback address whoever asks for a host by a name other than `localhost` gets a 421 \
+                     (`misdirected`).";
 
 /// The read-only endpoints, for any listener.
 pub(crate) fn endpoints(site: Site) -> OpenApiRouter {

@@ -36,7 +36,7 @@ async fn start(
     let (tells, site) = site(Following { places: 1, pace, silence, life });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, router(site), Limits::default(), std::future::pending()));
+    tokio::spawn(serve(listener, router(site, address.ip()), Limits::default(), std::future::pending()));
     (tells, address)
 }
 
