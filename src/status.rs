@@ -129,14 +129,16 @@ pub struct Semaphore {
     pub fencing_token: Option<u64>,
     /// The numbers of the slots that are held.
     pub indexes: Vec<u32>,
-    /// The limit in force: the stored one, or before it is known the configured one.
-    pub limit: u32,
+    /// The limit in force; `None` where it is not known.
+    pub limit: Option<u32>,
     /// The configured limit.
     pub configured_limit: u32,
-    /// Slots taken by anybody.
-    pub taken: u32,
-    /// Who takes them, in the record's order.
+    /// Slots taken by anybody; `None` where that is not known.
+    pub taken: Option<u32>,
+    /// Who takes them, the first of them: our own, then the dead, then the others in the record's order.
     pub holders: Vec<Holder>,
+    /// How many there are in all.
+    pub holder_count: u32,
     /// Live contenders that hold nothing.
     pub waiters: u32,
     /// The first of them, in order.
@@ -290,9 +292,10 @@ impl Snapshot {
             slot_indexes: &semaphore.indexes,
             lease_remaining_seconds: semaphore.held_since.and_then(|_| self.lease_left(now)).map(seconds),
             waiting_seconds: semaphore.asked_at.map(|since| seconds(now.since(since))),
-            limit: semaphore.seen_at.map(|_| semaphore.limit),
+            limit: semaphore.seen_at.and(semaphore.limit),
             configured_limit: semaphore.configured_limit,
-            slots_taken: semaphore.seen_at.map(|_| semaphore.taken),
+            slots_taken: semaphore.seen_at.and(semaphore.taken),
+            holder_count: semaphore.seen_at.and(semaphore.taken).map(|_| semaphore.holder_count),
             holders: &semaphore.holders,
             queue_length: semaphore.seen_at.map(|_| semaphore.waiters),
             queue_position: semaphore.position,
@@ -441,15 +444,18 @@ pub struct SemaphoreReport<'a> {
     /// For how long it has been asked for; null where it is not.
     #[schema(required = true, minimum = 0)]
     waiting_seconds: Option<f64>,
-    /// The limit in force; null before anything was seen.
+    /// The limit in force; null before anything was seen, and where what lies there is no semaphore.
     #[schema(required = true)]
     limit: Option<u32>,
     /// The configured limit.
     configured_limit: u32,
-    /// Slots taken by anybody; null before anything was seen.
+    /// Slots taken by anybody; null as the limit is.
     #[schema(required = true)]
     slots_taken: Option<u32>,
-    /// Who takes them, in the record's order.
+    /// How many hold them; null as the limit is.
+    #[schema(required = true)]
+    holder_count: Option<u32>,
+    /// The first 100 of these: this agent's, then the dead, then the others in the record's order.
     holders: &'a [Holder],
     /// How many wait; null before anything was seen.
     #[schema(required = true)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::semaphore::{Leader, Notice};
+use crate::semaphore::{Leader, Notice, printable};
 use crate::status::{Change, Id, What};
 
 /// Changes that are kept.
 const KEPT: usize = 50;
-/// Characters of a detail: it may quote what others wrote.
+/// Bytes of a detail: it may quote what others wrote.
 const LONGEST: usize = 300;
 
 /// The last changes.
@@ -44,7 +44,7 @@ impl Journal {
             at: clock::now(),
             what,
             name: name.map(str::to_owned),
-            detail: detail.map(shortened),
+            detail: detail.map(|detail| printable(&detail, LONGEST)),
         };
         // Copied only where a reader has the one before, and changes are seldom.
         let changes = Arc::make_mut(&mut self.changes);
@@ -112,12 +112,15 @@ impl Journal {
         self.note(what, name.map(|name| &**name), detail);
     }
 
-    /// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
-    /// again; and what many see who wait for one lock is not many changes.
+    /// The same of a lease. That somebody waits for one, or did in vain, or takes it and gives it back, is its client's
+    /// matter, which may do so again and again, and would push out all else; and what many see who wait for one lock is not
+    /// many changes.
     pub(super) fn follow_lease(&mut self, notice: &Notice) {
         let theirs = matches!(
             notice,
             Notice::Waiting { .. }
+                | Notice::Acquired { .. }
+                | Notice::Released { .. }
                 | Notice::GaveUp { .. }
                 | Notice::Leader { .. }
                 | Notice::Delayed { .. }
@@ -142,16 +145,10 @@ fn roughly(time: Duration) -> String {
     }
 }
 
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::semaphore::{Name, SessionId};
 
     #[test]
     fn keeps_the_last_ones_and_none_for_ever() {
@@ -163,8 +160,37 @@ mod tests {
         assert_eq!(changes.len(), KEPT);
         let text = |change: &Change| change.detail.clone().unwrap();
         assert!(text(&changes[0]).starts_with("150 ") && text(&changes[KEPT - 1]).starts_with("199 "));
-        assert!(changes.iter().all(|change| text(change).chars().count() == LONGEST + 1));
+        assert!(changes.iter().all(|change| (LONGEST..LONGEST + 4).contains(&text(change).len())));
         assert!(changes.iter().zip(changes.iter().skip(1)).all(|(one, next)| one.id.is_before(next.id)));
         assert!(changes[KEPT - 1].id.is_before(journal.next_id()));
+    }
+
+    #[test]
+    fn clients_that_come_and_go_push_nothing_out() {
+        let mut journal = Journal::new(Id::first(1));
+        let (name, session): (Name, SessionId) = ("s".into(), "5e55".into());
+        let (took, held) = (Duration::ZERO, Duration::ZERO);
+        let acquired = Notice::Acquired {
+            name: Name::clone(&name),
+            session: session.clone(),
+            token: 7,
+            indexes: vec![0],
+            took,
+            resumed: false,
+            handoff: None,
+        };
+        let released = Notice::Released { name: Name::clone(&name), session, held };
+        journal.note(What::Draining, None, None);
+        for _ in 0..KEPT {
+            journal.follow_lease(&acquired);
+            journal.follow_lease(&released);
+        }
+        let whats = |journal: &Journal| journal.changes().iter().map(|one| one.what).collect::<Vec<_>>();
+        assert_eq!(whats(&journal), [What::Draining]);
+        // What went wrong is told, and of the agent's own all.
+        journal.follow_lease(&Notice::Evicted { name, by: "root".into(), held: true });
+        journal.follow(&acquired);
+        journal.follow(&released);
+        assert_eq!(whats(&journal), [What::Draining, What::Evicted, What::Acquired, What::Released]);
     }
 }

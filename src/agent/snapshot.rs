@@ -3,20 +3,25 @@
 mod lent;
 mod lock;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
-use crate::semaphore::{Contender, Identity, Keeper, Machine, Moment, Name, Phase, Record, SessionId, View};
+use crate::semaphore::{
+    Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
+};
 use crate::status::{self, Holder, Id, Semaphore, Session, Snapshot, Stage, State, Waiter};
 
-/// Holders that the status lists; it stays readable and bounded whatever a record holds.
-const LISTED: usize = 1000;
+/// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
+/// keep the loop, which renews as well, busy with telling of them.
+const LISTED: usize = 100;
 /// Of those in line.
 const IN_LINE: usize = 20;
+/// Bytes of a session's id: it is whatever somebody has written into the record.
+const SESSION: usize = 64;
 
 pub(super) fn snapshot(
     keeper: &Keeper,
@@ -132,16 +137,36 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
         held_since: held.map(|(since, ..)| since),
         fencing_token: held.map(|(_, token, _)| token),
         indexes: held.map(|(.., indexes)| indexes.clone()).unwrap_or_default(),
-        limit: record.map_or(wanted.limit, |record| record.limit),
+        limit: view.and_then(|view| limit(view, wanted.limit)),
         configured_limit: wanted.limit,
-        taken: record.map_or(0, Record::taken),
+        taken: view.and_then(taken),
         holders: view.map(|view| holders(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
+        holder_count: view.map_or(0, holder_count),
         waiters: view.map_or(0, waiters),
         queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
         asked_at: asking.then(|| machine.asked_at()),
         seen_at: machine.listed_at().filter(|_| !rests),
         leases: Vec::new(),
+    }
+}
+
+/// The limit in force: the stored one, or where nothing is stored the configured one. `None` where something else lies
+/// under the record's key.
+fn limit(view: &View, configured: u32) -> Option<u32> {
+    match &view.lock {
+        Lock::Record { record, .. } => Some(record.limit),
+        Lock::Missing => Some(configured),
+        Lock::Conflict { .. } | Lock::Single(_) => None,
+    }
+}
+
+/// Slots that are taken; `None` as for the limit.
+fn taken(view: &View) -> Option<u32> {
+    match &view.lock {
+        Lock::Record { record, .. } => Some(record.taken()),
+        Lock::Missing => Some(0),
+        Lock::Conflict { .. } | Lock::Single(_) => None,
     }
 }
 
@@ -186,29 +211,44 @@ fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Ve
         let mine = is_mine(&one.session);
         let entry = one.entry.as_ref();
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
-        Waiter { session: one.session.to_string(), slots: entry.map_or(1, |entry| entry.slots), mine, who }
+        Waiter { session: told(&one.session), slots: entry.map_or(1, |entry| entry.slots), mine, who }
     };
     view.waiters().into_iter().take(IN_LINE).map(shown).collect()
 }
 
+/// Our own first, then the dead, then the others, each in the record's order: whoever writes many into the record hides
+/// neither.
 fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Holder> {
     let Some(record) = view.record() else { return Vec::new() };
     let contenders: BTreeMap<_, _> = view.contenders.iter().map(|one| (&one.session, one)).collect();
-    // One that has several slots stands there as often.
+    // One that has several slots stands there as often, and is shown where it does first.
     let mut slots: BTreeMap<&SessionId, u32> = BTreeMap::new();
+    let mut sessions = Vec::new();
     for session in &record.holders {
-        *slots.entry(session).or_default() += 1;
+        let slots = slots.entry(session).or_default();
+        if *slots == 0 {
+            sessions.push(session);
+        }
+        *slots += 1;
     }
-    let mut holders: Vec<Holder> = Vec::new();
-    for session in record.holders.iter().take(LISTED) {
-        // Shown where it stands first.
-        let Some(slots) = slots.remove(session) else { continue };
+    sessions.sort_by_cached_key(|session| (!is_mine(session), view.lives(session) != Some(false)));
+    sessions.truncate(LISTED);
+    let holder = |session: &SessionId| {
         let mine = is_mine(session);
         let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
         // Whoever was let in by another signs its contender later, and knows who it is before.
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
-        let alive = view.lives(session);
-        holders.push(Holder { session: session.to_string(), slots, mine, alive, who });
-    }
-    holders
+        let slots = slots.get(session).copied().unwrap_or_default();
+        Holder { session: told(session), slots, mine, alive: view.lives(session), who }
+    };
+    sessions.into_iter().map(holder).collect()
+}
+
+fn holder_count(view: &View) -> u32 {
+    let holders: BTreeSet<_> = view.record().into_iter().flat_map(|record| &record.holders).collect();
+    u32::try_from(holders.len()).unwrap_or(u32::MAX)
+}
+
+fn told(session: &SessionId) -> String {
+    printable(session.as_str(), SESSION)
 }

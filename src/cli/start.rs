@@ -104,7 +104,12 @@ async fn start(
                 )
             })?;
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
-        servers.spawn(serve(listener, router(site.clone()), Limits::default(), std::future::pending()));
+        servers.spawn(serve(
+            listener,
+            router(site.clone(), address.ip()),
+            Limits::default(),
+            std::future::pending(),
+        ));
     }
     let control = match &config.control {
         Some(control) => Some(control_server(control, site, &mut servers).await?),

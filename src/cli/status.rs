@@ -77,6 +77,7 @@ struct Semaphore {
     queue_position: Option<u32>,
     seen_seconds_ago: Option<f64>,
     holders: Vec<Holder>,
+    holder_count: Option<usize>,
     mode: String,
     leases: Vec<Lease>,
 }
@@ -115,9 +116,15 @@ impl Semaphore {
             waited: duration(self.waiting_seconds),
             place: self.queue_position.zip(self.queue_length),
             holders: holders.map(Holder::name).collect(),
+            unlisted: self.unlisted(),
             delayed: None,
             reason: self.reason.clone(),
         }
+    }
+
+    /// Holders that the agent does not list.
+    fn unlisted(&self) -> usize {
+        self.holder_count.map_or(0, |all| all.saturating_sub(self.holders.len()))
     }
 
     /// The slots that this agent, or whoever has a lease of it, holds.
@@ -150,8 +157,9 @@ impl Semaphore {
         if !holders.is_empty() {
             let named: Vec<_> = holders.iter().take(LISTED).map(|holder| holder.describe()).collect();
             text.push_str(&format!("{} is held by {}", self.name, named.join(", ")));
-            if holders.len() > LISTED {
-                text.push_str(&format!(" and {} more", holders.len() - LISTED));
+            let more = holders.len() - named.len() + self.unlisted();
+            if more > 0 {
+                text.push_str(&format!(" and {more} more"));
             }
             if let Some(age) = self.seen_seconds_ago.filter(|age| *age > FRESH) {
                 text.push_str(&format!("; as of {age:.0} s ago"));
@@ -299,6 +307,14 @@ mod tests {
                  {"session":"dead","mine":false,"alive":false},
                  {"session":"new","mine":false,"alive":null},
                  {"session":"go","mine":false,"alive":true}]},
+              {"name":"crowd","mode":"hold","leases":[],"state":"starting","required":false,"limit":1000,"slots_taken":1000,
+               "queue_length":0,"slot_indexes":[],"seen_seconds_ago":1.0,"holder_count":900,"holders":[
+                 {"session":"5e55","mine":true,"alive":true},{"session":"a","mine":false,"alive":null},
+                 {"session":"b","mine":false,"alive":null},{"session":"c","mine":false,"alive":null},
+                 {"session":"d","mine":false,"alive":null},{"session":"e","mine":false,"alive":null},
+                 {"session":"f","mine":false,"alive":null},{"session":"g","mine":false,"alive":null},
+                 {"session":"h","mine":false,"alive":null},{"session":"i","mine":false,"alive":null},
+                 {"session":"j","mine":false,"alive":null},{"session":"k","mine":false,"alive":null}]},
               {"name":"lapsed","mode":"hold","leases":[],"state":"starting","required":false,"limit":1,"slots_taken":1,"queue_length":0,
                "slot_indexes":[],"seen_seconds_ago":1.0,"holders":[{"session":"5e55","mine":true,"alive":true}]},
               {"name":"optional","mode":"hold","leases":[],"state":"gave_up","required":false,"limit":null,"slots_taken":null,
@@ -314,14 +330,17 @@ mod tests {
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[],"leases":[]}]}"#;
         let shown = table(&serde_json::from_str(report).unwrap(), window::ENDLESS).unwrap();
         let expected = "\
-SEMAPHORE  STATE     REQUIRED  TAKEN  QUEUE   SLOT  TOKEN  SINCE
-writers    waiting   yes       5/5    2 of 4  -     -      waiting 12 s
-lapsed     starting  no        1/1    0       -     -      -
-optional   gave_up   no        -      -       -     -      -
-licences   held      no        2/5    0       0,3   77     2026-01-02T03:04:05Z
-lent       held      no        2/3    1       2,0   -      on demand: 2 leased, 1 waiting
-spare      idle      no        -      -       -     -      on demand
+SEMAPHORE  STATE     REQUIRED  TAKEN      QUEUE   SLOT  TOKEN  SINCE
+writers    waiting   yes       5/5        2 of 4  -     -      waiting 12 s
+crowd      starting  no        1000/1000  0       -     -      -
+lapsed     starting  no        1/1        0       -     -      -
+optional   gave_up   no        -          -       -     -      -
+licences   held      no        2/5        0       0,3   77     2026-01-02T03:04:05Z
+lent       held      no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
+spare      idle      no        -          -       -     -      on demand
 writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
+crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
+crowd: .lock still names this agent, which does not count on it
 lapsed: .lock still names this agent, which does not count on it
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble

@@ -154,7 +154,11 @@ pub(crate) fn known() -> impl Iterator<Item = &'static str> {
 
 fn unknown(name: &str) -> Option<String> {
     let own = || FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied());
-    if own().any(|known| known == name) || is_child_variable(name) || is_service_link(name) {
+    if own().any(|known| known == name)
+        || is_child_variable(name)
+        || is_hook_variable(name)
+        || is_service_link(name)
+    {
         return None;
     }
     Some(match suggest::nearest(name, own().filter(|known| known.starts_with("SLOTKEEPER_"))) {
@@ -170,6 +174,12 @@ pub fn is_child_variable(name: &str) -> bool {
         || name.starts_with("SLOTKEEPER_SLOT_")
         || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
         || name.starts_with("SLOTKEEPER_LOCK_INDEX")
+}
+
+/// What hooks are given besides, one of which may call a slotkeeper.
+fn is_hook_variable(name: &str) -> bool {
+    matches!(name, "SLOTKEEPER_EVENT" | "SLOTKEEPER_SEMAPHORE" | "SLOTKEEPER_REASON")
+        || name.starts_with("SLOTKEEPER_LEADER_")
 }
 
 /// What Kubernetes gives every container for a Service named `slotkeeper` or `slotkeeper-…`.
@@ -228,6 +238,13 @@ mod tests {
             "SLOTKEEPER_SLOT_WAREHOUSE",
             "SLOTKEEPER_LOCK_INDEX",
             "SLOTKEEPER_LOCK_INDEX_WAREHOUSE",
+            "SLOTKEEPER_EVENT",
+            "SLOTKEEPER_SEMAPHORE",
+            "SLOTKEEPER_REASON",
+            "SLOTKEEPER_LEADER_SELF",
+            "SLOTKEEPER_LEADER_SESSION",
+            "SLOTKEEPER_LEADER_POD",
+            "SLOTKEEPER_LEADER_NAMESPACE",
             "SLOTKEEPER_SERVICE_HOST",
             "SLOTKEEPER_SERVICE_PORT_HTTP",
             "SLOTKEEPER_PORT",

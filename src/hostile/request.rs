@@ -1,19 +1,21 @@
 //! What comes on a connection to one of our servers.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::control::request::{NoLease, Refusal, Released, Request, requests};
 use crate::control::{self, Gate, Token};
 use crate::http::serve::{Limits, Listen, serve};
-use crate::http::{self, Site};
+use crate::http::{self, Following, Site};
 use crate::metrics::Metrics;
+use crate::status::Snapshot;
 use crate::vitals::Vitals;
 use crate::{agent, clock, embedded};
 
@@ -21,6 +23,10 @@ use crate::{agent, clock, embedded};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for whoever may wait for long.
 const GLANCE: Duration = Duration::from_millis(100);
+/// Where there is a stream of events.
+const EVENTS: &[u8] = b"/v1/events";
+/// Its longest life.
+const LIFE: Duration = Duration::from_millis(10);
 /// What a pipe between two processes holds.
 const PIPE: usize = 64 * 1024;
 
@@ -33,8 +39,15 @@ thread_local! {
 /// agent's is that of a defect. The development server may be asked to wait, and is not waited for.
 pub fn request(data: &[u8]) {
     let Some((server, bytes)) = data.split_first() else { return };
+    let answer = answer(*server, bytes);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", answer.escape_ascii());
+    let is_defect = answer.windows(12).any(|window| window == b"HTTP/1.1 500");
+    assert!(*server == b'd' || !is_defect, "{}", answer.escape_ascii());
+}
+
+pub(super) fn answer(server: u8, bytes: &[u8]) -> Vec<u8> {
     SERVERS.with(|servers| {
-        let answer = servers.runtime.block_on(async {
+        servers.runtime.block_on(async {
             // A store of its own each time, so that what is found can be replayed.
             let (router, limits) = match server {
                 b'c' => (servers.control.clone(), control::limits(4)),
@@ -43,18 +56,15 @@ pub fn request(data: &[u8]) {
                 _ => (servers.read_only.clone(), Limits::default()),
             };
             let exchange = exchange(router, limits, bytes);
-            match tokio::time::timeout(if *server == b'd' { GLANCE } else { PATIENCE }, exchange).await {
+            match tokio::time::timeout(if server == b'd' { GLANCE } else { PATIENCE }, exchange).await {
                 Ok(answer) => answer,
                 Err(_late) => {
-                    assert_eq!(*server, b'd', "neither an answer nor a close");
+                    assert_eq!(server, b'd', "neither an answer nor a close");
                     Vec::new()
                 }
             }
-        });
-        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", answer.escape_ascii());
-        let is_defect = answer.windows(12).any(|window| window == b"HTTP/1.1 500");
-        assert!(*server == b'd' || !is_defect, "{}", answer.escape_ascii());
-    });
+        })
+    })
 }
 
 async fn exchange(router: Router, limits: Limits, bytes: &[u8]) -> Vec<u8> {
@@ -62,13 +72,22 @@ async fn exchange(router: Router, limits: Limits, bytes: &[u8]) -> Vec<u8> {
     let listener = One(Mutex::new(Some(server)));
     let asked = async {
         let (mut reads, mut writes) = split(client);
+        let ended = Notify::new();
         let send = async {
             // What is refused may be closed before all of it was sent.
             let _ = writes.write_all(bytes).await;
+            // A stream ends with its client's side: one who follows keeps that open for as long as it may last.
+            if bytes.windows(EVENTS.len()).any(|window| window == EVENTS) {
+                let _ = tokio::time::timeout(5 * LIFE, ended.notified()).await;
+            }
             let _ = writes.shutdown().await;
         };
         let mut answer = Vec::new();
-        let receive = reads.read_to_end(&mut answer);
+        let receive = async {
+            let received = reads.read_to_end(&mut answer).await;
+            ended.notify_one();
+            received
+        };
         let (_, received) = tokio::join!(send, receive);
         // A pipe within the process does not break.
         received.unwrap();
@@ -84,6 +103,8 @@ async fn exchange(router: Router, limits: Limits, bytes: &[u8]) -> Vec<u8> {
 /// The servers' routes, and the agent behind them.
 struct Servers {
     runtime: Runtime,
+    /// Without it a stream of events would end at once.
+    _tells: watch::Sender<Arc<Snapshot>>,
     read_only: Router,
     control: Router,
     closed: Router,
@@ -93,15 +114,19 @@ impl Servers {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let now = clock::now();
-        let (_, status) = watch::channel(Arc::new(agent::before_start(now)));
+        let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
         let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
-        let site = Site::new(status, metrics, Arc::new(Vitals::new(now)));
+        // A stream has all that it may ever have, in a life that nobody waits for long.
+        let (pace, silence, life) = (Duration::ZERO, LIFE / 5, LIFE);
+        let following = Following { pace, silence, life, ..Following::default() };
+        let site = Site::new(status, metrics, Arc::new(Vitals::new(now))).followed(following);
         let (sender, receiver) = requests();
         runtime.spawn(reply(receiver));
         let token = Token::of_text("0123456789abcdef");
         Self {
             runtime,
-            read_only: http::router(site.clone()),
+            _tells: tells,
+            read_only: http::router(site.clone(), Ipv4Addr::LOCALHOST.into()),
             control: control::router(sender.clone(), site.clone(), Gate::Open),
             closed: control::router(sender, site, Gate::Token(token)),
         }

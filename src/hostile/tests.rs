@@ -138,6 +138,20 @@ fn requests() {
 }
 
 #[test]
+fn a_stream_of_events_is_had_from_its_beginning_to_its_end() {
+    let follow = || {
+        let told = request::answer(b'r', b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        String::from_utf8(told).unwrap()
+    };
+    let is_whole = |text: &String| {
+        let has = |event: &str| text.contains(&format!("event: {event}\n"));
+        has("status") && has("alive") && text.ends_with("\r\n0\r\n\r\n")
+    };
+    // A busy machine may cut one short.
+    assert!((0..100).any(|_| is_whole(&follow())), "{}", follow());
+}
+
+#[test]
 fn a_promise_that_is_broken_is_noticed() {
     count_panics();
     let breaks = |input: &[u8]| assert!(input.is_empty());

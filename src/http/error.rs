@@ -43,6 +43,8 @@ pub(crate) enum Code {
     TooManyWaits,
     /// There are so many leases already.
     TooManyLeases,
+    /// It is asked for by a name that is not its own.
+    Misdirected,
     /// The token is missing or wrong.
     Unauthorized,
     /// Consul does not answer.
@@ -69,6 +71,7 @@ impl Code {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::TooManyWaits | Self::TooManyLeases => StatusCode::TOO_MANY_REQUESTS,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::ConsulUnavailable | Self::Draining | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }

@@ -4,26 +4,33 @@ mod api;
 pub(crate) mod error;
 mod events;
 mod health;
+mod host;
 pub(crate) mod openapi;
 mod page;
+mod picture;
 mod scrape;
 pub(crate) mod segment;
 pub mod serve;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use axum::response::Response;
+use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
 use crate::vitals::Vitals;
 use error::Error;
+pub use events::Following;
+use picture::Picture;
 
 /// What the endpoints read from.
 #[derive(Clone, Debug)]
@@ -34,34 +41,56 @@ pub struct Site {
     pub metrics: Arc<Metrics>,
     /// Its pulse.
     pub vitals: Arc<Vitals>,
-    /// Places for those who follow it.
+    /// The status as all are told it.
+    picture: Arc<Picture>,
+    /// What those have who follow it.
+    following: Following,
+    /// Places for them.
     followers: Arc<Semaphore>,
 }
 
 impl Site {
     /// What the endpoints of one agent read from, at all of its addresses.
     pub fn new(status: watch::Receiver<Arc<Snapshot>>, metrics: Arc<Metrics>, vitals: Arc<Vitals>) -> Self {
-        Self { status, metrics, vitals, followers: Arc::new(Semaphore::new(events::MOST)) }
+        let (picture, following) = (Arc::default(), Following::default());
+        let followers = Arc::new(Semaphore::new(following.places));
+        Self { status, metrics, vitals, picture, following, followers }
+    }
+
+    /// The same, where those who follow have something else.
+    #[cfg(any(test, fuzzing))]
+    #[must_use]
+    pub(crate) fn followed(self, following: Following) -> Self {
+        Self { following, followers: Arc::new(Semaphore::new(following.places)), ..self }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.status.borrow())
     }
+
+    /// The status as it is told to whoever asks now.
+    fn told(&self, snapshot: &Snapshot) -> Bytes {
+        self.picture.of(snapshot, clock::now())
+    }
 }
 
-/// The read-only endpoints. A GET route answers HEAD too, and other methods with 405 and `Allow`.
-pub fn router(site: Site) -> Router {
+/// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too, and other methods with 405 and `Allow`.
+pub fn router(site: Site, address: IpAddr) -> Router {
     let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
     let (routes, document) = endpoints.split_for_parts();
-    openapi::finish(routes, &document)
+    let routes = openapi::finish(routes, &document)
         .fallback(async |uri: Uri| Error::no_such_path(uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()))
-        .layer(map_response(uncached))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()));
+    let routes =
+        if address.to_canonical().is_loopback() { routes.layer(from_fn(host::check)) } else { routes };
+    routes.layer(map_response(uncached))
 }
 
 /// What the document says of them.
 const ABOUT: &str = "What an agent of slotkeeper holds on behalf of the workload beside it, and how it is. All of it is \
-                     read-only; what changes state is at the address of `control.listen`, with a document of its own.";
+                     read-only; what changes state is at the address of `control.listen`, with a document of its own. At a \
+                     loopback address whoever asks for a host by a name other than `localhost` gets a 421 \
+                     (`misdirected`).";
 
 /// The read-only endpoints, for any listener.
 pub(crate) fn endpoints(site: Site) -> OpenApiRouter {

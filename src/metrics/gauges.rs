@@ -12,9 +12,10 @@ impl Metrics {
         for semaphore in snapshot.semaphores.iter().filter(|one| present.contains(&one.name)) {
             let name = &[semaphore.name.as_str()];
             let held = is_held(semaphore.mode, semaphore.state);
-            let mismatch = semaphore.limit != semaphore.configured_limit;
-            self.holders.with_label_values(name).set(semaphore.taken.into());
-            self.limit.with_label_values(name).set(semaphore.limit.into());
+            let limit = semaphore.limit.unwrap_or(semaphore.configured_limit);
+            let mismatch = limit != semaphore.configured_limit;
+            self.holders.with_label_values(name).set(semaphore.taken.unwrap_or(0).into());
+            self.limit.with_label_values(name).set(limit.into());
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
             self.waiters.with_label_values(name).set(semaphore.waiters.into());
             self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());

@@ -37,8 +37,10 @@ pub struct Awaited {
     pub waited: Duration,
     /// The own place in line, from 1, and the line's length.
     pub place: Option<(u32, u32)>,
-    /// Who holds it.
+    /// Who holds it, as far as they are listed.
     pub holders: Vec<String>,
+    /// How many more do.
+    pub unlisted: usize,
     /// For how long Consul gives the lock to nobody.
     pub delayed: Option<Duration>,
     /// What else is to be known.
@@ -117,6 +119,7 @@ impl Awaited {
             waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
             place: one.position.map(|position| (position, one.waiters)),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
+            unlisted: (one.holder_count as usize).saturating_sub(one.holders.len()),
             delayed: None,
             reason: one.reason.clone(),
         }
@@ -130,6 +133,7 @@ impl Awaited {
             waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
             place: None,
             holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
+            unlisted: 0,
             delayed: delayed.filter(|left| *left > Duration::ZERO),
             reason: one.reason.clone(),
         }
@@ -141,7 +145,7 @@ impl Awaited {
         if let Some((first, others)) = self.holders.split_first() {
             let mut held = format!("held by {first}");
             let named = &others[..others.len().min(NAMED - 1)];
-            let rest = others.len() - named.len();
+            let rest = others.len() - named.len() + self.unlisted;
             for (n, name) in named.iter().enumerate() {
                 let is_last = rest == 0 && n + 1 == named.len();
                 held.push_str(if is_last { " and " } else { ", " });

@@ -47,10 +47,11 @@ impl Identity {
     /// As it is told to people, to hooks and to whoever asks: anybody may have written it.
     #[must_use]
     pub fn shown(&self) -> Self {
-        // The longest name that Kubernetes has.
-        let text = |text: &Option<String>| text.as_deref().map(|text| printable(text, 253));
-        let [pod, namespace, node, host] = [&self.pod, &self.namespace, &self.node, &self.host].map(text);
-        Self { pod, namespace, node, host, pid: self.pid }
+        // The longest names that Kubernetes and DNS have.
+        let name = |name: &Option<String>| name.as_deref().map(|name| printable(name, 253));
+        let label = |name: &Option<String>| name.as_deref().map(|name| printable(name, 63));
+        let [pod, node, host] = [&self.pod, &self.node, &self.host].map(name);
+        Self { pod, namespace: label(&self.namespace), node, host, pid: self.pid }
     }
 }
 

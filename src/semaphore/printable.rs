@@ -1,18 +1,21 @@
 //! Foreign text for people.
 
-/// The beginning of a text of anybody's, at most so many of its characters, on one line and with nothing in it that a
+/// The beginning of a text of anybody's, at most so many bytes as it is shown, on one line and with nothing in it that a
 /// terminal, a log or a shell's variable would be misled by.
 pub fn printable(text: &str, most: usize) -> String {
     let mut shown = String::new();
-    for character in text.chars().take(most) {
+    for character in text.chars() {
+        let before = shown.len();
         if matches!(character, '"' | '\'' | '\\') {
             shown.push(character);
         } else {
             shown.extend(character.escape_debug());
         }
-    }
-    if text.chars().nth(most).is_some() {
-        shown.push('…');
+        if shown.len() > most {
+            shown.truncate(before);
+            shown.push('…');
+            break;
+        }
     }
     shown
 }
@@ -28,5 +31,12 @@ mod tests {
         assert_eq!(printable("it's \"é☃\" \\ <b>", 100), "it's \"é☃\" \\ <b>");
         assert_eq!(printable("abc", 2), "ab…");
         assert_eq!(printable("abc", 3), "abc");
+    }
+
+    #[test]
+    fn what_is_made_longer_to_be_shown_is_not_longer_than_asked_for() {
+        assert_eq!(printable("\u{1b}\u{1b}\u{1b}", 12), "\\u{1b}\\u{1b}…");
+        assert_eq!(printable("\u{1b}\u{1b}", 11), "\\u{1b}…");
+        assert_eq!(printable("ééé", 5), "éé…");
     }
 }

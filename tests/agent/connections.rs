@@ -12,7 +12,11 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use serde_json::json;
+use slotkeeper::consul::Put;
+
 use crate::consul::Consul;
+use crate::operator::Operator;
 use crate::process::{Agent, Home};
 use crate::wait_for;
 
@@ -20,6 +24,9 @@ use crate::wait_for;
 const CROWD: usize = 320;
 /// Resident memory that an agent may have with all of them, in KiB. It has some 10 MB by itself.
 const MEMORY: u64 = 80 * 1024;
+
+/// Bytes of a status with the worst that others may write into one semaphore.
+const LONGEST: usize = 256 * 1024;
 
 /// Where a client comes in.
 #[derive(Clone)]
@@ -39,6 +46,7 @@ impl Door {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_write_timeout(patience)?;
+                stream.set_read_timeout(patience)?;
                 Ok(Box::new(stream))
             }
             Self::Unix(path) => {
@@ -49,53 +57,80 @@ impl Door {
                 let stream = UnixStream::from(socket);
                 stream.set_nonblocking(false)?;
                 stream.set_write_timeout(patience)?;
+                stream.set_read_timeout(patience)?;
                 Ok(Box::new(stream))
             }
         }
     }
 }
 
-/// What a client sends on a connection at first, and then again and again for as long as it is let. It never reads.
-const ATTACKS: [(&str, &str, &str); 6] = [
-    ("a slow head", "GET /livez HTTP/1.1\r\nX-", ""),
-    ("a head without end", "GET /livez HTTP/1.1\r\n", "X-Header: xxxxxxxxxxxxxxxxxxxxxxxx\r\n"),
-    ("a slow body", "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{", ""),
-    (
+/// One way of doing harm.
+struct Way {
+    name: &'static str,
+    /// What a client sends at first,
+    first: &'static str,
+    /// and then again and again for as long as it is let.
+    again: &'static str,
+    /// Whether it takes what it is answered.
+    reads: bool,
+}
+
+const fn way(name: &'static str, first: &'static str, again: &'static str) -> Way {
+    Way { name, first, again, reads: false }
+}
+
+const WAYS: [Way; 11] = [
+    way("a slow head", "GET /livez HTTP/1.1\r\nX-", ""),
+    way("a head without end", "GET /livez HTTP/1.1\r\n", "X-Header: xxxxxxxxxxxxxxxxxxxxxxxx\r\n"),
+    way(
+        "a slow body",
+        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n{",
+        "",
+    ),
+    way(
         "a body without end",
-        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
         "400\r\n",
     ),
-    (
+    way(
         "a huge body",
-        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n",
+        "POST /v1/semaphores/d/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n",
         "x",
     ),
-    ("a flood of requests", "", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+    way("a flood of requests", "", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    way("a status that nobody reads", STATUS, STATUS),
+    Way { reads: true, ..way("a status, again and again", STATUS, STATUS) },
+    way("a semaphore that nobody reads", SEMAPHORE, SEMAPHORE),
+    way("events that nobody reads", EVENTS, ""),
+    Way { reads: true, ..way("events", EVENTS, "") },
 ];
+const STATUS: &str = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const SEMAPHORE: &str = "GET /v1/semaphores/big HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const EVENTS: &str = "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Clients that come back as soon as they are thrown out, each in its own way.
 struct Attack {
     over: Arc<AtomicBool>,
     /// How often somebody came in, by the way.
-    entered: Arc<[AtomicU64; ATTACKS.len()]>,
+    entered: Arc<[AtomicU64; WAYS.len()]>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Attack {
     fn begin(door: Door) -> Self {
         let (over, entered) = (Arc::new(AtomicBool::new(false)), Arc::new(Default::default()));
-        let shared: (Arc<AtomicBool>, Arc<[AtomicU64; ATTACKS.len()]>) =
+        let shared: (Arc<AtomicBool>, Arc<[AtomicU64; WAYS.len()]>) =
             (Arc::clone(&over), Arc::clone(&entered));
         let thread = std::thread::spawn(move || {
             let (over, entered) = shared;
             let mut crowd: Vec<Option<Box<dyn Stream>>> = (0..CROWD).map(|_| None).collect();
             for place in (0..CROWD).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
-                let way = place % ATTACKS.len();
-                let (_, first, again) = ATTACKS[way];
-                crowd[place] = crowd[place].take().and_then(|stream| torment(stream, again)).or_else(|| {
+                let nth = place % WAYS.len();
+                let way = &WAYS[nth];
+                crowd[place] = crowd[place].take().and_then(|stream| torment(stream, way)).or_else(|| {
                     let mut stream = door.enter().ok()?;
-                    stream.write_all(first.as_bytes()).ok()?;
-                    entered[way].fetch_add(1, Ordering::Relaxed);
+                    stream.write_all(way.first.as_bytes()).ok()?;
+                    entered[nth].fetch_add(1, Ordering::Relaxed);
                     Some(stream)
                 });
                 // The agent is to be busy, and not the machine.
@@ -112,12 +147,19 @@ impl Attack {
     }
 }
 
-/// Sends a little more; none where it is not let.
-fn torment(mut stream: Box<dyn Stream>, again: &str) -> Option<Box<dyn Stream>> {
-    if again.is_empty() {
+/// Takes what has come, where it is one that reads, and sends a little more; none where it is not let.
+fn torment(mut stream: Box<dyn Stream>, way: &Way) -> Option<Box<dyn Stream>> {
+    if way.reads {
+        match stream.read(&mut [0; 1 << 20]) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return None,
+        }
+    }
+    if way.again.is_empty() {
         return Some(stream);
     }
-    match stream.write(again.repeat(4).as_bytes()) {
+    match stream.write(way.again.repeat(4).as_bytes()) {
         Ok(1..) => Some(stream),
         // It is full: nobody reads the answers.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(stream),
@@ -146,7 +188,7 @@ impl Probe {
 
     /// The body of an answer that is well.
     fn ask(&mut self, path: &str) -> String {
-        write!(self.stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        write!(self.stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let (mut answer, mut chunk) = (String::new(), [0; 4096]);
         loop {
             if let Some((head, body)) = answer.split_once("\r\n\r\n") {
@@ -176,17 +218,43 @@ fn resident_kib(agent: &Agent) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// An agent that holds a slot, for whose session 10 s are a TTL, and one to be had on demand.
+/// A semaphore with more holders than a status lists and more in line, each with a name that is longest as JSON.
+fn plant_a_crowd(operator: &Operator) {
+    let hostile = "\\".repeat(2000);
+    let who =
+        json!({"pod": hostile, "namespace": hostile, "node": hostile, "host": hostile, "pid": u32::MAX});
+    let enter = |state: &str| {
+        let session = operator.create_session();
+        let entry = json!({"slotkeeper": 1, "state": state, "slots": 1, "who": who});
+        operator.put(&format!("service/big/{session}"), &entry.to_string(), Put::Acquire(&session), 0);
+        session
+    };
+    let holders: Vec<_> = (0..120).map(|_| enter("held")).collect();
+    let record = json!({"Limit": holders.len(), "Holders": holders});
+    (0..30).for_each(|_| drop(enter("waiting")));
+    operator.put("service/big/.lock", &record.to_string(), Put::Cas(0), 0);
+}
+
+/// An agent that holds a slot, for whose session 10 s are a TTL, sees a crowd at another semaphore, and has a slot to be had
+/// on demand.
 fn agent(consul: &Consul, home: &Home, control: &str) -> Agent {
+    plant_a_crowd(&Operator::at(&consul.address()));
     home.configure(
         &consul.address(),
         &format!(
             "session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1}}, \
+             {{name: big, prefix: service/big, limit: 120, required: false}}, \
              {{name: d, prefix: service/d, limit: 1, mode: on_demand}}]\n{control}\n"
         ),
     );
     let agent = Agent::start(home);
     agent.await_ready();
+    wait_for("the crowd to be seen", || agent.status()["semaphores"][1]["queue_length"] == 31);
+    let status = agent.get("/v1/status").body;
+    let shown = &agent.status()["semaphores"][1];
+    let count = |what: &str| shown[what].as_array().unwrap().len();
+    assert_eq!((count("holders"), count("queue"), &shown["holder_count"]), (100, 20, &json!(120)));
+    assert!(status.len() < LONGEST, "{} bytes", status.len());
     agent
 }
 
@@ -210,8 +278,8 @@ fn withstands(agent: &Agent, door: Door) {
         assert!(resident < MEMORY, "{resident} KiB");
         probe.renewals() >= until
     });
-    for ((way, ..), entered) in ATTACKS.iter().zip(&*attack.entered) {
-        assert!(entered.load(Ordering::Relaxed) > 0, "{way}");
+    for (way, entered) in WAYS.iter().zip(&*attack.entered) {
+        assert!(entered.load(Ordering::Relaxed) > 0, "{}", way.name);
     }
     drop(attack);
     wait_for("a newcomer to be answered", || agent.semaphore()["fencing_token"] == token);

@@ -77,6 +77,38 @@ fn health_status_and_metrics_as_the_contract_says() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
+#[test]
+fn a_website_that_has_its_name_lead_to_loopback_reads_nothing() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let get = |agent: &Agent, path: &str, host: &str| {
+        let mut stream = TcpStream::connect(agent.address()).unwrap();
+        stream.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n{host}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let mut agent = Agent::start(&home);
+    for path in ["/", "/v1/status", "/v1/events", "/metrics", "/livez", "/nowhere"] {
+        let refused = get(&agent, path, "Host: rebound.example:9377\r\n");
+        assert!(
+            refused.starts_with("HTTP/1.0 421 ") && refused.contains(r#""code":"misdirected""#),
+            "{refused}"
+        );
+    }
+    let port = agent.address().rsplit_once(':').unwrap().1.to_owned();
+    for host in ["", "Host: localhost\r\n", &format!("Host: localhost:{port}\r\n"), "Host: [::1]:1\r\n"] {
+        let answer = get(&agent, "/livez", host);
+        assert!(answer.starts_with("HTTP/1.0 200 "), "{host:?}: {answer}");
+    }
+    assert_eq!(agent.terminate(), Some(0));
+    // Where others may reach it, they do so by whatever name they have for it.
+    let agent = Agent::start_with(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:0")]);
+    let answer = get(&agent, "/livez", "Host: agents.example\r\n");
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+}
+
 /// The names of the contract, every one from the start.
 #[test]
 fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
@@ -141,7 +173,8 @@ fn a_client_that_dawdles_is_cut_off_and_a_large_head_refused() {
 
     // What is refused unread may reset the connection before the answer is read; it is never served.
     let mut large = TcpStream::connect(agent.address()).unwrap();
-    let head = format!("GET /livez HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n", "x".repeat(64 * 1024));
+    let head =
+        format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Large: {}\r\n\r\n", "x".repeat(64 * 1024));
     let mut answer = Vec::new();
     let _ = large.write_all(head.as_bytes()).and_then(|()| large.read_to_end(&mut answer));
     let answer = String::from_utf8_lossy(&answer);

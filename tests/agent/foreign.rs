@@ -123,6 +123,13 @@ fn garbage_and_single_key_locks_are_refused_named_and_left_alone() {
         let reason = agent.semaphore()["reason"].as_str().unwrap().to_owned();
         assert!(reason.contains("service/s/.lock") && reason.contains(said), "{reason}");
         assert!(!agent.is_ready());
+        // Nothing is known of slots, and so none is called free.
+        let shown = agent.semaphore();
+        let unknown = ["limit", "slots_taken", "holder_count"].map(|what| shown[what].clone());
+        assert_eq!(
+            (unknown, &shown["configured_limit"]),
+            ([Value::Null, Value::Null, Value::Null], &1.into())
+        );
         assert_eq!(operator.lock("service/s").unwrap(), before);
         // Somebody mends it.
         operator.delete("service/s/.lock");

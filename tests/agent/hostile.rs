@@ -1,5 +1,7 @@
 //! What anybody may write into Consul's keys, and what is shown of it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -83,6 +85,24 @@ fn await_told(agent: &Agent, home: &Home) {
     wait_for("the hook", || home.path("told").exists());
 }
 
+/// What is told at once to one who follows.
+fn events(agent: &Agent) -> String {
+    let mut stream = TcpStream::connect(agent.address()).unwrap();
+    stream.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+    stream.write_all(b"GET /v1/events HTTP/1.0\r\n\r\n").unwrap();
+    let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut chunk).unwrap();
+        assert!(read > 0, "{}", answer.escape_ascii());
+        answer.extend(&chunk[..read]);
+        let text = String::from_utf8_lossy(&answer);
+        let (_, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+        if body.split_once("event: status\n").is_some_and(|(_, status)| status.ends_with("\n\n")) {
+            return body.to_owned();
+        }
+    }
+}
+
 #[test]
 fn hostile_values_are_only_shown() {
     let consul = Consul::start();
@@ -101,7 +121,10 @@ fn hostile_values_are_only_shown() {
         assert_harmless(&format!("{arguments:?}"), &said);
     }
     let status = said(&[&["status"][..], &local].concat(), "");
-    assert!(status.contains("s is held by \\u{1b}[2J") && status.contains("session \\u{1b}[2J"), "{status}");
+    assert!(
+        status.contains("s is held by session \\u{1b}[2J") && status.contains("(dead), \\u{1b}[2J"),
+        "{status}"
+    );
     for arguments in [
         &["sessions"][..],
         &["sessions", "--json"],
@@ -126,7 +149,16 @@ fn hostile_values_are_only_shown() {
         (json.header("content-type"), json.header("x-content-type-options")),
         (Some("application/json"), Some("nosniff"))
     );
-    let who = &agent.status()["semaphores"][0]["holders"][0]["who"];
+    assert_harmless("/v1/status", &json.body);
+    // Each on its own line, and none an event that nobody has told.
+    let events = events(&agent);
+    assert!(events.contains("leader_changed") && events.contains("\\u{1b}[2J"), "{events}");
+    assert_harmless("/v1/events", &events);
+    for line in events.lines().filter(|line| !line.is_empty()) {
+        let known = ["retry: ", "id: ", "event: change", "event: status", "data: {"];
+        assert!(known.iter().any(|known| line.starts_with(known)), "{line}");
+    }
+    let who = &agent.status()["semaphores"][0]["holders"][1]["who"];
     assert_harmless("who", who["pod"].as_str().unwrap());
     let told = std::fs::read_to_string(home.path("told")).unwrap();
     assert!(told.contains("SLOTKEEPER_LEADER_POD=\\u{1b}[2J"), "{told}");
@@ -155,11 +187,11 @@ fn half_a_megabyte_in_a_key_is_cut() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // Consul takes 512 KiB; an entry says it six times.
-    plant(&operator, &"é".repeat(35_000));
+    plant(&operator, &"n".repeat(70_000));
     let (mut agent, home) = agent(&consul, "json");
     await_told(&agent, &home);
     let told = std::fs::read_to_string(home.path("told")).unwrap();
-    assert!(told.contains(&format!("SLOTKEEPER_LEADER_POD={}…", "é".repeat(253))), "{told}");
+    assert!(told.contains(&format!("SLOTKEEPER_LEADER_POD={}…", "n".repeat(253))), "{told}");
     let shown = said(&["sessions", "service/s"], &consul.address());
     assert!(shown.len() < 4000, "{} bytes", shown.len());
     agent.terminate();

@@ -34,6 +34,7 @@ mod http;
 mod impostor;
 mod inspect;
 mod leases;
+mod listing;
 mod lock;
 mod login;
 mod loss;

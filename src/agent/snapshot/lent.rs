@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{holders, never_fits, queue, waiters};
+use super::{holder_count, holders, limit, never_fits, queue, taken, waiters};
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
-use crate::semaphore::{Keeper, Machine, Moment, Record, SessionId, Settings, View};
+use crate::semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
 use crate::status::{self, Mode, Semaphore, State};
 
 /// All that is lent of one semaphore or lock.
@@ -83,12 +83,13 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         held_since: None,
         fencing_token: None,
         indexes: Vec::new(),
-        limit: record.map_or(settings.limit, |record| record.limit),
+        limit: freshest.and_then(|(view, ..)| limit(view, settings.limit)),
         configured_limit: settings.limit,
-        taken: record.map_or(0, Record::taken),
+        taken: freshest.and_then(|(view, ..)| taken(view)),
         holders: freshest
             .map(|(view, _, keeper)| holders(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
+        holder_count: freshest.map_or(0, |(view, ..)| holder_count(view)),
         waiters: freshest.map_or(0, |(view, ..)| waiters(view)),
         queue: freshest
             .map(|(view, _, keeper)| queue(view, |one| lent.has(one), keeper.who()))

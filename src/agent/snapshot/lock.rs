@@ -1,7 +1,7 @@
 //! Single-key locks: those that the agent holds or asks for itself, and those that are taken on demand.
 
-use super::Standing;
 use super::lent::Lent;
+use super::{Standing, told};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
@@ -60,5 +60,5 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
 fn leader(single: &Single, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
     let session = single.owner.as_ref()?;
     let who = single.entry.as_ref().map(|entry| entry.who.shown());
-    Some(Leader { session: session.to_string(), mine: mine(session), who })
+    Some(Leader { session: told(session), mine: mine(session), who })
 }

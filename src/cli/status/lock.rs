@@ -34,6 +34,7 @@ impl Lock {
             waited: duration(self.waiting_seconds),
             place: None,
             holders: self.leader.iter().filter(|leader| !leader.mine).map(Holder::name).collect(),
+            unlisted: 0,
             delayed: self.delayed_seconds.map(|left| duration(Some(left))),
             reason: self.reason.clone(),
         }

@@ -1,0 +1,127 @@
+//! Streams over a real socket, of an agent that tells what the test says.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::*;
+use crate::http::router;
+use crate::http::serve::{Limits, serve};
+use crate::metrics::Metrics;
+use crate::vitals::Vitals;
+use crate::{agent, http};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any of these tests takes.
+const NEVER: Duration = Duration::from_secs(60 * 60);
+
+/// One who reads.
+type Reader = BufReader<TcpStream>;
+
+fn site(following: Following) -> (watch::Sender<Arc<Snapshot>>, Site) {
+    let now = clock::now();
+    let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
+    let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
+    (tells, Site::new(status, metrics, Arc::new(Vitals::new(now))).followed(following))
+}
+
+/// An agent with a place for one.
+async fn start(
+    pace: Duration,
+    silence: Duration,
+    life: Duration,
+) -> (watch::Sender<Arc<Snapshot>>, SocketAddr) {
+    let (tells, site) = site(Following { places: 1, pace, silence, life });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, router(site, address.ip()), Limits::default(), std::future::pending()));
+    (tells, address)
+}
+
+async fn follow(address: SocketAddr) -> Reader {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /v1/events HTTP/1.0\r\n\r\n").await.unwrap();
+    BufReader::new(stream)
+}
+
+/// The next line that begins so; none once the stream has ended.
+async fn line(reader: &mut Reader, start: &str) -> Option<String> {
+    let read = async {
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).await.unwrap() == 0 {
+                return None;
+            }
+            if line.starts_with(start) {
+                return Some(line);
+            }
+        }
+    };
+    timeout(PATIENCE, read).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_silence_is_ended() {
+    let (_tells, address) = start(Duration::ZERO, Duration::from_millis(20), NEVER).await;
+    let mut reader = follow(address).await;
+    assert_eq!(line(&mut reader, "event: ").await.as_deref(), Some("event: status\n"));
+    for _ in 0..3 {
+        assert_eq!(line(&mut reader, "event: ").await.as_deref(), Some("event: alive\n"));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_life_and_gives_its_place_back() {
+    let (_tells, address) = start(Duration::ZERO, NEVER, Duration::from_millis(50)).await;
+    for _ in 0..3 {
+        // With one place, each waits for the end of the one before, and finds its place free.
+        let mut reader = follow(address).await;
+        assert_eq!(line(&mut reader, "HTTP/").await.as_deref(), Some("HTTP/1.0 200 OK\r\n"));
+        assert_eq!(line(&mut reader, "event: ").await.as_deref(), Some("event: status\n"));
+        assert_eq!(line(&mut reader, "event: ").await, None);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_faster_than_the_pace_is_told_together() {
+    const CHANGES: u32 = 100;
+    let pace = Duration::from_secs(1);
+    let (tells, address) = start(pace, NEVER, NEVER).await;
+    let mut reader = follow(address).await;
+    assert!(line(&mut reader, "event: status").await.is_some());
+    let began = clock::now();
+    let mut last = tells.borrow().id;
+    for _ in 0..CHANGES {
+        last = last.next();
+        tells.send_modify(|shown| Arc::make_mut(shown).id = last);
+        // Time in which it could be told.
+        sleep(Duration::from_millis(2)).await;
+    }
+    let (mut told, last) = (0, format!("id: {last}\n"));
+    while line(&mut reader, "id: ").await.unwrap() != last {
+        told += 1;
+    }
+    let most = clock::now().since(began).as_secs() + 1;
+    assert!(told <= most, "{told} of {CHANGES} in {most} s");
+}
+
+#[tokio::test]
+async fn its_connection_is_told_that_it_has_no_end() {
+    let (_tells, site) = site(Following::default());
+    let response = events(State(site), HeaderMap::new()).await;
+    assert!(response.extensions().get::<Endless>().is_some());
+}
+
+#[test]
+fn what_is_had_is_what_the_document_says() {
+    let Following { silence, life, .. } = Following::default();
+    let (_tells, site) = site(Following::default());
+    let document = serde_json::to_value(http::endpoints(site).get_openapi()).unwrap();
+    let stream = &document["paths"]["/v1/events"]["get"];
+    let text = stream["description"].as_str().unwrap();
+    assert!(text.contains(&format!("for {} s.", silence.as_secs())), "{text}");
+    assert!(stream["responses"]["200"]["description"].as_str().unwrap().contains("for an hour"), "{stream}");
+    assert_eq!(life, Duration::from_secs(3600));
+}

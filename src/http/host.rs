@@ -1,0 +1,66 @@
+//! By which name a loopback address is asked for.
+//!
+//! A website may have a name of its own resolve to 127.0.0.1. A browser then takes what answers there for the website's own
+//! and lets its scripts read it (DNS rebinding); but it says the name, which is how that is told from anybody's honest request.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::extract::Request;
+use axum::http::header;
+use axum::http::uri::Authority;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::error::{Code, Error};
+
+/// Lets nobody in who asks for another host.
+pub(super) async fn check(request: Request, next: Next) -> Response {
+    let line = request.uri().authority().map(Authority::as_str).map(str::as_bytes);
+    let headers = request.headers().get_all(header::HOST);
+    let mut named = line.into_iter().chain(headers.iter().map(header::HeaderValue::as_bytes));
+    if named.all(is_ours) {
+        return next.run(request).await;
+    }
+    let text = "this agent listens on loopback, where it is asked for as localhost or by its IP address; a proxy before it \
+                must send such a Host";
+    Error::new(Code::Misdirected, text).into_response()
+}
+
+/// Whether it is `localhost` or an IP address, with a port or without: no name that anybody could have resolve to us.
+fn is_ours(host: &[u8]) -> bool {
+    if host.is_empty() {
+        return true;
+    }
+    let Ok(authority) = Authority::try_from(host) else { return false };
+    let host = authority.host();
+    let v6 = || host.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok();
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok() || v6().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_that_is_nobody_s_is_ours() {
+        for ours in
+            ["", "localhost", "LocalHost:9377", "127.0.0.1", "127.0.0.1:9377", "[::1]:9377", "10.1.2.3"]
+        {
+            assert!(is_ours(ours.as_bytes()), "{ours}");
+        }
+        for other in [
+            "rebound.example",
+            "rebound.example:9377",
+            "localhost.rebound.example",
+            "127.0.0.1.rebound.example",
+            "127.0.0.1@rebound.example",
+            "rebound.example, localhost",
+            "[rebound.example]",
+            "local\u{ff48}ost",
+            ":",
+        ] {
+            assert!(!is_ours(other.as_bytes()), "{other}");
+        }
+        assert!(!is_ours(b"\xff"));
+    }
+}
