@@ -1,13 +1,16 @@
 //! What `inspect` found, for people.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use tabwriter::TabWriter;
 
-use super::report::{Health, Member, Report, span};
+use super::report::{Member, Report};
 use crate::cli::printable;
 use crate::cli::row::{NONE, cell, counted, text_of};
 use crate::consul::Behavior;
+use crate::operator::Health;
+use crate::progress;
 
 /// Rows of a table that are shown.
 const SHOWN: usize = 40;
@@ -64,8 +67,8 @@ fn holders(report: &Report) -> io::Result<String> {
             number(part.slots),
             cell(Some(&indexes.join(","))),
             cell(part.since.as_deref()),
-            one.seconds.map_or(NONE.into(), span),
-            last(one, &part.describe()),
+            one.seconds.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds))),
+            last(one, &one.row.describe()),
         )
     };
     rows(header, &report.holders, write)
@@ -95,8 +98,8 @@ fn queue(report: &Report) -> io::Result<String> {
             number(part.slots),
             number(part.priority),
             cell(part.since.as_deref()),
-            one.seconds.map_or(NONE.into(), span),
-            last(one, &part.describe()),
+            one.seconds.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds))),
+            last(one, &one.row.describe()),
             if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
         )
     };
@@ -106,14 +109,14 @@ fn queue(report: &Report) -> io::Result<String> {
 fn others(report: &Report) -> io::Result<String> {
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
-        let state = part.state.replace('_', " ");
+        let state = part.state_in_words();
         let keys: Vec<_> = part.keys.iter().map(|key| printable(key)).collect();
         writeln!(
             table,
             "{}\t{state}\t{}\t{}",
             cell(Some(&one.row.session)),
             cell(Some(&keys.join(" "))),
-            last(one, &part.describe()),
+            last(one, &one.row.describe()),
         )
     };
     rows("BESIDE\tSTATE\tKEYS\tWHO\tHEALTH\tTTL\tBEHAVIOR\tCHECKS", &report.others, write)
@@ -121,11 +124,7 @@ fn others(report: &Report) -> io::Result<String> {
 
 /// The columns that all tables have: who it is, and its session.
 fn last(one: &Member, who: &str) -> String {
-    let behavior = match one.row.behavior {
-        Some(Behavior::Release) => "release",
-        Some(Behavior::Delete) => "delete",
-        None => NONE,
-    };
+    let behavior = one.row.behavior.map_or(NONE, Behavior::as_str);
     let (health, ttl) = (one.health.name(), cell(Some(&one.row.ttl)));
     format!("{who}\t{health}\t{ttl}\t{behavior}\t{}", one.row.checks())
 }
@@ -183,7 +182,8 @@ fn remarks(report: &Report) -> Vec<String> {
         ));
     }
     let everybody = report.holders.iter().chain(&report.queue).chain(&report.others);
-    let unknown = everybody.filter(|one| one.health == Health::Unknown).count();
+    let locks = |one: &&Member| one.row.part.as_ref().is_some_and(|part| !part.keys.is_empty());
+    let unknown = everybody.filter(locks).filter(|one| one.health == Health::Unknown).count();
     if unknown > 0 {
         remarks.push(format!(
             "the {} not shown by Consul: it has just ended, or the token may not read it; \
