@@ -16,7 +16,7 @@ pub mod evict;
 mod participants;
 mod scene;
 
-pub use participants::{Part, Participant};
+pub use participants::{Health, Part, Participant};
 pub use scene::{Found, Inspection, Scene, WAIT, Waiter, Watch};
 
 /// Attempts in a row that may fail.

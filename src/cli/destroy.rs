@@ -3,14 +3,15 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::{OperatorFlags, refused};
-use super::row::counted;
+use super::row::{NONE, Row, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, printable};
-use crate::operator::{self, Place, Watch};
-use crate::semaphore::{Lock, View, plan};
+use super::{Exit, ask, harmless, printable};
+use crate::operator::{self, Changed, Place, Watch};
+use crate::semaphore::{Lock, SessionId, View, plan};
 
 /// Delete a semaphore that nobody holds.
 ///
@@ -23,6 +24,9 @@ pub(super) struct Destroy {
     /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -44,19 +48,56 @@ impl Destroy {
                 return Err(refused(why, &client).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
-            plan::destroy(view, index).map_err(operator::Error::Refused)?;
+            let everybody = scene.participants();
+            let known = |session: &SessionId| {
+                let one = everybody.iter().find(|one| one.id == *session)?;
+                Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
+            };
+            plan::destroy(view, index, &known).map_err(operator::Error::Refused)?;
             if let Some(exit) = self.consent.refused(&intention(view, scene.others_below())).await? {
                 return Ok(exit);
             }
-            let plan = |view: &View| plan::destroy(view, index);
+            let plan = |view: &View| plan::destroy(view, index, &known);
             let place = match lock {
-                Some(_) => Place::Lock(key.clone()),
+                Some(_) => Place::Lock(key),
                 None => Place::Semaphore(self.prefix.clone()),
             };
-            operator::change_at(&client, &place, plan).await?;
-            writeln!(io::stdout(), "{} was deleted", printable(&key))?;
+            let changed = operator::change_at(&client, &place, plan).await?;
+            let done = Done::of(&self.prefix, &changed);
+            if self.json {
+                writeln!(io::stdout(), "{}", harmless(&serde_json::to_string_pretty(&done)?))?;
+            } else {
+                writeln!(io::stdout(), "{} was deleted", printable(&done.key))?;
+            }
             Ok(Exit::Done)
         })?
+    }
+}
+
+/// What was done, as JSON names it.
+#[derive(Debug, Serialize)]
+struct Done {
+    prefix: String,
+    /// `semaphore` or `lock`.
+    kind: &'static str,
+    /// The key that was deleted.
+    key: String,
+    /// The limit that went with it; `null` for a lock.
+    limit: Option<u32>,
+    /// Entries of ended sessions that were swept up.
+    swept: usize,
+}
+
+impl Done {
+    fn of(prefix: &str, Changed { before, after }: &Changed) -> Self {
+        let limit = before.record().map(|record| record.limit);
+        Self {
+            prefix: prefix.to_owned(),
+            kind: if limit.is_some() { "semaphore" } else { "lock" },
+            key: before.lock_key(),
+            limit,
+            swept: before.leftovers.len().saturating_sub(after.leftovers.len()),
+        }
     }
 }
 

@@ -8,13 +8,12 @@ use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
-use super::row::person;
 use super::sessions::lock_or_prefix;
 use super::{Exit, ask, complain, harmless, printable};
 use crate::config::duration;
 use crate::operator::evict::{self, Aim, Way};
 use crate::operator::{Part, Place};
-use crate::semaphore::{Identity, View};
+use crate::semaphore::{Identity, View, plan};
 
 /// Characters of who asks that are written down.
 const MOST: usize = 100;
@@ -76,7 +75,7 @@ impl Evict {
         if after.is_some() || self.wait.is_zero() {
             return Ok(Exit::Done);
         }
-        let stands = if aim.participant.part == Part::Waiting { "is still in line" } else { "still holds" };
+        let stands = if aim.stay.part == plan::Part::Waits { "is still in line" } else { "still holds" };
         complain(format!(
             "session {} was asked to go and {stands} after {}; it goes once its workload has stopped. --force takes it out \
              at once, and its workload may then run beside the next one's",
@@ -109,7 +108,7 @@ impl Evict {
     fn announce(&self, aim: &Aim) -> String {
         let one = &aim.participant;
         let (session, place) = (printable(one.id.as_str()), printable(place(&aim.place)));
-        let who = one.entry.as_ref().map(|entry| person(&entry.who)).filter(|who| !who.is_empty());
+        let who = one.entry.as_ref().and_then(|entry| entry.who.in_words());
         let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
         let slots = match one.slots {
             Some(1) => "a slot".to_owned(),
@@ -120,7 +119,9 @@ impl Evict {
         let since = entry.map(|entry| entry.since.as_str()).filter(|since| !since.is_empty());
         let since = since.map(|since| format!(" since {}", printable(since))).unwrap_or_default();
         let stands = match one.part {
-            Part::Waiting => format!("which waits for {slots} of {place}{since}"),
+            Part::Waiting | Part::Leaving | Part::TakenOut => {
+                format!("which waits for {slots} of {place}{since}")
+            }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
             Part::Dead => format!("which is dead, and listed with {slots} of {place}"),
         };
@@ -131,26 +132,27 @@ impl Evict {
     }
 
     fn follows(&self, aim: &Aim) -> &'static str {
-        match (aim.participant.part, aim.stay.foreign) {
+        use plan::Part;
+        match (aim.stay.part, aim.stay.foreign) {
             (Part::Dead, _) => "What it has is given on at once.",
-            (Part::Waiting, false) if self.force => {
+            (Part::Waits, false) if self.force => {
                 "It is taken out of the line; where it still lives it comes back at its end."
             }
-            (Part::Waiting, false) => {
+            (Part::Waits, false) => {
                 "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to its end."
             }
-            (Part::Waiting, true) => {
+            (Part::Waits, true) => {
                 "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
                  and ends then."
             }
-            (Part::Held | Part::Locked, false) if self.force => {
+            (Part::Holds, false) if self.force => {
                 "What it has is given on at once, whether or not its workload has stopped: the next one may run beside it. \
                  It learns of that only when it answers again."
             }
-            (Part::Held | Part::Locked, false) => {
+            (Part::Holds, false) => {
                 "It is told at once and stops its workload; what it has is given on when that has stopped."
             }
-            (Part::Held | Part::Locked, true) => {
+            (Part::Holds, true) => {
                 "It is another kind of client, whose workload cannot be waited for: what it has is given on at once, and the \
                  next one may run beside it. `consul lock` stops its command when it sees that."
             }
@@ -200,14 +202,14 @@ impl Ended {
             foreign: aim.stay.foreign,
             taken_out: !evict.asks(aim),
             out: after.is_some(),
-            next: if one.part == Part::Waiting { Vec::new() } else { next.collect() },
+            next: if aim.stay.part == plan::Part::Waits { Vec::new() } else { next.collect() },
         }
     }
 
     fn said(&self) -> String {
         let (prefix, session) = (printable(&self.prefix), printable(&self.session));
         let what = match self.slots {
-            _ if self.state == Part::Waiting.name() => {
+            _ if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) => {
                 return format!("{prefix}: {session} is out of the line");
             }
             None => "the lock",
@@ -218,7 +220,7 @@ impl Ended {
             .next
             .iter()
             .map(|next| {
-                let who = next.who.as_ref().map(person).filter(|who| !who.is_empty());
+                let who = next.who.as_ref().and_then(Identity::in_words);
                 let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
                 format!("{}{who}", printable(&next.session))
             })

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::{OperatorFlags, refused};
-use super::row::{Row, counted};
+use super::row::{LetIn, NONE, Row, cell, counted};
+use super::sessions::lock_or_prefix;
 use super::{Exit, ask, harmless, printable};
-use crate::operator::{self, Changed, Part, Participant, Watch};
-use crate::semaphore::contender::Entry;
-use crate::semaphore::{Identity, Lock, SessionId, View, plan};
-use crate::{clock, config};
+use crate::clock;
+use crate::operator::{self, Changed, Health, Part, Participant, Watch};
+use crate::semaphore::{Lock, SessionId, View, plan};
 
 /// Dead holders who are named before they are dropped.
 const NAMED: usize = 20;
@@ -26,8 +26,8 @@ const NAMED: usize = 20;
 /// named before, and only if they are still dead. It asks first, or needs --yes.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
-    /// The semaphore's prefix in Consul's key-value store.
-    #[arg(value_parser = config::plain_key)]
+    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
+    #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// Print what was done as JSON.
     #[arg(long)]
@@ -46,15 +46,6 @@ struct Done {
     let_in: Vec<LetIn>,
     /// Entries of ended sessions that were swept up.
     swept: usize,
-}
-
-/// One that was let in.
-#[derive(Debug, Serialize)]
-struct LetIn {
-    session: String,
-    slots: u32,
-    slot_indexes: Vec<u32>,
-    who: Option<Identity>,
 }
 
 impl Prune {
@@ -96,6 +87,23 @@ impl Prune {
     }
 }
 
+/// Who is dropped, since when it held, and what has become of its session.
+fn named(one: &Participant) -> String {
+    let row = Row::from(one.clone());
+    let mut parts = Vec::new();
+    parts.extend(Some(row.describe()).filter(|who| who != NONE));
+    let since = row.part.as_ref().and_then(|part| part.since.as_deref());
+    parts.extend(since.map(|since| format!("held since {}", printable(since))));
+    parts.push(match (one.health, &one.session) {
+        (_, Some(session)) => {
+            format!("its session lives: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
+        }
+        (Health::Ended, None) => "its session has ended".into(),
+        (Health::Live | Health::Unknown, None) => "its session is not shown by Consul".into(),
+    });
+    format!("  {}  {}", printable(&row.session), parts.join(", "))
+}
+
 /// What is about to be done, in a few lines.
 fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     let mut lines = Vec::new();
@@ -107,15 +115,7 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
             counted(slots as usize, "slot", "slots"),
             printable(prefix)
         ));
-        for one in dead.iter().take(NAMED) {
-            let row = Row::from(one.clone());
-            let part = row.part.as_ref();
-            let who = part.map(|part| part.describe()).unwrap_or_default();
-            let since = part
-                .and_then(|part| part.since.as_deref())
-                .map(|since| format!(", held since {}", printable(since)));
-            lines.push(format!("  {}  {who}{}", printable(&row.session), since.unwrap_or_default()));
-        }
+        lines.extend(dead.iter().take(NAMED).map(named));
         if dead.len() > NAMED {
             lines.push(format!("  … and {} more", dead.len() - NAMED));
         }
@@ -136,30 +136,16 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
 }
 
 impl Done {
-    fn of(prefix: &str, dead: Vec<Participant>, Changed { before, after }: &Changed) -> Self {
+    fn of(prefix: &str, dead: Vec<Participant>, changed: &Changed) -> Self {
+        let Changed { before, after } = changed;
         let slots =
             |view: &View, session: &SessionId| view.record().map_or(0, |record| record.slots_of(session));
         let is_dropped = |one: &Participant| slots(before, &one.id) > 0 && slots(after, &one.id) == 0;
-        let let_in = |session: &SessionId| {
-            let entry: Option<&Entry> = after.entry_of(session);
-            LetIn {
-                session: session.to_string(),
-                slots: slots(after, session),
-                slot_indexes: entry.map(|entry| entry.indexes.clone()).unwrap_or_default(),
-                who: entry.map(|entry| entry.who.clone()).filter(|who| *who != Identity::default()),
-            }
-        };
-        let mut came: Vec<&SessionId> = Vec::new();
-        for holder in after.record().iter().flat_map(|record| &record.holders) {
-            if slots(before, holder) == 0 && !came.contains(&holder) {
-                came.push(holder);
-            }
-        }
         let remain = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
         Self {
             prefix: prefix.to_owned(),
             dropped: dead.into_iter().filter(is_dropped).map(Row::from).collect(),
-            let_in: came.into_iter().map(let_in).collect(),
+            let_in: LetIn::all(changed),
             swept: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
         }
     }
@@ -173,10 +159,7 @@ impl Done {
         let mut parts = Vec::new();
         if !self.dropped.is_empty() {
             parts.push(format!("{} dropped", counted(self.dropped.len(), "dead holder", "dead holders")));
-            parts.push(match self.let_in.len() {
-                0 => "nobody was let in".into(),
-                let_in => format!("{} let in", counted(let_in, "waiter was", "waiters were")),
-            });
+            parts.push(LetIn::counted(&self.let_in));
         }
         if self.swept > 0 {
             parts.push(format!("{} swept up", counted(self.swept, "entry", "entries")));

@@ -9,8 +9,8 @@ use tabwriter::TabWriter;
 use super::printable;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
-use crate::operator::{Part, Participant};
-use crate::semaphore::Identity;
+use crate::operator::{Changed, Part, Participant};
+use crate::semaphore::{Identity, SessionId, View};
 
 /// Stands where there is nothing.
 pub(super) const NONE: &str = "-";
@@ -106,6 +106,18 @@ impl From<Participant> for Row {
 }
 
 impl Row {
+    /// Who takes part, as well as that is known. Of another client that has written nothing, its session tells.
+    pub(super) fn describe(&self) -> String {
+        let Some(part) = &self.part else { return NONE.into() };
+        match (&self.name, &self.node) {
+            (Some(name), Some(node)) if part.foreign == Some(true) && part.body.is_none() => {
+                let name = if name.is_empty() { "a session without a name".into() } else { printable(name) };
+                format!("{}: {name} on {}", part.describe(), printable(node))
+            }
+            _ => part.describe(),
+        }
+    }
+
     pub(super) fn checks(&self) -> String {
         let checks: Vec<_> =
             self.node_checks.iter().chain(&self.service_checks).flatten().map(String::as_str).collect();
@@ -114,7 +126,12 @@ impl Row {
 }
 
 impl Participation {
-    /// Who it is, as well as that is known.
+    /// What it does, in a table.
+    pub(super) fn state_in_words(&self) -> String {
+        self.state.replace('_', " ")
+    }
+
+    /// Who it is by what is written in its key, as well as that is known.
     pub(super) fn describe(&self) -> String {
         if self.foreign == Some(true) {
             return self
@@ -122,7 +139,7 @@ impl Participation {
                 .as_deref()
                 .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
         }
-        let who = self.who.as_ref().map_or(NONE.into(), person);
+        let who = self.who.as_ref().and_then(Identity::in_words).unwrap_or(NONE.into());
         match &self.evicted_by {
             Some(by) => format!("{who} (told to leave by {})", printable(by)),
             None => who,
@@ -130,13 +147,45 @@ impl Participation {
     }
 }
 
-/// One of ours in a few words.
-pub(super) fn person(who: &Identity) -> String {
-    let mut parts = Vec::new();
-    parts.extend(who.pod.as_deref().or(who.host.as_deref()).map(printable));
-    parts.extend(who.pid.filter(|_| who.pod.is_none()).map(|pid| format!("pid {pid}")));
-    parts.extend(who.node.as_deref().map(|node| format!("on {}", printable(node))));
-    parts.join(" ")
+/// One that a change has let in.
+#[derive(Debug, Serialize)]
+pub(super) struct LetIn {
+    session: String,
+    slots: u32,
+    slot_indexes: Vec<u32>,
+    who: Option<Identity>,
+}
+
+impl LetIn {
+    /// Those who hold after a change and have not before.
+    pub(super) fn all(Changed { before, after }: &Changed) -> Vec<Self> {
+        let slots =
+            |view: &View, session: &SessionId| view.record().map_or(0, |record| record.slots_of(session));
+        let mut came: Vec<&SessionId> = Vec::new();
+        for holder in after.record().iter().flat_map(|record| &record.holders) {
+            if slots(before, holder) == 0 && !came.contains(&holder) {
+                came.push(holder);
+            }
+        }
+        let let_in = |session: &SessionId| {
+            let entry = after.entry_of(session);
+            Self {
+                session: session.to_string(),
+                slots: slots(after, session),
+                slot_indexes: entry.map(|entry| entry.indexes.clone()).unwrap_or_default(),
+                who: entry.map(|entry| entry.who.clone()).filter(|who| *who != Identity::default()),
+            }
+        };
+        came.into_iter().map(let_in).collect()
+    }
+
+    /// How many they are.
+    pub(super) fn counted(let_in: &[Self]) -> String {
+        match let_in.len() {
+            0 => "nobody was let in".into(),
+            some => format!("{} let in", counted(some, "waiter was", "waiters were")),
+        }
+    }
 }
 
 /// A text of anybody's, harmless in a table.

@@ -124,7 +124,7 @@ fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
             write!(
                 table,
                 "{}\t{}\t{}\t{}\t{}\t",
-                part.state,
+                part.state_in_words(),
                 part.slots.map_or(NONE.into(), |slots| slots.to_string()),
                 part.priority.map_or(NONE.into(), |priority| priority.to_string()),
                 cell(part.since.as_deref()),
@@ -139,11 +139,7 @@ fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
             "{name}\t{}\t{}\t{}\t{}\t{}",
             cell(row.node.as_deref()),
             cell(Some(&row.ttl)),
-            match row.behavior {
-                Some(Behavior::Release) => "release",
-                Some(Behavior::Delete) => "delete",
-                None => NONE,
-            },
+            row.behavior.map_or(NONE, Behavior::as_str),
             row.lock_delay_seconds.map_or(NONE.into(), |seconds| format!("{seconds}s")),
             row.checks(),
         )?;

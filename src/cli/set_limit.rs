@@ -1,30 +1,35 @@
 //! `slotkeeper set-limit`: changes the limit of a live semaphore.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
+use serde::Serialize;
 
 use super::operator_flags::{OperatorFlags, refused};
-use super::{Exit, ask};
-use crate::operator;
-use crate::semaphore::{Lock, Record, View, plan};
+use super::row::LetIn;
+use super::sessions::lock_or_prefix;
+use super::{Exit, ask, harmless, printable};
+use crate::operator::{self, Changed};
+use crate::semaphore::{Lock, View, plan};
 use crate::{clock, config};
 
 /// Change the limit of a live semaphore, up or down.
 ///
 /// Waiters for whom there are slots then are let in at once, in their order. Where more slots are held than the new
-/// limit has, nobody is thrown out; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
+/// limit has, nobody is thrown out, so nothing is asked; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
 /// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
-    /// The semaphore's prefix in Consul's key-value store.
-    #[arg(value_parser = config::plain_key)]
+    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
+    #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// How many slots there shall be.
     #[arg(value_name = "N", value_parser = limit)]
     limit: u32,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     consul: OperatorFlags,
 }
@@ -46,11 +51,21 @@ impl SetLimit {
                 | operator::Error::Contended { .. }) => error,
             })?;
         // The plan has found a record in both.
-        let record = |view| plan::present(view).map_err(anyhow::Error::msg);
-        let said = describe(record(&changed.before)?, record(&changed.after)?);
-        writeln!(io::stdout(), "{}: {said}", self.prefix)?;
+        let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
+        let text = if self.json { harmless(&serde_json::to_string_pretty(&done)?) } else { done.describe() };
+        writeln!(io::stdout(), "{text}")?;
         Ok(Exit::Done)
     }
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Done {
+    prefix: String,
+    limit_before: u32,
+    limit: u32,
+    slots_taken: u32,
+    let_in: Vec<LetIn>,
 }
 
 fn limit(text: &str) -> Result<u32, String> {
@@ -59,58 +74,79 @@ fn limit(text: &str) -> Result<u32, String> {
     limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
-/// What has become of it, in a line.
-fn describe(before: &Record, after: &Record) -> String {
-    let (limit, taken) = (after.limit, after.taken());
-    let changed = if before.limit == limit {
-        format!("the limit is {limit} already")
-    } else {
-        format!("limit changed from {} to {limit}", before.limit)
-    };
-    let held: BTreeSet<_> = before.holders.iter().collect();
-    let let_in: BTreeSet<_> = after.holders.iter().filter(|holder| !held.contains(holder)).collect();
-    let follows = match let_in.len() {
-        _ if taken > limit => {
+impl Done {
+    fn of(prefix: &str, changed: &Changed) -> Result<Self, String> {
+        let (before, after) = (plan::present(&changed.before)?, plan::present(&changed.after)?);
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            limit_before: before.limit,
+            limit: after.limit,
+            slots_taken: after.taken(),
+            let_in: LetIn::all(changed),
+        })
+    }
+
+    /// In a line.
+    fn describe(&self) -> String {
+        let (limit, taken) = (self.limit, self.slots_taken);
+        let changed = if self.limit_before == limit {
+            format!("the limit is {limit} already")
+        } else {
+            format!("limit changed from {} to {limit}", self.limit_before)
+        };
+        let follows = if taken > limit {
             format!(
                 "nobody is thrown out: no slot is given on until fewer than {limit} are held; {taken} are now"
             )
-        }
-        0 if before.limit == limit => "nothing to do".into(),
-        0 => "nobody was let in".into(),
-        1 => "1 waiter was let in".into(),
-        several => format!("{several} waiters were let in"),
-    };
-    format!("{changed}; {follows}")
+        } else if self.limit_before == limit && self.let_in.is_empty() {
+            "nothing to do".into()
+        } else {
+            LetIn::counted(&self.let_in)
+        };
+        format!("{}: {changed}; {follows}", printable(&self.prefix))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::semaphore::Pair;
 
-    fn record(limit: u32, holders: &[&str]) -> Record {
-        let holders = serde_json::to_string(holders).unwrap();
-        Record::decode(format!(r#"{{"Limit":{limit},"Holders":{holders}}}"#).as_bytes(), 0).unwrap()
+    fn view(limit: u32, holders: &[&str]) -> View {
+        let record = serde_json::json!({"Limit": limit, "Holders": holders}).to_string();
+        let lock = Pair {
+            key: "p/.lock".into(),
+            value: record.into_bytes(),
+            flags: 0,
+            session: None,
+            times_locked: 0,
+            create_index: 1,
+            modify_index: 1,
+        };
+        View::new("p", vec![lock], 1)
     }
 
     #[test]
     fn what_was_done_is_said_in_a_line() {
         for (before, after, said) in [
             (
-                record(1, &["a"]),
-                record(4, &["a", "b", "c", "c"]),
+                (1, &["a"][..]),
+                (4, &["a", "b", "c", "c"][..]),
                 "limit changed from 1 to 4; 2 waiters were let in",
             ),
-            (record(5, &["a"]), record(3, &["a"]), "limit changed from 5 to 3; nobody was let in"),
-            (record(2, &["a"]), record(2, &["a"]), "the limit is 2 already; nothing to do"),
-            (record(2, &["a"]), record(2, &["a", "b"]), "the limit is 2 already; 1 waiter was let in"),
+            ((5, &["a"]), (3, &["a"]), "limit changed from 5 to 3; nobody was let in"),
+            ((2, &["a"]), (2, &["a"]), "the limit is 2 already; nothing to do"),
+            ((2, &["a"]), (2, &["a", "b"]), "the limit is 2 already; 1 waiter was let in"),
             (
-                record(3, &["a", "b", "c"]),
-                record(1, &["a", "b", "c"]),
+                (3, &["a", "b", "c"]),
+                (1, &["a", "b", "c"]),
                 "limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 are held; 3 \
                  are now",
             ),
         ] {
-            assert_eq!(describe(&before, &after), said);
+            let changed = Changed { before: view(before.0, before.1), after: view(after.0, after.1) };
+            let done = Done::of("p", &changed).unwrap();
+            assert_eq!(done.describe(), format!("p: {said}"));
         }
     }
 }

@@ -184,13 +184,9 @@ impl Holder {
 
     /// Who it is, as well as that is known.
     fn describe(&self) -> String {
-        let who = self.who.as_ref();
-        let name = who.and_then(|who| who.pod.as_deref().or(who.host.as_deref()));
-        let mut text = name.map_or_else(|| format!("session {}", printable(&self.session)), printable);
-        if let Some(pid) = who.filter(|who| who.pod.is_none()).and_then(|who| who.pid) {
-            text.push_str(&format!(" pid {pid}"));
-        }
-        let foreign = who.is_none() && self.alive == Some(true);
+        let words = self.who.as_ref().and_then(Identity::in_words);
+        let mut text = words.unwrap_or_else(|| format!("session {}", printable(&self.session)));
+        let foreign = self.who.is_none() && self.alive == Some(true);
         let dead = self.alive == Some(false);
         for (applies, remark) in [(self.mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
             if applies {

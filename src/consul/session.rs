@@ -18,6 +18,16 @@ pub enum Behavior {
     Delete,
 }
 
+impl Behavior {
+    /// As Consul calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// A session to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSpec {

@@ -53,7 +53,13 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     let participant = choose(prefix, &everybody, session).map_err(Error::Refused)?.clone();
     let place = match participant.part {
         Part::Locked => Place::Lock(only_key(&participant).map_err(Error::Refused)?),
-        Part::Held | Part::Waiting | Part::Dead => Place::Semaphore(prefix.to_owned()),
+        Part::TakenOut => {
+            return Err(Error::Refused(format!(
+                "session {} was taken out already, and is about to notice",
+                participant.id.as_str().escape_debug()
+            )));
+        }
+        Part::Held | Part::Waiting | Part::Leaving | Part::Dead => Place::Semaphore(prefix.to_owned()),
     };
     let before = look_at(client, &place).await?;
     let stay = Stay::of(&before, &participant.id).filter(|stay| stay.part == part(participant.part));
@@ -70,7 +76,8 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
 fn part(part: Part) -> plan::Part {
     match part {
         Part::Locked | Part::Held => plan::Part::Holds,
-        Part::Waiting => plan::Part::Waits,
+        // The latter has no part any more, and was refused before.
+        Part::Waiting | Part::Leaving | Part::TakenOut => plan::Part::Waits,
         Part::Dead => plan::Part::Dead,
     }
 }
@@ -235,7 +242,7 @@ mod tests {
             modify_index: place as u64,
         };
         let pairs: Vec<_> = sessions.iter().enumerate().map(pair).collect();
-        participants::of("p", &pairs, Vec::new())
+        participants::of(&View::new("p", pairs.clone(), 500), &pairs, Vec::new())
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Who takes part at a prefix, as its keys and Consul's sessions show it together. Pure.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+use serde::Serialize;
 
 use crate::consul::Session;
 use crate::semaphore::contender::Entry;
-use crate::semaphore::{Pair, Record, SessionId};
+use crate::semaphore::plan;
+use crate::semaphore::{Contender, Pair, SessionId, View};
 
 /// What a session does at a prefix. In the order in which people are shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,20 +16,49 @@ pub enum Part {
     Locked,
     /// `.lock` lists it, and it has a key below the prefix locked.
     Held,
-    /// It has its contender locked, and `.lock` does not list it.
+    /// It stands in line.
     Waiting,
+    /// It has stood in line, was told to leave, and is about to.
+    Leaving,
+    /// It was taken out of `.lock`, and has not noticed.
+    TakenOut,
     /// `.lock` lists it, and nothing below the prefix is locked by it: its slots are given on soon.
     Dead,
 }
 
 impl Part {
-    /// Its name in tables and in JSON.
+    /// Its name in JSON, and with blanks in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Locked => "locked",
             Self::Held => "held",
             Self::Waiting => "waiting",
+            Self::Leaving => "leaving",
+            Self::TakenOut => "taken_out",
             Self::Dead => "dead",
+        }
+    }
+}
+
+/// Whether a participant's session is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// Consul has it.
+    Live,
+    /// It has ended.
+    Ended,
+    /// Consul does not show it, and it may be there.
+    Unknown,
+}
+
+impl Health {
+    /// Its name in tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ended => "ended",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -49,7 +80,9 @@ pub struct Participant {
     pub keys: Vec<String>,
     /// The session, where Consul has and shows it.
     pub session: Option<Session>,
-    /// When its first key was made: its place in line among its priority.
+    /// Whether that is there.
+    pub health: Health,
+    /// When its first key was made.
     create_index: u64,
 }
 
@@ -62,23 +95,14 @@ impl Participant {
             (None, None) => None,
         }
     }
-
-    fn place(&self) -> (Part, Reverse<i32>, u64, SessionId) {
-        let priority = match (self.part, &self.entry) {
-            (Part::Waiting, Some(entry)) => entry.priority,
-            // Clients of other kinds stand in line with this one.
-            (Part::Waiting | Part::Locked | Part::Held | Part::Dead, _) => 0,
-        };
-        (self.part, Reverse(priority), self.create_index, self.id.clone())
-    }
 }
 
-/// Makes one of each session that the pairs name: those at `prefix` and below it. Waiters come in the order of the line.
-pub(super) fn of(prefix: &str, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Participant> {
+/// Makes one of each session that is named by the view's record or has one of the pairs locked, which are those at the view's
+/// prefix and below it. Waiters come in the order of the line.
+pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Participant> {
+    let prefix = view.prefix();
     let below = format!("{prefix}/");
-    let lock = format!("{below}.lock");
-    let record = pairs.iter().find(|pair| pair.key == lock);
-    let record = record.and_then(|pair| Record::decode(&pair.value, pair.flags).ok());
+    let record = view.record();
     let mut locked: BTreeMap<&SessionId, Vec<&Pair>> = BTreeMap::new();
     for holder in record.iter().flat_map(|record| &record.holders) {
         locked.entry(holder).or_default();
@@ -90,29 +114,37 @@ pub(super) fn of(prefix: &str, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Pa
     }
     let mut sessions: BTreeMap<_, _> =
         sessions.into_iter().map(|session| (session.id.clone(), session)).collect();
+    // Consul hides what may not be read as if it were not there. Whoever has a key locked has a session.
+    let hides = locked.iter().any(|(id, keys)| !keys.is_empty() && !sessions.contains_key(id.as_str()));
     let mut participants: Vec<_> = locked
         .into_iter()
         .map(|(id, keys)| {
-            let taken = record.as_ref().map_or(0, |record| record.slots_of(id));
-            let contender = format!("{below}{id}");
-            let is_contender = keys.iter().any(|pair| pair.key == contender);
+            let taken = record.map_or(0, |record| record.slots_of(id));
+            let contender = view.contender(id);
             let part = if taken > 0 {
                 // Any key tells that a holder lives, as for the guide and for Go's client.
                 if keys.iter().any(|pair| pair.key != prefix) { Part::Held } else { Part::Dead }
-            } else if is_contender {
-                Part::Waiting
             } else {
-                Part::Locked
+                contender.map_or(Part::Locked, beside)
             };
             // What the dead have left is theirs still, although nobody has it locked.
-            let own = pairs.iter().find(|pair| pair.key == contender).or(keys.first().copied());
+            let key = format!("{below}{id}");
+            let own = pairs.iter().find(|pair| pair.key == key).or(keys.first().copied());
             let entry = own.and_then(|pair| Entry::decode(&pair.value));
             let slots = match part {
                 Part::Held | Part::Dead => Some(taken),
-                Part::Waiting => Some(entry.as_ref().map_or(1, |entry| entry.slots)),
+                Part::Waiting | Part::Leaving | Part::TakenOut => {
+                    Some(entry.as_ref().map_or(1, |entry| entry.slots))
+                }
                 Part::Locked => None,
             };
             let said = own.filter(|_| entry.is_none());
+            let session = sessions.remove(id.as_str());
+            let health = match session {
+                Some(_) => Health::Live,
+                None if hides => Health::Unknown,
+                None => Health::Ended,
+            };
             Participant {
                 id: id.clone(),
                 part,
@@ -121,12 +153,27 @@ pub(super) fn of(prefix: &str, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Pa
                 said: said.map(|pair| String::from_utf8_lossy(&pair.value).into_owned()),
                 create_index: keys.iter().map(|pair| pair.create_index).min().unwrap_or(u64::MAX),
                 keys: keys.iter().map(|pair| pair.key.clone()).collect(),
-                session: sessions.remove(id.as_str()),
+                session,
+                health,
             }
         })
         .collect();
-    participants.sort_by_cached_key(Participant::place);
+    let line = plan::queue(view).into_iter().enumerate();
+    let line: BTreeMap<SessionId, usize> = line.map(|(place, one)| (one.session, place)).collect();
     participants
+        .sort_by_cached_key(|one| (one.part, line.get(&one.id).copied(), one.create_index, one.id.clone()));
+    participants
+}
+
+/// What one does that has its contender locked and no slot.
+fn beside(contender: &Contender) -> Part {
+    if contender.says_held() {
+        Part::TakenOut
+    } else if contender.is_evicted() {
+        Part::Leaving
+    } else {
+        Part::Waiting
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +211,11 @@ mod tests {
         }
     }
 
+    fn of(prefix: &str, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Participant> {
+        let below = pairs.iter().filter(|pair| pair.key.starts_with(&format!("{prefix}/"))).cloned();
+        super::of(&View::new(prefix, below.collect(), 500), pairs, sessions)
+    }
+
     fn shown(participants: &[Participant]) -> Vec<(&str, Part, Option<u32>, Option<bool>)> {
         participants.iter().map(|one| (one.id.as_str(), one.part, one.slots, one.is_foreign())).collect()
     }
@@ -174,6 +226,7 @@ mod tests {
 
     #[test]
     fn holders_then_the_line_then_the_dead() {
+        let asked = waiting(9).replace('}', r#","evicted_by":"root@vm"}"#);
         let pairs = [
             pair("p/.lock", r#"{"Limit":4,"Holders":["h","gone","h","foreign","alias"]}"#, "", 9),
             pair("p/h", r#"{"slotkeeper":1,"state":"held","slots":2}"#, "h", 5),
@@ -183,6 +236,8 @@ mod tests {
             pair("p/early", "", "early", 19),
             pair("p/urgent", &waiting(3), "urgent", 21),
             pair("p/left", &waiting(0), "", 3),
+            pair("p/out", r#"{"slotkeeper":1,"state":"held","slots":1}"#, "out", 2),
+            pair("p/asked", &asked, "asked", 1),
             pair("p-2/other", "", "other", 4),
         ];
         let found = of("p", &pairs, ["h", "foreign", "unrelated"].map(session).into());
@@ -195,12 +250,14 @@ mod tests {
                 ("urgent", Part::Waiting, Some(2), Some(false)),
                 ("early", Part::Waiting, Some(1), Some(true)),
                 ("late", Part::Waiting, Some(2), Some(false)),
+                ("asked", Part::Leaving, Some(2), Some(false)),
+                ("out", Part::TakenOut, Some(1), Some(false)),
                 ("gone", Part::Dead, Some(1), None),
             ]
         );
         assert_eq!(found[1].said.as_deref(), Some("db-node-1"));
         assert_eq!(found[0].session, Some(session("h")));
-        assert_eq!(found[6].session, None);
+        assert_eq!((&found[8].session, found[8].health), (&None, Health::Unknown));
     }
 
     #[test]
@@ -212,6 +269,29 @@ mod tests {
         assert_eq!(shown(&found), [("a", Part::Dead, Some(1), Some(false))]);
         assert_eq!(found[0].entry.as_ref().unwrap().who.pid, Some(7));
         assert!(found[0].session.is_some(), "its contender was deleted and it lives on");
+    }
+
+    /// That key is no entry of the semaphore: nobody counts it for one, and neither do we.
+    #[test]
+    fn whoever_has_only_the_prefix_itself_locked_is_dead() {
+        let pairs = [pair("p", "", "a", 2), pair("p/.lock", r#"{"Limit":1,"Holders":["a"]}"#, "", 3)];
+        let found = of("p", &pairs, vec![session("a")]);
+        assert_eq!(shown(&found), [("a", Part::Dead, Some(1), Some(true))]);
+        assert_eq!(found[0].keys, ["p"]);
+    }
+
+    #[test]
+    fn a_session_that_is_nowhere_and_has_nothing_locked_has_ended_unless_others_are_hidden() {
+        let record =
+            |holders: &str| pair("p/.lock", &format!(r#"{{"Limit":2,"Holders":[{holders}]}}"#), "", 9);
+        let health = |pairs: &[Pair], sessions: &[&str]| -> Vec<_> {
+            let found = of("p", pairs, sessions.iter().copied().map(session).collect());
+            found.iter().map(|one| one.health).collect()
+        };
+        assert_eq!(health(&[record(r#""gone""#)], &[]), [Health::Ended]);
+        let two = [record(r#""gone","a""#), pair("p/a", "", "a", 5)];
+        assert_eq!(health(&two, &["a"]), [Health::Live, Health::Ended]);
+        assert_eq!(health(&two, &[]), [Health::Unknown, Health::Unknown]);
     }
 
     #[test]

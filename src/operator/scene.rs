@@ -75,8 +75,6 @@ pub struct Inspection {
     pub others: Vec<Participant>,
     /// Entries of ours that ended sessions have left.
     pub leftovers: usize,
-    /// Whether Consul shows the token any session at all.
-    pub shows_sessions: bool,
 }
 
 /// A prefix that is looked at again whenever something has changed there.
@@ -152,7 +150,7 @@ impl Scene {
 
     /// Who takes part: in a semaphore there, or in a single-key lock at the prefix or below it.
     pub fn participants(&self) -> Vec<Participant> {
-        participants::of(&self.prefix, &self.pairs, self.sessions.clone())
+        participants::of(&self.view, &self.pairs, self.sessions.clone())
     }
 
     /// How many keys lie below the prefix that are neither the semaphore's record nor an entry of ours.
@@ -202,9 +200,8 @@ impl Scene {
             Some(Waiter { participant, is_served: one.is_served })
         };
         let queue = plan::queue(&self.view).into_iter().filter_map(waiter).collect();
-        let (leftovers, shows_sessions) = (self.view.leftovers.len(), !self.sessions.is_empty());
         let others = rest.into_values().collect();
-        Inspection { found, holders, queue, others, leftovers, shows_sessions }
+        Inspection { found, holders, queue, others, leftovers: self.view.leftovers.len() }
     }
 
     fn found_lock(&self) -> Found {

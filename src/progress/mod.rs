@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use screen::Screen;
-pub use text::{Awaited, View, who};
+pub use text::{Awaited, View, time, who};
 
 /// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -167,23 +167,17 @@ impl Awaited {
 
 /// Who has a slot, as people call it.
 pub fn who(session: &str, who: Option<&Identity>) -> String {
-    let pod = who.and_then(|who| who.pod.as_deref());
-    let host = who.and_then(|who| who.host.as_deref());
-    match (pod, host, who.and_then(|who| who.pid)) {
-        (Some(name), ..) | (None, Some(name), None) => printable(name),
-        (None, Some(name), Some(pid)) => format!("{} pid {pid}", printable(name)),
-        (None, None, _) => {
-            format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
-        }
-    }
+    who.and_then(Identity::in_words).unwrap_or_else(|| {
+        format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
+    })
 }
 
 fn count(of: usize, missing: usize) -> String {
     if of < 2 { String::new() } else { format!("{missing} of {of} missing; ") }
 }
 
-/// The two largest units, since the others are noise.
-fn time(time: Duration) -> String {
+/// A time that has passed or is left, in its two largest units, since the others are noise: `42s`, `2m 10s`, `1d 1h`.
+pub fn time(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);

@@ -53,6 +53,21 @@ impl Identity {
         let [pod, node, host] = [&self.pod, &self.node, &self.host].map(name);
         Self { pod, namespace: label(&self.namespace), node, host, pid: self.pid }
     }
+
+    /// In a few words, harmless wherever they are shown: `batch-7 on n1`, `vm pid 763`; `None` where it has no name.
+    pub fn in_words(&self) -> Option<String> {
+        let text = |text: &String| printable(text, 100);
+        let name = match (&self.pod, &self.host, self.pid) {
+            (Some(pod), ..) => text(pod),
+            (None, Some(host), Some(pid)) => format!("{} pid {pid}", text(host)),
+            (None, Some(host), None) => text(host),
+            (None, None, _) => return None,
+        };
+        Some(match &self.node {
+            Some(node) => format!("{name} on {}", text(node)),
+            None => name,
+        })
+    }
 }
 
 /// The decoded value of a slotkeeper contender entry.
@@ -141,6 +156,22 @@ mod tests {
         entry.body = Some("nightly".into());
         entry.evicted_by = Some("root@vm".into());
         assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+    }
+
+    #[test]
+    fn people_are_told_who_it_is_in_words_that_no_terminal_obeys() {
+        let of = |pod: Option<&str>, host: Option<&str>, pid, node: Option<&str>| {
+            let [pod, host, node] = [pod, host, node].map(|text| text.map(str::to_owned));
+            Identity { pod, namespace: None, node, host, pid }.in_words()
+        };
+        for (words, expected) in [
+            (of(Some("batch-7"), Some("vm"), Some(1), Some("n1")), Some("batch-7 on n1")),
+            (of(None, Some("vm"), Some(763), None), Some("vm pid 763")),
+            (of(None, Some("vm\u{1b}[2J"), None, Some("n\r")), Some("vm\\u{1b}[2J on n\\r")),
+            (of(None, None, Some(7), Some("n1")), None),
+        ] {
+            assert_eq!(words.as_deref(), expected);
+        }
     }
 
     #[test]

@@ -11,15 +11,75 @@ use crate::consul::Consul;
 use crate::page::Page;
 use crate::process::BINARY;
 
-/// Runs a page.
-fn runs(page: &str) {
-    let page = Page::read(&format!("docs/{page}"));
-    let consul = Consul::start();
-    page.assert_runs(&consul.address());
+/// Runs each page, in a test of its own.
+macro_rules! run {
+    ($($test:ident: $page:literal,)*) => {
+        /// The pages that are run.
+        const RUN: &[&str] = &[$($page),*];
+        $(
+            #[test]
+            fn $test() {
+                let consul = Consul::start();
+                Page::read(concat!("docs/", $page)).assert_runs(&consul.address());
+            }
+        )*
+    };
 }
 
-/// What no test can run as it stands, by page: of a cluster. `tests/chart` takes the page on Kubernetes at its word.
-const NOT_RUN: &[(&str, &[&str])] = &[("kubernetes.md", &["cluster"; 4]), ("metrics.md", &["cluster"])];
+run! {
+    index: "README.md",
+    run: "run.md",
+    locks: "locks.md",
+    guarantees: "guarantees.md",
+    gate_a_job: "gate-a-job.md",
+    replace_consul_lock: "replace-consul-lock.md",
+    limit_a_fleet: "limit-a-fleet.md",
+    change_a_limit: "change-a-limit.md",
+    find_a_stuck_slot: "find-a-stuck-slot.md",
+    follow_a_leader: "follow-a-leader.md",
+    read_the_dashboard: "read-the-dashboard.md",
+    shell_setup: "shell-setup.md",
+    operators: "operators.md",
+    security: "security.md",
+    metrics: "metrics.md",
+    endpoints: "endpoints.md",
+    control_api: "control-api.md",
+    agent: "agent.md",
+    container_image: "container-image.md",
+    benchmarks: "benchmarks.md",
+}
+
+/// The other pages, each with the test that takes it at its word.
+const TAKEN: &[(&str, &str)] = &[
+    ("consul-acl.md", "tests/agent/login/docs.rs"),
+    ("kubernetes.md", "tests/chart/page.rs"),
+    ("runbooks", "tests/monitoring/rules.rs"),
+    ("step-by-step.md", "tests/agent/steps.rs"),
+];
+
+#[test]
+fn every_page_is_run_or_taken_at_its_word() {
+    let files = fs::read_dir(Path::new(REPOSITORY).join("docs")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<_> = names.filter(|name| name.ends_with(".md") || !name.contains('.')).collect();
+    let taken = TAKEN.iter().map(|(page, _)| *page);
+    let mut known: Vec<_> = RUN.iter().copied().chain(taken).collect();
+    pages.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(pages, known);
+    for (page, test) in TAKEN {
+        assert!(read(test).contains(&format!("docs/{page}")), "{test} does not know {page}");
+    }
+}
+
+/// What is not run as it stands, by page: what wants a cluster, a builder of images, or an agent that
+/// drains. `tests/chart`, `tests/image` and `drain` have these.
+const NOT_RUN: &[(&str, &[&str])] = &[
+    ("agent.md", &["workload"]),
+    ("container-image.md", &["image"]),
+    ("kubernetes.md", &["cluster"; 4]),
+    ("metrics.md", &["cluster"]),
+];
 
 #[test]
 fn no_block_is_left_out_unnoticed() {
@@ -34,8 +94,7 @@ fn no_block_is_left_out_unnoticed() {
 }
 
 #[test]
-fn run() {
-    runs("run.md");
+fn the_page_on_run_has_every_flag() {
     let help = Command::new(BINARY).args(["run", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     // What all commands have that ask Consul is said elsewhere.
@@ -45,56 +104,6 @@ fn run() {
     for flag in flags.map(|flag| flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())) {
         assert!(page.contains(flag) || matches!(flag, "--help" | "--version"), "{flag}");
     }
-}
-
-#[test]
-fn locks() {
-    runs("locks.md");
-}
-
-#[test]
-fn guarantees() {
-    runs("guarantees.md");
-}
-
-#[test]
-fn gate_a_job() {
-    runs("gate-a-job.md");
-}
-
-#[test]
-fn replace_consul_lock() {
-    runs("replace-consul-lock.md");
-}
-
-#[test]
-fn limit_a_fleet() {
-    runs("limit-a-fleet.md");
-}
-
-#[test]
-fn change_a_limit() {
-    runs("change-a-limit.md");
-}
-
-#[test]
-fn find_a_stuck_slot() {
-    runs("find-a-stuck-slot.md");
-}
-
-#[test]
-fn follow_a_leader() {
-    runs("follow-a-leader.md");
-}
-
-#[test]
-fn read_the_dashboard() {
-    runs("read-the-dashboard.md");
-}
-
-#[test]
-fn shell_setup() {
-    runs("shell-setup.md");
 }
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");

@@ -102,7 +102,19 @@ fn a_semaphore_of_ours_and_theirs_with_its_line_and_its_dead() {
         line(&holder.session()).contains("held") && line(&holder.session()).contains("batch-7"),
         "{table}"
     );
-    assert!(line(theirs["session"].as_str().unwrap()).contains("another client"), "{table}");
+    // It has written nothing; Consul knows its session's name and node.
+    let named = format!(
+        "another client: {} on {}",
+        theirs["name"].as_str().unwrap(),
+        theirs["node"].as_str().unwrap()
+    );
+    assert!(
+        named.contains("Consul lock for 'sleep 600' at")
+            && line(theirs["session"].as_str().unwrap()).contains(&named),
+        "{table}"
+    );
+    let (code, _, said) = operate(&consul.address(), &["destroy", PREFIX, "--yes"]);
+    assert_eq!((code, said.contains(&named)), (Some(1), true), "{said}");
     assert!(line(&large.session()).contains("  next  "), "{table}");
 
     // One that is killed is dead once its session ends.
@@ -135,6 +147,10 @@ fn the_dead_and_what_they_left_and_who_was_taken_out() {
         (&seen["others"][0]["session"], &seen["others"][0]["state"]),
         (&json!(out), &json!("taken_out"))
     );
+    // Both commands say the same of who is in line, and that is nobody.
+    let (_, said, _) = operate(&consul.address(), &["sessions", PREFIX, "--json"]);
+    let rows: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(field(&rows, "state"), ["taken_out", "dead", "dead", "dead"]);
     let table = table_of(&consul, PREFIX);
     assert!(!table.contains('\u{1b}') && table.contains(r"gone\u{1b}[1m"), "{table}");
     assert!(table.contains("3 slots more are held than the limit has"), "{table}");

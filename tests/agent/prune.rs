@@ -59,9 +59,10 @@ fn the_dead_are_dropped_at_once_and_the_next_comes_in_by_the_same_write() {
         assert!(said.contains("1 dead holder, with 1 slot") && said.contains(&dead), "{said}");
         assert!(said.contains("may still run") && said.contains("write --yes"), "{said}");
         assert_eq!(said.contains("batch-7"), behavior == "release", "{said}");
+        assert!(said.contains("its session has ended"), "{said}");
         assert_eq!(operator.holders(PREFIX), [dead.as_str()]);
 
-        let (code, out, _) = operate(&address, &["prune", PREFIX, "--yes", "--json"]);
+        let (code, out, _) = operate(&address, &["prune", "service/s/.lock", "--yes", "--json"]);
         assert_eq!(code, Some(0));
         let done: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(done["dropped"][0]["session"], dead);
@@ -160,9 +161,15 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
     assert_eq!(left, ["service/s/theirs"]);
     assert!(operator.key("service/s-2/.lock").is_some());
     // Whoever comes next makes it anew.
-    let holder = agent(&consul, "batch-8", "limit: 3");
+    let mut holder = agent(&consul, "batch-8", "limit: 3");
     holder.await_ready();
     assert_eq!(operator.record(PREFIX)["Limit"], 3);
+    assert_eq!(holder.terminate(), Some(0));
+    let (code, out, said) = operate(&address, &["destroy", "service/s/.lock", "--yes", "--json"]);
+    let done: Value = serde_json::from_str(&out).unwrap();
+    let expected =
+        json!({"prefix": PREFIX, "kind": "semaphore", "key": "service/s/.lock", "limit": 3, "swept": 0});
+    assert_eq!((code, done), (Some(0), expected), "{said}");
 }
 
 #[test]

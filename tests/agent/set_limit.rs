@@ -91,6 +91,11 @@ fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
     assert_eq!(holder.semaphore()["configured_limit"], 1);
     let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "4"]);
     assert_eq!((code, said.as_str()), (Some(0), "service/s: the limit is 4 already; nothing to do\n"));
+    let (code, said, _) = set_limit(&consul.address(), &["service/s/.lock", "5", "--json"]);
+    let done: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let expected =
+        serde_json::json!({"prefix": PREFIX, "limit_before": 4, "limit": 5, "slots_taken": 4, "let_in": []});
+    assert_eq!((code, done), (Some(0), expected));
     for agent in waiters.iter_mut().map(|(_, waiter)| waiter).chain([&mut holder]) {
         assert_eq!(agent.terminate(), Some(0));
     }
@@ -192,7 +197,6 @@ fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
         ([PREFIX, "10001"], "from 1 to 10000"),
         ([PREFIX, "many"], "from 1 to 10000"),
         (["/service/s", "3"], "begins with a slash; write it without"),
-        (["service/s/.lock", "3"], "write the prefix alone"),
     ] {
         let (code, _, said) = set_limit(&consul.address(), &arguments);
         assert_eq!(code, Some(64), "{arguments:?}: {said}");

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::row::Row;
 use crate::clock;
-use crate::operator::{Found, Inspection, Part, Participant, Waiter};
+use crate::operator::{Found, Health, Inspection, Participant, Waiter};
 use crate::semaphore::Form;
 
 /// What there is at a prefix. No field is ever left out.
@@ -55,29 +55,6 @@ pub(super) struct Member {
     pub(super) together: Vec<String>,
 }
 
-/// Whether a participant's session is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Health {
-    /// Consul has it.
-    Live,
-    /// It has ended.
-    Ended,
-    /// Consul does not show it, and it may be there.
-    Unknown,
-}
-
-impl Health {
-    /// Its name in tables and in JSON.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Ended => "ended",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
 impl Report {
     pub(super) fn of(prefix: &str, seen: &Inspection) -> Self {
         let wall = clock::wall().at(clock::now());
@@ -85,12 +62,7 @@ impl Report {
     }
 
     pub(super) fn at(prefix: &str, seen: &Inspection, wall: SystemTime) -> Self {
-        // Whoever has a key locked has a session: where it is not shown, others may be hidden too.
-        let locks = |one: &&Participant| !one.keys.is_empty();
-        let everybody =
-            seen.holders.iter().chain(seen.queue.iter().map(|one| &one.participant)).chain(&seen.others);
-        let shows_all = seen.shows_sessions && everybody.filter(locks).all(|one| one.session.is_some());
-        let member = |one: &Participant| Member::of(one, shows_all, wall);
+        let member = |one: &Participant| Member::of(one, wall);
         let waiter = |(place, one): (usize, &Waiter)| Member {
             position: Some(place + 1),
             passed_over: Some(!one.is_served),
@@ -111,7 +83,7 @@ impl Report {
             next: None,
             holders: seen.holders.iter().map(member).collect(),
             queue: seen.queue.iter().enumerate().map(waiter).collect(),
-            others: seen.others.iter().map(|one| Member::apart(one, member(one))).collect(),
+            others: seen.others.iter().map(member).collect(),
             leftovers: seen.leftovers,
             seen_at: humantime::format_rfc3339_seconds(wall.max(SystemTime::UNIX_EPOCH)).to_string(),
         };
@@ -147,40 +119,16 @@ impl Report {
 }
 
 impl Member {
-    fn of(one: &Participant, shows_all: bool, wall: SystemTime) -> Self {
+    fn of(one: &Participant, wall: SystemTime) -> Self {
         let since = one.entry.as_ref().and_then(|entry| humantime::parse_rfc3339(&entry.since).ok());
-        let health = match one.session {
-            Some(_) => Health::Live,
-            None if one.part == Part::Dead && shows_all => Health::Ended,
-            None => Health::Unknown,
-        };
         Self {
             row: Row::from(one.clone()),
-            health,
+            health: one.health,
             // Its clock may be ahead of ours.
             seconds: since.map(|since| wall.duration_since(since).map_or(0, |for_| for_.as_secs())),
             position: None,
             passed_over: None,
             together: one.entry.as_ref().map(|entry| entry.together.clone()).unwrap_or_default(),
         }
-    }
-
-    /// One that is neither a holder nor in line.
-    fn apart(one: &Participant, mut member: Self) -> Self {
-        if let Some(part) = member.row.part.as_mut().filter(|_| one.part == Part::Waiting) {
-            part.state = if part.evicted_by.is_some() { "leaving" } else { "taken_out" };
-        }
-        member
-    }
-}
-
-/// A time that has passed, short.
-pub(super) fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match seconds {
-        ..60 => format!("{seconds}s"),
-        60..3600 => format!("{minutes}m{:02}s", seconds % 60),
-        3600..86_400 => format!("{hours}h{:02}m", minutes % 60),
-        86_400.. => format!("{days}d{:02}h", hours % 24),
     }
 }

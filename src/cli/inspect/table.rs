@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use tabwriter::TabWriter;
 
-use super::report::{Health, Member, Report, span};
+use super::report::{Member, Report};
 use crate::cli::row::{NONE, cell, counted, text_of};
 use crate::cli::{printable, window};
 use crate::consul::Behavior;
+use crate::operator::Health;
+use crate::progress;
 
 /// Rows of a table that are shown.
 const SHOWN: usize = 40;
@@ -100,8 +103,8 @@ fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
             names.of_one(one),
             part.state,
             number(part.slots),
-            who(one, &part.describe()),
-            one.seconds.map_or(NONE.into(), span),
+            who(one),
+            for_(one),
             cell(Some(&one.row.ttl)),
             cell(Some(&indexes.join(","))),
             cell(part.since.as_deref()),
@@ -135,8 +138,8 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
             number(one.position),
             number(part.slots),
             number(part.priority),
-            who(one, &part.describe()),
-            one.seconds.map_or(NONE.into(), span),
+            who(one),
+            for_(one),
             cell(Some(&one.row.ttl)),
             if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
             cell(part.since.as_deref()),
@@ -150,13 +153,13 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
 fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
-        let state = part.state.replace('_', " ");
+        let state = part.state_in_words();
         let keys: Vec<_> = part.keys.iter().map(|key| printable(key)).collect();
         writeln!(
             table,
             "{}\t{state}\t{}\t{}\t{}\t{}\t{}",
             names.of_one(one),
-            who(one, &part.describe()),
+            who(one),
             cell(Some(&one.row.ttl)),
             cell(Some(&keys.join(" "))),
             behavior(one),
@@ -167,16 +170,17 @@ fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
 }
 
 /// The columns WHO and HEALTH. What people look for stands before what is long, since a window cuts rows at their ends.
-fn who(one: &Member, described: &str) -> String {
-    format!("{described}\t{}", one.health.name())
+fn who(one: &Member) -> String {
+    format!("{}\t{}", one.row.describe(), one.health.name())
+}
+
+/// For how long it stands so.
+fn for_(one: &Member) -> String {
+    one.seconds.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds)))
 }
 
 fn behavior(one: &Member) -> &'static str {
-    match one.row.behavior {
-        Some(Behavior::Release) => "release",
-        Some(Behavior::Delete) => "delete",
-        None => NONE,
-    }
+    one.row.behavior.map_or(NONE, Behavior::as_str)
 }
 
 fn number(number: Option<impl ToString>) -> String {
@@ -232,7 +236,8 @@ fn remarks(report: &Report) -> Vec<String> {
         ));
     }
     let everybody = report.holders.iter().chain(&report.queue).chain(&report.others);
-    let unknown = everybody.filter(|one| one.health == Health::Unknown).count();
+    let locks = |one: &&Member| one.row.part.as_ref().is_some_and(|part| !part.keys.is_empty());
+    let unknown = everybody.filter(locks).filter(|one| one.health == Health::Unknown).count();
     if unknown > 0 {
         remarks.push(format!(
             "the {} not shown by Consul: it has just ended, or the token may not read it; \

@@ -87,19 +87,25 @@ pub fn prune(
 /// Nobody who comes at that moment is harmed. Whoever writes the key first makes this one too late; whoever read it before
 /// it went has its check-and-set refused, and makes a new one. One that has only its contender there has no slot to lose.
 ///
+/// `known` has words for whoever has left none in its key.
+///
 /// # Errors
 ///
 /// Somebody holds or waits, there is something else, or it was changed meanwhile: what was found, and what to do.
-pub fn destroy(view: &View, index: u64) -> Result<Option<Write>, String> {
+pub fn destroy(
+    view: &View,
+    index: u64,
+    known: &dyn Fn(&SessionId) -> Option<String>,
+) -> Result<Option<Write>, String> {
     let key = view.lock_key();
     match &view.lock {
         Lock::Missing => return Ok(None),
-        Lock::Record { record, .. } => refuse_in_use(view, record)?,
+        Lock::Record { record, .. } => refuse_in_use(view, record, known)?,
         Lock::Single(Single { wrong: Some(wrong), .. }) => {
             return Err(format!("the key {key} is no single-key lock: {wrong}"));
         }
         Lock::Single(Single { owner: Some(owner), entry, .. }) => {
-            return Err(format!("the lock {key} is in use: {} has it", named(owner, entry.as_ref())));
+            return Err(format!("the lock {key} is in use: {} has it", named(owner, entry.as_ref(), known)));
         }
         Lock::Single(Single { owner: None, .. }) => {}
         Lock::Conflict { found, .. } => return Err(no_semaphore(view, found)),
@@ -115,14 +121,19 @@ pub fn destroy(view: &View, index: u64) -> Result<Option<Write>, String> {
 }
 
 /// Says who holds or waits, where anybody does, or who is listed and dead.
-fn refuse_in_use(view: &View, record: &Record) -> Result<(), String> {
+fn refuse_in_use(
+    view: &View,
+    record: &Record,
+    known: &dyn Fn(&SessionId) -> Option<String>,
+) -> Result<(), String> {
     let holders: BTreeSet<_> = record.holders.iter().collect();
     let (live, dead): (Vec<_>, Vec<_>) = holders.iter().copied().partition(|holder| view.is_alive(holder));
     // One that was taken out and has not noticed asks again as soon as it does.
     let waits = |session: &&SessionId| !holders.contains(session);
     let waiting: Vec<_> = view.contenders.iter().map(|one| &one.session).filter(waits).collect();
     let all = |sessions: &[&SessionId]| {
-        let mut all: Vec<_> = sessions.iter().take(NAMED).map(|one| named(one, view.entry_of(one))).collect();
+        let mut all: Vec<_> =
+            sessions.iter().take(NAMED).map(|one| named(one, view.entry_of(one), known)).collect();
         if sessions.len() > NAMED {
             all.push(format!("{} more", sessions.len() - NAMED));
         }
@@ -152,8 +163,8 @@ fn refuse_in_use(view: &View, record: &Record) -> Result<(), String> {
 const NAMED: usize = 5;
 
 /// Who it is, as well as that is known, with nothing in it that a terminal would obey.
-fn named(session: &SessionId, entry: Option<&Entry>) -> String {
-    let who = entry.and_then(|entry| entry.who.pod.as_deref().or(entry.who.host.as_deref()));
+fn named(session: &SessionId, entry: Option<&Entry>, known: &dyn Fn(&SessionId) -> Option<String>) -> String {
+    let who = entry.and_then(|entry| entry.who.in_words()).or_else(|| known(session));
     let session = excerpt(session.as_str());
-    who.map_or_else(|| format!("session {session}"), |who| format!("{} (session {session})", excerpt(who)))
+    who.map_or_else(|| format!("session {session}"), |who| format!("{who} (session {session})"))
 }

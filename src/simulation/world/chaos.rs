@@ -223,7 +223,7 @@ impl World {
             let write = if self.rng.bool() {
                 plan::prune(&view, &whom, "", self.now)
             } else {
-                plan::destroy(&view, view.lock_index())
+                plan::destroy(&view, view.lock_index(), &|_| None)
             };
             if let Ok(Some(plan::Write { ops, .. })) = write {
                 let after = self.delay();

@@ -30,6 +30,11 @@ fn with_leftovers(lock: &str, leftovers: u64) -> View {
     View::new("p", pairs, 200)
 }
 
+/// Nothing is known of anybody but what its key says.
+fn nobody(_: &SessionId) -> Option<String> {
+    None
+}
+
 #[test]
 fn the_dead_who_were_named_go_and_the_next_come_in_by_the_same_write() {
     let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
@@ -68,7 +73,7 @@ fn what_is_no_semaphore_is_neither_pruned_nor_destroyed() {
         let seen = view(lock, &[]);
         assert!(prune(&seen, &whom(&["a"]), "", NOW).unwrap_err().contains(said), "{lock:?}");
         if lock.is_some() {
-            assert!(destroy(&seen, 42).unwrap_err().contains(said), "{lock:?}");
+            assert!(destroy(&seen, 42, &nobody).unwrap_err().contains(said), "{lock:?}");
         }
     }
 }
@@ -88,7 +93,7 @@ fn what_is_in_use_is_not_destroyed() {
             "held by session `a`; waited for by session `b`",
         ),
     ] {
-        let why = destroy(&view(Some((lock, 0)), contenders), 42).unwrap_err();
+        let why = destroy(&view(Some((lock, 0)), contenders), 42, &nobody).unwrap_err();
         assert!(why.contains(said), "{why:?} should say {said:?}");
     }
 }
@@ -96,26 +101,26 @@ fn what_is_in_use_is_not_destroyed() {
 #[test]
 fn what_nobody_uses_is_deleted_by_its_index_and_then_nothing_is_left() {
     let mut seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
-    let write = destroy(&seen, 42).unwrap().unwrap();
+    let write = destroy(&seen, 42, &nobody).unwrap().unwrap();
     assert_eq!(write.ops, [Op::DeleteCas { key: "p/.lock".into(), index: 42 }]);
     seen.apply(&write.ops, 0);
-    assert_eq!(destroy(&seen, 42), Ok(None));
+    assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
     // What is made anew, or was written meanwhile, is another one.
     let again = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
-    assert!(destroy(&again, 41).unwrap_err().contains("was changed while you were asked"));
+    assert!(destroy(&again, 41, &nobody).unwrap_err().contains("was changed while you were asked"));
 }
 
 #[test]
 fn leftovers_go_before_the_semaphore_that_they_belong_to() {
     let mut seen = with_leftovers(r#"{"Limit":1,"Holders":[]}"#, 40);
     for expected in [24, 8, 0] {
-        let write = destroy(&seen, 42).unwrap().unwrap();
+        let write = destroy(&seen, 42, &nobody).unwrap().unwrap();
         assert!(write.ops.len() <= 64);
         seen.apply(&write.ops, 300);
         assert_eq!(seen.leftovers.len(), expected);
         assert_eq!(seen.lock == Lock::Missing, expected == 0);
     }
-    assert_eq!(destroy(&seen, 42), Ok(None));
+    assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
 }
 
 #[test]
@@ -132,11 +137,11 @@ fn a_lock_that_nobody_has_is_deleted_and_one_that_somebody_has_is_not() {
         };
         View::of_key("k", Some(pair), 7)
     };
-    let write = destroy(&lock(LOCK_FLAGS, None), 7).unwrap().unwrap();
+    let write = destroy(&lock(LOCK_FLAGS, None), 7, &nobody).unwrap().unwrap();
     assert_eq!(write.ops, [Op::DeleteCas { key: "k".into(), index: 7 }]);
-    assert!(destroy(&lock(LOCK_FLAGS, None), 6).unwrap_err().contains("was changed"));
-    assert!(destroy(&lock(LOCK_FLAGS, Some("a")), 7).unwrap_err().contains("session `a` has it"));
-    assert!(destroy(&lock(0, None), 7).unwrap_err().contains("no single-key lock"));
+    assert!(destroy(&lock(LOCK_FLAGS, None), 6, &nobody).unwrap_err().contains("was changed"));
+    assert!(destroy(&lock(LOCK_FLAGS, Some("a")), 7, &nobody).unwrap_err().contains("session `a` has it"));
+    assert!(destroy(&lock(0, None), 7, &nobody).unwrap_err().contains("no single-key lock"));
 }
 
 proptest! {
@@ -195,7 +200,7 @@ proptest! {
         let live: Vec<_> = live.iter().map(name).collect();
         let contenders: Vec<_> = live.iter().map(|id| (id.as_str(), None)).collect();
         let lock = format!(r#"{{"Limit":2,"Holders":{holders:?}}}"#);
-        let planned = destroy(&view(Some((&lock, 0)), &contenders), index);
+        let planned = destroy(&view(Some((&lock, 0)), &contenders), index, &nobody);
         prop_assert_eq!(planned.is_ok(), holders.is_empty() && live.is_empty() && index == 42);
     }
 }
