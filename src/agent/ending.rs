@@ -97,6 +97,9 @@ impl Agent {
 
     /// Ends, and waits for no workload any more.
     pub(super) fn wait_no_longer(&mut self, why: &str) {
+        if self.ending.is_some() {
+            info!("the workload is not waited for any more: {why}");
+        }
         self.evictions.end_all(clock::now());
         self.end(Exit::Done, why);
     }
