@@ -124,7 +124,7 @@ async fn start(
         log,
         servers,
     };
-    let ended = agent::run(parts).await;
+    let ended = Box::pin(agent::run(parts)).await;
     if let Some(progress) = progress {
         progress.end().await;
     }

@@ -19,7 +19,7 @@ pub struct Single {
     /// Our decoded value; `None` for another client's.
     pub entry: Option<Entry>,
     /// The value as it stands, and the flags.
-    pub stored: (Vec<u8>, u64),
+    pub stored: Box<(Vec<u8>, u64)>,
     /// What is there instead, where it does not carry a lock's flags, and what to do.
     pub wrong: Option<String>,
 }
@@ -29,7 +29,7 @@ impl Single {
         let Pair { key: _, value, flags, session, times_locked, create_index, modify_index } = pair;
         let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&value, flags));
         let entry = Entry::decode(&value);
-        let stored = (value, flags);
+        let stored = Box::new((value, flags));
         Self { owner: session, times_locked, create_index, index: modify_index, entry, stored, wrong }
     }
 }

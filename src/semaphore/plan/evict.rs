@@ -93,7 +93,7 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
         // What another client has in its key is no matter of ours.
         let (value, flags) = match &single.entry {
             Some(_) => (Vec::new(), LOCK_FLAGS),
-            None => single.stored.clone(),
+            None => (*single.stored).clone(),
         };
         let unlock = Op::Unlock { key, value, flags, session };
         return Some(Write::of(vec![check, unlock]));
