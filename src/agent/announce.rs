@@ -7,7 +7,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::config;
 use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
-use crate::workload::hooks::{Call, Hooks};
+use crate::workload::hooks::{Call, Hooks, Succeeded};
 
 /// Characters of a session's id. That of a stranger is whatever Consul says.
 const LONGEST: usize = 64;
@@ -142,12 +142,12 @@ pub(super) fn log_of_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one; what that gives closes when it has run.
+/// Calls the hook that a change has, if it has one; what that gives tells when it has run.
 pub(super) fn call_hook(
     notice: &Notice,
     config: &config::Hooks,
     hooks: &Hooks,
-) -> Option<oneshot::Receiver<()>> {
+) -> Option<oneshot::Receiver<Succeeded>> {
     let (command, event, name, about) = match notice {
         Notice::Acquired { name, session, token, indexes, .. } => {
             (&config.on_acquired, "acquired", name, slot(session, *token, indexes))

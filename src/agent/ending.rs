@@ -49,13 +49,14 @@ impl Agent {
         self.told_to_stop = true;
         let config::Drain { timeout, release } = self.parts.config.drain;
         let holds = self.own.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }))
-            || self.evictions.any()
+            || self.withholds()
             || self.leases.any_held();
         if release == Release::AtOnce {
             // Whoever stops us has stopped the workload first, or does not mean to.
             self.evictions.end_all(clock::now());
         }
-        if release == Release::AtOnce || !holds || self.ending.is_some() {
+        let ends = self.ending.is_some() && !self.withholds();
+        if release == Release::AtOnce || !holds || ends {
             return self.end(Exit::Done, "told to stop");
         }
         let now = clock::now();
@@ -69,7 +70,7 @@ impl Agent {
 
     /// Whether it goes on holding although it was told to stop.
     pub(super) fn holds_on(&self) -> bool {
-        self.patience.is_some() && self.ending.is_none()
+        self.patience.is_some() && (self.ending.is_none() || self.withholds())
     }
 
     /// Waits for the workload no longer than it may.
@@ -96,6 +97,9 @@ impl Agent {
 
     /// Ends, and waits for no workload any more.
     pub(super) fn wait_no_longer(&mut self, why: &str) {
+        if self.ending.is_some() {
+            info!("the workload is not waited for any more: {why}");
+        }
         self.evictions.end_all(clock::now());
         self.end(Exit::Done, why);
     }
@@ -104,7 +108,13 @@ impl Agent {
     pub(super) fn end(&mut self, exit: Exit, why: &str) {
         if self.ending.is_none() {
             let timeout = self.drain_time(clock::now());
-            info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
+            if self.withholds() {
+                info!(
+                    "draining, once the workload has had its time to stop: {why}; then at most {timeout:?}"
+                );
+            } else {
+                info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
+            }
             self.ending = Some(exit);
             self.journal.note(What::Draining, None, Some(why.to_owned()));
         }

@@ -5,7 +5,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
-use tracing::info;
+use tokio::sync::oneshot::error::RecvError;
+use tracing::{info, warn};
 
 use super::Agent;
 use super::files::PATIENCE;
@@ -13,42 +14,48 @@ use crate::cli::Exit;
 use crate::clock;
 use crate::config::Release;
 use crate::semaphore::{Machine, Moment, Name, OnLost};
-
-/// A slot that is kept: of that name, held under that token.
-type Slot = (Name, u64);
+use crate::workload::hooks::Succeeded;
 
 /// What is kept for a workload that is being stopped.
 #[derive(Default)]
 pub(super) struct Evictions {
-    /// Each until then at the latest; `None`: until its hook has ended, which ends by itself.
-    kept: Vec<(Slot, Option<Moment>)>,
-    hooks: FuturesUnordered<BoxFuture<'static, Slot>>,
+    kept: Vec<Kept>,
+    hooks: FuturesUnordered<BoxFuture<'static, (u64, Result<Succeeded, RecvError>)>>,
+    number: u64,
+}
+
+/// A slot that was lost, although nobody else can have it yet.
+struct Kept {
+    /// Tells it from another time of the same.
+    number: u64,
+    name: Name,
+    token: u64,
+    /// When it has had its time; `None`: its hook is the one to say, which ends by itself.
+    until: Option<Moment>,
+    /// When it has had it without a hook that has stopped it.
+    at_the_latest: Moment,
 }
 
 impl Evictions {
-    pub(super) fn any(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.kept.iter().filter_map(|(_, until)| *until).min()
+        self.kept.iter().filter_map(|kept| kept.until).min()
     }
 
-    /// The next one whose hook has ended; `None` where none runs.
-    pub(super) async fn stopped(&mut self) -> Option<Slot> {
+    /// The next one whose hook has ended, and how; `None` where none runs.
+    pub(super) async fn stopped(&mut self) -> Option<(u64, Result<Succeeded, RecvError>)> {
         self.hooks.next().await
     }
 
-    /// From here on that one is kept no longer.
-    pub(super) fn end(&mut self, slot: &Slot, now: Moment) {
-        for (_, until) in self.kept.iter_mut().filter(|(kept, _)| kept == slot) {
-            *until = Some(now);
+    /// That one's hook has ended. One that has failed has stopped nothing, as far as is known.
+    pub(super) fn hook_ended(&mut self, number: u64, how: Result<Succeeded, RecvError>, now: Moment) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.number == number) {
+            kept.until = Some(if how.is_ok() { now } else { kept.at_the_latest });
         }
     }
 
     pub(super) fn end_all(&mut self, now: Moment) {
-        for (_, until) in &mut self.kept {
-            *until = Some(now);
+        for kept in &mut self.kept {
+            kept.until = Some(now);
         }
     }
 }
@@ -61,52 +68,82 @@ impl Agent {
         let awaits_command = self.parts.command.is_some() && self.running.is_none();
         if awaits_command && self.is_required(name) {
             self.end(Exit::NotInTime, "evicted before the command had its slot");
+        } else if exits && held && self.withholds() {
+            // Its lease had run out before, which was told.
+            self.end(Exit::SlotLost, "evicted, and on_lost is `exit`");
         } else if exits && !held {
             self.end(Exit::NotInTime, "evicted from the line, and on_lost is `exit`");
         }
     }
 
-    /// Keeps a slot that was lost by an eviction until the workload has stopped, or has had its time. A command's own
-    /// is kept while it lives.
-    pub(super) fn withhold(&mut self, name: &Name, hook: Option<oneshot::Receiver<()>>) {
-        let Some(token) = self.own.keeper.machine(name).and_then(Machine::withheld) else { return };
-        let slot = (name.clone(), token);
+    /// Keeps a slot that was lost until the workload has stopped, or has had its time: it is not given on before where an
+    /// operator wants it, or has wanted it without our having seen that yet. A command's own is kept while it lives.
+    pub(super) fn keep(&mut self, name: &Name, hook: Option<oneshot::Receiver<Succeeded>>) {
+        let Some(token) = self.own.keeper.machine(name).and_then(Machine::stopping) else { return };
         let now = clock::now();
         let drain = self.parts.config.drain;
+        // Whatever looks at our readiness has until the slot would be another's if the lease ran out instead: that is
+        // what it is set up for.
+        let at_the_latest = self.own.keeper.lease().map_or(now, |lease| lease.ends() + lease.ttl() / 10);
+        self.evictions.number += 1;
+        let number = self.evictions.number;
         let until = match (drain.release, hook) {
             // There is no workload yet.
             _ if self.parts.command.is_some() && self.running.is_none() => Some(now),
             (Release::AfterWorkload, _) => Some(now + drain.timeout),
             // The hook is what stops it.
             (Release::AtOnce, Some(hook)) => {
-                let slot = slot.clone();
-                self.evictions.hooks.push(hook.map(move |_over| slot).boxed());
+                self.evictions.hooks.push(hook.map(move |how| (number, how)).boxed());
                 None
             }
-            // Whatever looks at our readiness has until the slot would be another's if the lease ran out instead: that is
-            // what it is set up for.
-            (Release::AtOnce, None) => {
-                Some(self.own.keeper.lease().map_or(now, |lease| lease.ends() + lease.ttl() / 10))
-            }
+            (Release::AtOnce, None) => Some(at_the_latest),
         };
-        self.evictions.kept.push((slot, until));
+        self.evictions.kept.push(Kept { number, name: name.clone(), token, until, at_the_latest });
+    }
+
+    /// Whether anything that an operator wants is not given on yet.
+    pub(super) fn withholds(&self) -> bool {
+        let withheld =
+            |kept: &Kept| self.own.keeper.machine(&kept.name).and_then(Machine::withheld) == Some(kept.token);
+        self.evictions.kept.iter().any(withheld)
+    }
+
+    /// The hook of one has ended that was to stop its workload.
+    pub(super) fn hook_ended(&mut self, number: u64, how: Result<Succeeded, RecvError>) {
+        let known = self.evictions.kept.iter().find(|kept| kept.number == number);
+        if let (Some(Kept { name, .. }), Err(_)) = (known, &how)
+            && self.own.keeper.machine(name).is_some_and(|machine| machine.withheld().is_some())
+        {
+            warn!(
+                semaphore = %name,
+                "the hook has not told that the workload has stopped: the slot is kept until the lease of its loss would \
+                 have ended"
+            );
+        }
+        self.evictions.hook_ended(number, how, clock::now());
     }
 
     /// Gives on what has been kept for long enough.
     pub(super) async fn mind_evictions(&mut self, now: Moment) {
-        let withheld =
-            |(name, token): &Slot| self.own.keeper.machine(name).and_then(Machine::withheld) == Some(*token);
-        // What has gone with its session needs nothing more.
-        self.evictions.kept.retain(|(slot, _)| withheld(slot));
-        let is_over = |until: &mut Option<Moment>| until.is_some_and(|until| until <= now);
-        let over: Vec<_> = self.evictions.kept.extract_if(.., |(_, until)| is_over(until)).collect();
+        let keeper = &self.own.keeper;
+        let machine = |kept: &Kept| keeper.machine(&kept.name);
+        // What has gone with its session, or is held again, needs nothing more.
+        self.evictions.kept.retain(|kept| machine(kept).and_then(Machine::stopping) == Some(kept.token));
+        let is_over = |kept: &mut Kept| kept.until.is_some_and(|until| until <= now);
+        let over: Vec<_> = self.evictions.kept.extract_if(.., is_over).collect();
         if over.is_empty() {
             return;
         }
-        self.unready(PATIENCE).await;
-        for ((name, _), _) in over {
-            info!(semaphore = %name, "the workload has had its time to stop: the slot is given on");
-            self.own.keeper.give_on(&name, clock::now());
+        let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
+        let given_on: Vec<_> = over.iter().filter(withheld).collect();
+        for kept in &given_on {
+            info!(semaphore = %kept.name, "the workload has had its time to stop: the slot is given on");
+        }
+        if !given_on.is_empty() {
+            self.unready(PATIENCE).await;
+        }
+        for kept in over {
+            self.own.keeper.give_on(&kept.name, clock::now());
         }
         // What that has led to goes before anything else is waited for.
         self.carry_out();

@@ -194,7 +194,7 @@ impl Agent {
             self.mind_command(now).await;
             self.mind_patience(now);
             self.mind_evictions(now).await;
-            let runs = self.running.is_some() || self.evictions.any();
+            let runs = self.running.is_some() || self.withholds();
             if self.stage == Stage::Running && self.ending.is_some() && !runs {
                 self.begin_drain().await;
                 continue;
@@ -210,8 +210,7 @@ impl Agent {
             }
             let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
             let command = self.running.as_ref().map(Running::deadline);
-            let patience =
-                self.patience.filter(|_| self.ending.is_none()).map(|patience| patience.holds_until);
+            let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
             let evictions = self.evictions.deadline();
             let wake = [own, leases, bounds, command, patience, evictions].into_iter().flatten();
@@ -233,7 +232,7 @@ impl Agent {
                 }
                 Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
-                Some(slot) = self.evictions.stopped() => self.evictions.end(&slot, clock::now()),
+                Some((number, how)) = self.evictions.stopped() => self.hook_ended(number, how),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 ask = self.parts.asks.next() => match ask {
@@ -302,7 +301,7 @@ impl Agent {
             self.evicted(name, *held);
         }
         if let Notice::Lost { name, .. } = notice {
-            self.withhold(name, hook);
+            self.keep(name, hook);
             if self.running.is_some() && self.is_required(name) {
                 self.end(Exit::SlotLost, "the slot was lost, on which the command runs");
             } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)

@@ -12,7 +12,7 @@ use super::sessions::lock_or_prefix;
 use super::{Exit, ask, complain, harmless, printable};
 use crate::config::duration;
 use crate::operator::evict::{self, Aim, Way};
-use crate::operator::{Part, Place};
+use crate::operator::{Error, Part, Place};
 use crate::semaphore::{Identity, View, plan};
 
 /// Characters of who asks that are written down.
@@ -20,9 +20,9 @@ const MOST: usize = 100;
 
 /// Take one holder or waiter out.
 ///
-/// One of slotkeeper's is asked to go: it learns at once, stops its workload as for a lost slot, and gives the slot on only
-/// then. `slotkeeper run` ends with 80, or with 75 where it still waited; an agent with `on_lost: reacquire` asks again, at
-/// the end of the line. The dead, and clients of other kinds, are taken out at once.
+/// One of slotkeeper's is asked to go: it learns within about a second, stops its workload as for a lost slot, and gives the
+/// slot on only then. `slotkeeper run` ends with 80, or with 75 where it still waited; an agent with `on_lost: reacquire` asks
+/// again, at the end of its priority's line, and may so be the first one again. The dead, and clients of other kinds, are taken out at once.
 ///
 /// Exits with 0 once it is out, and with 75 where it is not within --wait; it has been asked then, and goes when it can.
 #[derive(Debug, Args)]
@@ -53,6 +53,14 @@ impl Evict {
         let client = self.consul.client()?;
         ask(&client, async {
             let aim = evict::find(&client, &self.prefix, &self.session).await?;
+            if aim.newer && !self.force {
+                return Err(Error::Refused(format!(
+                    "session {} is of a later version of slotkeeper, which this one cannot ask to go; use that version, or \
+                     --force, which takes it out at once although its workload may be running",
+                    printable(aim.participant.id.as_str())
+                ))
+                .into());
+            }
             if let Some(exit) = self.consent.refused(&self.announce(&aim)).await? {
                 return Ok(exit);
             }
@@ -91,11 +99,7 @@ impl Evict {
     }
 
     /// Everything as it is once it is out; `None` where it is still there.
-    async fn act(
-        &self,
-        client: &crate::consul::Client,
-        aim: &Aim,
-    ) -> Result<Option<View>, crate::operator::Error> {
+    async fn act(&self, client: &crate::consul::Client, aim: &Aim) -> Result<Option<View>, Error> {
         if !self.asks(aim) {
             return Ok(Some(evict::act(client, aim, Way::TakeOut).await?.after));
         }
@@ -136,10 +140,10 @@ impl Evict {
         match (aim.stay.part, aim.stay.foreign) {
             (Part::Dead, _) => "What it has is given on at once.",
             (Part::Waits, false) if self.force => {
-                "It is taken out of the line; where it still lives it comes back at its end."
+                "It is taken out of the line; where it still lives it comes back at the end of its priority's."
             }
             (Part::Waits, false) => {
-                "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to its end."
+                "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to the end of their priority's."
             }
             (Part::Waits, true) => {
                 "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
@@ -225,7 +229,10 @@ impl Ended {
                 format!("{}{who}", printable(&next.session))
             })
             .collect();
-        if next.is_empty() {
+        if next.is_empty() && self.slots.is_none() {
+            // Who waits for a lock takes it a moment later.
+            format!("{prefix}: {session} is out")
+        } else if next.is_empty() {
             format!("{prefix}: {session} is out; nobody else has taken {what}")
         } else {
             format!("{prefix}: {session} is out; {what} went to {}", next.join(" and "))

@@ -11,6 +11,7 @@ use super::{Changed, Error, Part, Participant, Place, Watch, change_at, look_at}
 use crate::bridge;
 use crate::clock;
 use crate::consul::{Client, Read};
+use crate::semaphore::contender::Entry;
 use crate::semaphore::plan::{self, Stay};
 use crate::semaphore::{SessionId, View};
 
@@ -30,6 +31,8 @@ pub struct Aim {
     pub participant: Participant,
     /// How it takes part.
     pub stay: Stay,
+    /// A later version of slotkeeper wrote its entry, which this one can neither read nor mark.
+    pub newer: bool,
     /// The same with all others.
     pub before: View,
 }
@@ -52,7 +55,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     let everybody = Watch::new(client, prefix).next().await?.participants();
     let participant = choose(prefix, &everybody, session).map_err(Error::Refused)?.clone();
     let place = match participant.part {
-        Part::Locked => Place::Lock(only_key(&participant).map_err(Error::Refused)?),
+        Part::Locked => Place::Lock(lock_of(prefix, &participant).map_err(Error::Refused)?),
         Part::TakenOut => {
             return Err(Error::Refused(format!(
                 "session {} was taken out already, and is about to notice",
@@ -69,7 +72,9 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
             participant.id.as_str().escape_debug()
         ))
     })?;
-    Ok(Aim { place, participant, stay, before })
+    let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
+    let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
+    Ok(Aim { place, participant, stay, newer, before })
 }
 
 /// The same as a plan calls it.
@@ -116,13 +121,28 @@ fn choose<'a>(prefix: &str, everybody: &'a [Participant], session: &str) -> Resu
     }
 }
 
-fn only_key(participant: &Participant) -> Result<String, String> {
-    match participant.keys.as_slice() {
-        [key] => Ok(key.clone()),
-        keys => Err(format!(
-            "session {} has several keys locked here: {}; name the one that is meant",
-            participant.id.as_str().escape_debug(),
-            keys.join(", ")
+/// The lock that is meant: the prefix itself, or its `.lock`. What else one has locked below may be anything, such as its place
+/// in line at a semaphore with a longer prefix.
+fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
+    let lock = format!("{prefix}/.lock");
+    let keys = &participant.keys;
+    let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
+    let session = participant.id.as_str().escape_debug();
+    match meant.as_slice() {
+        // Named by its session as a contender is, which only makes sense in a line.
+        [key] if key.ends_with(&format!("/{}", participant.id)) => Err(format!(
+            "the key {prefix} is the place of session {session} in a semaphore; name the semaphore's prefix, without the \
+             session"
+        )),
+        [key] => Ok((*key).clone()),
+        [] => Err(format!(
+            "session {session} has no lock at {prefix} and takes no part in a semaphore there; it has locked {}. Name the \
+             key itself if that is a lock, or the prefix of the semaphore that it belongs to",
+            keys.iter().map(|key| key.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+        )),
+        _ => Err(format!(
+            "session {session} has both {prefix} and {lock} locked, and only one of them can be meant; destroy the session if \
+             both shall go"
         )),
     }
 }
@@ -178,6 +198,15 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
     loop {
         let known = match look_at(client, &aim.place).await {
             Ok(view) => match Stay::of(&view, session) {
+                // It has died meanwhile, and nobody else may be there to give on what it had.
+                Some(stay) if stay.part == plan::Part::Dead => {
+                    match act(client, &Aim { stay, ..aim.clone() }, Way::TakeOut).await {
+                        Ok(Changed { after, .. }) => return Ok(Some(after)),
+                        Err(Error::Refused(_moved)) => None,
+                        Err(away) if away.is_unavailable() && Instant::now() < until => None,
+                        Err(error) => return Err(error),
+                    }
+                }
                 Some(stay) if stay.since == aim.stay.since => {
                     match (view.evicted_by(session), &aim.place) {
                         (Some(_), _) => {}

@@ -138,6 +138,15 @@ impl Entry {
         (entry.slotkeeper <= VERSION).then_some(entry)
     }
 
+    /// Whether a later version of slotkeeper wrote a contender's value.
+    pub fn is_newer(value: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Mark {
+            slotkeeper: u32,
+        }
+        serde_json::from_slice(value).is_ok_and(|Mark { slotkeeper }| slotkeeper > VERSION)
+    }
+
     /// The value to store.
     pub fn encode(&self) -> Vec<u8> {
         // A struct of texts and numbers always serialises.
@@ -181,5 +190,7 @@ mod tests {
         }
         let newer = br#"{"slotkeeper":2,"state":"held","slots":1}"#;
         assert_eq!(Entry::decode(newer), None);
+        assert!(Entry::is_newer(newer) && Entry::is_newer(br#"{"slotkeeper":2,"state":"unheard-of"}"#));
+        assert!(!Entry::is_newer(br#"{"slotkeeper":1,"state":"held","slots":1}"#) && !Entry::is_newer(b"2"));
     }
 }

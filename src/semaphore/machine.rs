@@ -208,8 +208,9 @@ pub struct Machine {
     slot: Option<Slot>,
     /// The operator by whom it was told to leave, until it asks anew.
     evicted_by: Option<String>,
-    /// The token of the slot that it was told to leave, while its workload is being stopped: nothing is given back before.
-    withheld: Option<u64>,
+    /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
+    /// leave it, or does not know whether the session lives.
+    stopping: Option<u64>,
     check_session: bool,
     failing: Option<Failure>,
     /// What fails is a write: that reads work says nothing of it.
@@ -255,7 +256,7 @@ impl Machine {
             token,
             slot: None,
             evicted_by: None,
-            withheld: None,
+            stopping: None,
             check_session: false,
             failing: None,
             write_fails: false,
@@ -492,7 +493,7 @@ impl Machine {
         match self.intent {
             Intent::Rest => {}
             // What is left in `.lock` keeps others out until the workload has ended.
-            Intent::Leave(_) if cx.occupied || self.withheld.is_some() => {}
+            Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
             Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),

@@ -12,19 +12,25 @@ pub struct Single {
     pub owner: Option<SessionId>,
     /// How often it has been taken since the key was made: Consul's LockIndex.
     pub times_locked: u64,
+    /// The index of the write that made the key: how often it has been taken counts from there.
+    pub create_index: u64,
     /// The index of the key's last change: at the grant, the fencing token.
     pub index: u64,
     /// Our decoded value; `None` for another client's.
     pub entry: Option<Entry>,
+    /// The value as it stands, and the flags.
+    pub stored: Box<(Vec<u8>, u64)>,
     /// What is there instead, where it does not carry a lock's flags, and what to do.
     pub wrong: Option<String>,
 }
 
 impl Single {
     pub(super) fn of(pair: Pair) -> Self {
-        let Pair { value, flags, session, times_locked, modify_index, .. } = pair;
+        let Pair { key: _, value, flags, session, times_locked, create_index, modify_index } = pair;
         let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&value, flags));
-        Self { owner: session, times_locked, index: modify_index, entry: Entry::decode(&value), wrong }
+        let entry = Entry::decode(&value);
+        let stored = Box::new((value, flags));
+        Self { owner: session, times_locked, create_index, index: modify_index, entry, stored, wrong }
     }
 }
 

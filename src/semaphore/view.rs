@@ -301,7 +301,9 @@ impl View {
             match op {
                 Op::Lock { key, value, flags, session } => {
                     let known = self.contender(session).filter(|known| known.modify_index > 0);
-                    let create_index = known.map_or(index, |known| known.create_index);
+                    let known = known.map(|known| known.create_index);
+                    let create_index =
+                        known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
                     self.see(Pair {
                         key: key.clone(),
                         value: value.clone(),
@@ -315,7 +317,8 @@ impl View {
                 Op::Unlock { key, value, flags, .. } => {
                     let (key, value, flags) = (key.clone(), value.clone(), *flags);
                     let times_locked = self.single().map_or(0, |single| single.times_locked);
-                    let (session, create_index) = (None, 0);
+                    let create_index = self.single().map_or(0, |single| single.create_index);
+                    let session = None;
                     self.see(Pair {
                         key,
                         value,

@@ -33,12 +33,22 @@ pub(super) struct Agent {
     pub(super) gave_up: bool,
     /// Since when it has had one of the slots that it takes together and stood in line for another.
     pub(super) has_and_waits_since: Option<Moment>,
-    /// On what it was told to leave its workload is being stopped, under that session.
-    pub(super) stopping: BTreeMap<Name, SessionId>,
+    /// Of what it has lost the workload is being stopped.
+    pub(super) stopping: BTreeMap<Name, Stopping>,
     /// Since when it has been told to leave, and has not.
     pub(super) evicted_since: Option<Moment>,
     /// Since when it has stood in the way although one of its semaphores keeps it out.
     pub(super) lingers_since: Option<Moment>,
+}
+
+/// A workload that is being stopped.
+pub(super) struct Stopping {
+    /// The session by which it had the slot.
+    pub(super) session: SessionId,
+    /// Which time this is.
+    pub(super) number: u64,
+    /// An operator wants the slot: it is not given on before.
+    pub(super) evicted: bool,
 }
 
 impl Agent {
@@ -110,8 +120,8 @@ impl Agent {
     /// the workload yet.
     pub(super) fn occupies(&self, name: &str, now: Moment) -> bool {
         let lives = self.keeper.lease().is_some_and(|lease| lease.is_valid(now));
-        let stops = self.stopping.get(name).is_some_and(|session| self.keeper.session() == Some(session));
-        self.believes(name) || stops && lives
+        let stops = |it: &Stopping| it.evicted && self.keeper.session() == Some(&it.session);
+        self.believes(name) || lives && self.stopping.get(name).is_some_and(stops)
     }
 
     /// Whether its workload can run.

@@ -24,9 +24,9 @@ pub(super) struct Consul {
 }
 
 impl Consul {
-    pub(super) fn new(ttl: Duration, primitive: Primitive) -> Self {
-        // The earliest that Consul may end a session is one TTL after its last renewal.
-        let rules = Rules { min_ttl: ttl, expiry_factor: 1 };
+    /// `lasts`: how many TTLs after its last renewal it ends a session.
+    pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive) -> Self {
+        let rules = Rules { min_ttl: ttl, expiry_factor: lasts };
         Self { store: Store::new("sim".into(), rules), ttl, primitive }
     }
 

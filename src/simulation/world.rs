@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::agent::Agent;
+use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
 use super::referee::{Client, Referee};
+use super::rules;
 use crate::embedded::store::kv::Write;
 use crate::semaphore::{
-    Command, Commit, Event, Form, LimitPolicy, Moment, Name, Notice, Op, Pair, Phase, Primitive, Record,
-    Resume, SessionId, View, plan,
+    Command, Commit, Event, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair, Phase, Primitive,
+    Record, Resume, SessionId, View, plan,
 };
 
 mod chaos;
@@ -22,7 +23,7 @@ mod checks;
 
 pub(super) use chaos::Chaos;
 
-/// The longest that a workload takes to stop.
+/// The longest that a workload takes to stop whose slot an operator wants.
 const TO_STOP: Duration = Duration::from_secs(3);
 
 /// Who plays, and for what.
@@ -48,6 +49,8 @@ pub(super) struct Game {
     pub(super) waits: bool,
     /// How long a dead holder's slot rests.
     pub(super) prune_delay: Duration,
+    /// How many TTLs after its last renewal a session ends: one is the earliest that Consul promises.
+    pub(super) lasts: u32,
     pub(super) chaos: Chaos,
 }
 
@@ -74,8 +77,8 @@ enum Coming {
     Chaos,
     /// What an operator has planned reaches Consul, if it is not too late.
     Tidy { ops: Vec<Op> },
-    /// The workload has stopped that ran on a slot which it was told to leave.
-    Stopped { agent: usize, life: u64, name: Name },
+    /// The workload has stopped that ran on a slot which was lost.
+    Stopped { agent: usize, life: u64, name: Name, number: u64 },
     /// An operator mends a `.lock`.
     Mend { name: &'static str },
 }
@@ -127,7 +130,7 @@ impl World {
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
-            consul: Consul::new(TTL, game.primitive),
+            consul: Consul::new(TTL, game.lasts, game.primitive),
             waiting: HashMap::new(),
             agents: Vec::new(),
             foreigners: Vec::new(),
@@ -237,13 +240,16 @@ impl World {
             Coming::Chaos => self.go_wrong(),
             Coming::Tidy { ops } => drop(self.consul.commit(&ops, self.now)),
             Coming::Mend { name } => self.mend(name),
-            Coming::Stopped { agent, life, name } => {
-                if self.agents[agent].life != life {
+            Coming::Stopped { agent, life, name, number } => {
+                let this = |stopping: &Stopping| stopping.number == number;
+                if self.agents[agent].life != life
+                    || !self.agents[agent].stopping.get(&name).is_some_and(this)
+                {
                     return;
                 }
                 let pause = self.agents[agent].paused_until.since(self.now);
                 if !pause.is_zero() {
-                    return self.later(pause, Coming::Stopped { agent, life, name });
+                    return self.later(pause, Coming::Stopped { agent, life, name, number });
                 }
                 self.agents[agent].stopping.remove(&name);
                 self.agents[agent].keeper.give_on(&name, self.now);
@@ -399,14 +405,7 @@ impl World {
         {
             agent.asks_again(name, self.now);
         }
-        if let Notice::Evicted { name, held: true, .. } = notice
-            && let Some(session) = agent.keeper.session()
-        {
-            agent.stopping.insert(name.clone(), session.clone());
-            let (life, name, agent) = (agent.life, name.clone(), place);
-            let stops = TO_STOP.mul_f64(self.rng.f64());
-            self.later(stops, Coming::Stopped { agent, life, name });
-        }
+        self.workload_told(place, notice);
         let agent = &mut self.agents[place];
         if let Notice::GaveUp { .. } = notice {
             // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
@@ -424,6 +423,31 @@ impl World {
             agent.leaves_at = Some(self.now + agent.work);
             self.served += 1;
         }
+    }
+
+    /// A workload takes its time to stop, also where the lease has run out.
+    fn workload_told(&mut self, place: usize, notice: &Notice) {
+        let agent = &mut self.agents[place];
+        if let Notice::Acquired { name, .. } = notice {
+            agent.stopping.remove(name);
+        } else if let Notice::Lost { name, session, reason: LossReason::LeaseExpired, .. } = notice {
+            self.stop(place, name, session.clone(), TTL, false);
+        } else if let Notice::Evicted { name, held, .. } = notice {
+            if let Some(stopping) = agent.stopping.get_mut(name) {
+                stopping.evicted = rules::slots_of(&self.consul.view(name), &stopping.session) > 0;
+            } else if let Some(session) = agent.keeper.session().filter(|_| *held).cloned() {
+                self.stop(place, name, session, TO_STOP, true);
+            }
+        }
+    }
+
+    fn stop(&mut self, place: usize, name: &Name, session: SessionId, longest: Duration, evicted: bool) {
+        self.number += 1;
+        let (number, agent) = (self.number, &mut self.agents[place]);
+        agent.stopping.insert(name.clone(), Stopping { session, number, evicted });
+        let (life, name, agent) = (agent.life, name.clone(), place);
+        let stops = longest.mul_f64(self.rng.f64());
+        self.later(stops, Coming::Stopped { agent, life, name, number });
     }
 }
 

@@ -29,8 +29,12 @@ impl Call {
     }
 }
 
-/// Goes with a call, and closes when it has run.
-type Running = oneshot::Sender<()>;
+/// A hook has run, and ended with 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Succeeded;
+
+/// Goes with a call, and is told if it has; one that has failed, or was not run, closes it.
+type Running = oneshot::Sender<Succeeded>;
 
 /// Runs hooks in the order of their calls.
 #[derive(Debug)]
@@ -43,13 +47,16 @@ pub struct Hooks {
 impl Hooks {
     /// Begins to wait for calls.
     pub fn start() -> Self {
-        let (calls, mut waiting) = mpsc::channel(QUEUE);
+        let (calls, mut waiting) = mpsc::channel::<(Call, Running)>(QUEUE);
         let (runs, running) = watch::channel(None);
         let runner = tokio::spawn(async move {
             while let Some((call, running)) = waiting.recv().await {
-                run(call, &runs).await;
-                drop(running);
+                let done = run(call, &runs).await;
                 runs.send_replace(None);
+                // Nobody need wait for it.
+                if let Some(done) = done {
+                    let _ = running.send(done);
+                }
             }
         });
         Self { calls, runner, running }
@@ -65,8 +72,8 @@ impl Hooks {
         &self.runner
     }
 
-    /// Has the hook run after those called before it. What it gives closes once that is over.
-    pub fn call(&self, call: Call) -> oneshot::Receiver<()> {
+    /// Has the hook run after those called before it. What it gives tells when it has, or closes where it has not.
+    pub fn call(&self, call: Call) -> oneshot::Receiver<Succeeded> {
         let (running, over) = oneshot::channel();
         if let Err(error) = self.calls.try_send((call, running)) {
             warn!("a hook is not run: {error}; {QUEUE} are waiting already, since one of them does not end");
@@ -83,8 +90,8 @@ impl Hooks {
     }
 }
 
-async fn run(call: Call, runs: &watch::Sender<Option<u32>>) {
-    let Some((program, arguments)) = call.command.split_first() else { return };
+async fn run(call: Call, runs: &watch::Sender<Option<u32>>) -> Option<Succeeded> {
+    let (program, arguments) = call.command.split_first()?;
     let mut command = Command::new(program);
     let (semaphore, event) = (call.says("SLOTKEEPER_SEMAPHORE"), call.says("SLOTKEEPER_EVENT"));
     command.args(arguments).envs(call.environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
@@ -95,11 +102,14 @@ async fn run(call: Call, runs: &watch::Sender<Option<u32>>) {
         }
         Err(error) => {
             warn!(hook = program, semaphore, event, "the hook cannot be started: {error}");
-            return;
+            return None;
         }
     };
     match ended {
-        Ok(Ok(status)) if status.success() => info!(hook = program, semaphore, event, "hook done"),
+        Ok(Ok(status)) if status.success() => {
+            info!(hook = program, semaphore, event, "hook done");
+            return Some(Succeeded);
+        }
         Ok(Ok(status)) => warn!(hook = program, semaphore, event, "the hook failed: {status}"),
         Ok(Err(error)) => warn!(hook = program, semaphore, event, "the hook's end was not seen: {error}"),
         Err(_late) => {
@@ -107,11 +117,24 @@ async fn run(call: Call, runs: &watch::Sender<Option<u32>>) {
             warn!(hook = program, semaphore, event, "the hook was killed after {after} s");
         }
     }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_one_that_ends_with_0_has_succeeded() {
+        let hooks = Hooks::start();
+        let call = |command: &[&str]| {
+            let command = command.iter().map(|word| (*word).to_owned()).collect();
+            hooks.call(Call { command, environment: vec![] })
+        };
+        let called = [call(&["/bin/true"]), call(&["/bin/false"]), call(&["/nonexistent/hook"]), call(&[])];
+        let ended = futures_util::future::join_all(called).await;
+        assert_eq!(ended.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false, false]);
+    }
 
     #[tokio::test]
     async fn hooks_run_in_order_with_their_environment_and_a_failing_one_stops_nothing() {

@@ -80,9 +80,9 @@ fn the_tables_show_what_people_ask_for() {
 p: semaphore (list), 3 of 2 slots taken, fencing token 101
 
 HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  INDEX  SINCE                 BEHAVIOR  CHECKS
-gone    dead   1      -                            ended   -      -    -      -                     -         -
+gone    dead   1      -                            ended   -       -    -      -                     -         -
 b       held   1      batch-7 on n1                live    2m 13s  30s  1      2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      another client: db\\u{1b}[2J  live    -      30s  -      -                     delete    serfHealth
+a       held   1      another client: db\\u{1b}[2J  live    -       30s  -      -                     delete    serfHealth
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
 large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth

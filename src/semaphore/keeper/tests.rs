@@ -311,3 +311,48 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     keeper.drain(later);
     assert!(keeper.has_ended());
 }
+
+/// One whose lease has run out while an operator marked it, and that has just seen the mark.
+fn evicted_late(give_on: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let mut own = contender("a", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let later = NOW + Duration::from_secs(28);
+    keeper.tick(later);
+    let lost = Command::Tell(Notice::Lost {
+        name: "a".into(),
+        session: "me".into(),
+        token: 5,
+        indexes: Vec::new(),
+        reason: LossReason::LeaseExpired,
+        held: Duration::from_secs(28),
+    });
+    assert!(std::iter::from_fn(|| keeper.next_command()).any(|it| it == lost));
+    assert_eq!(keeper.machine("a").unwrap().stopping(), Some(5));
+    give_on(&mut keeper, later);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.evicted_by = Some("ops".into());
+    own = Pair { value: entry.encode(), modify_index: 9, ..own };
+    let pairs = vec![lock("a", 1, r#""me""#, 5), own];
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30 })), later);
+    (keeper, later)
+}
+
+#[test]
+fn a_mark_that_is_seen_after_the_lease_ran_out_waits_for_the_workload_too() {
+    let (mut keeper, later) = evicted_late(|_, _| {});
+    assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    keeper.give_on(&"a".into(), later);
+    assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
+}
+
+#[test]
+fn and_not_for_one_that_has_stopped_before_it_is_seen() {
+    let (mut keeper, _) = evicted_late(|keeper, now| keeper.give_on(&"a".into(), now));
+    assert_eq!(keeper.machine("a").unwrap().withheld(), None);
+    assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
+}

@@ -11,6 +11,7 @@ impl Machine {
         self.arrival = None;
         self.crowded = false;
         self.token = None;
+        self.stopping = None;
         self.need = None;
         self.retry_at = None;
         self.flight = match self.flight {

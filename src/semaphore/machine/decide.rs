@@ -42,7 +42,7 @@ impl Machine {
             Intent::Rest => {}
         }
         self.view = Some(view);
-        let keeps = cx.occupied || self.withheld.is_some();
+        let keeps = cx.occupied || self.withheld().is_some();
         if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
@@ -168,6 +168,7 @@ impl Machine {
             self.hindsight.inquires(session);
             self.hindsight.learn(session, Some(delay));
         }
+        self.stopping = None;
         self.phase = Phase::Held { since, token, indexes: indexes.clone() };
         self.slot = Some(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(self.asked_at);
@@ -222,11 +223,10 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        if self.tell_lost(reason, cx).is_none() {
-            return;
-        }
+        let Some(token) = self.tell_lost(reason, cx) else { return };
         if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
             self.need = Some(Need::List);
+            self.stopping = Some(token).filter(|_| !cx.occupied);
         }
         match self.settings.on_lost {
             _ if cx.occupied => self.depart(Farewell::Lost),
@@ -256,7 +256,7 @@ impl Machine {
         }
         self.stop_watches(cx);
         self.intent = Intent::Rest;
-        self.withheld = None;
+        self.stopping = None;
         self.phase = match farewell {
             Farewell::Released => Phase::Released,
             Farewell::GaveUp => Phase::GaveUp,

@@ -8,15 +8,19 @@ impl Machine {
         self.evicted_by.as_deref()
     }
 
-    /// The fencing token of the slot that it was told to leave, while that is not given on yet since its workload is being
-    /// stopped.
-    pub fn withheld(&self) -> Option<u64> {
-        self.withheld
+    /// The fencing token of the slot that was lost although nobody else can have it yet, while its workload is being stopped.
+    pub fn stopping(&self) -> Option<u64> {
+        self.stopping
     }
 
-    /// The workload that ran on what it was told to leave has ended, or has had its time.
+    /// The same of one that it was told to leave: that is given on only afterwards.
+    pub fn withheld(&self) -> Option<u64> {
+        self.stopping.filter(|_| self.evicted_by.is_some())
+    }
+
+    /// The workload that ran on what was lost has ended, or has had its time.
     pub(in crate::semaphore) fn give_on(&mut self) {
-        self.withheld = None;
+        self.stopping = None;
     }
 
     /// An operator wants it out. A mark is never taken back, so that any read may show it.
@@ -29,11 +33,14 @@ impl Machine {
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
             self.slot = Some(Slot { since, session: session.clone(), token, indexes });
         }
-        cx.tell(Notice::Evicted { name: self.name.clone(), by: by.clone(), held: self.slot.is_some() });
+        // One whose lease has run out meanwhile was told so: its workload may not have stopped yet.
+        let stopping = self.stopping.filter(|_| has);
+        let held = self.slot.is_some() || stopping.is_some();
+        cx.tell(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
         self.evicted_by = Some(by);
-        let lost = self.tell_lost(LossReason::Evicted, cx);
+        let lost = self.tell_lost(LossReason::Evicted, cx).or(stopping);
         // Who was taken out of `.lock` by force besides has nothing to keep.
-        self.withheld = lost.filter(|_| has && !cx.occupied);
+        self.stopping = lost.filter(|_| has && !cx.occupied);
         self.depart(match (lost, self.settings.on_lost) {
             (Some(_), _) if cx.occupied => Farewell::Lost,
             (_, OnLost::Reacquire) => Farewell::Again,

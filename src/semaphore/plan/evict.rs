@@ -16,8 +16,9 @@ pub struct Stay {
     /// Whether it is another client's, which no mark tells anything; of the dead it does not matter.
     pub foreign: bool,
     /// What tells this stay from an earlier or later one of the session: the index at which its contender was created; of
-    /// a lock, how often it had been taken. `None` where there is no contender of its name.
-    pub since: Option<u64>,
+    /// a lock, at which its key was made, and how often it had been taken since. `None` where there is no contender of its
+    /// name.
+    pub since: Option<(u64, u64)>,
 }
 
 /// What one does.
@@ -36,7 +37,7 @@ impl Stay {
     pub fn of(view: &View, session: &SessionId) -> Option<Self> {
         let session = session.clone();
         if let Some(single) = view.single().filter(|_| view.is_owner(&session)) {
-            let (foreign, since) = (single.entry.is_none(), Some(single.times_locked));
+            let (foreign, since) = (single.entry.is_none(), Some((single.create_index, single.times_locked)));
             return Some(Self { session, part: Part::Holds, foreign, since });
         }
         let contender = view.contender(&session);
@@ -48,7 +49,7 @@ impl Stay {
             (false, _) => return None,
         };
         let foreign = contender.is_none_or(|one| one.entry.is_none()) && part != Part::Dead;
-        Some(Self { session, part, foreign, since: contender.map(|one| one.create_index) })
+        Some(Self { session, part, foreign, since: contender.map(|one| (one.create_index, 0)) })
     }
 }
 
@@ -89,7 +90,12 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
         let (key, index) = (view.lock_key(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
         let session = session.clone();
-        let unlock = Op::Unlock { key, value: Vec::new(), flags: LOCK_FLAGS, session };
+        // What another client has in its key is no matter of ours.
+        let (value, flags) = match &single.entry {
+            Some(_) => (Vec::new(), LOCK_FLAGS),
+            None => (*single.stored).clone(),
+        };
+        let unlock = Op::Unlock { key, value, flags, session };
         return Some(Write::of(vec![check, unlock]));
     }
     let contender = view.contender(session).filter(|one| stay.foreign || !one.says_held());

@@ -75,7 +75,7 @@ impl State {
     pub(super) fn new(game: &Game) -> Self {
         let now = START;
         let mut state = Self {
-            consul: Arc::new(Consul::new(TTL, Primitive::Semaphore)),
+            consul: Arc::new(Consul::new(TTL, 1, Primitive::Semaphore)),
             views: game.semaphores().iter().map(|name| Arc::new(View::new(name, Vec::new(), 0))).collect(),
             seen: 0,
             agents: Vec::new(),

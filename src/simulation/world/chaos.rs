@@ -67,54 +67,58 @@ impl Chaos {
 impl World {
     pub(super) fn go_wrong(&mut self) {
         self.later(Duration::from_millis(100), Coming::Chaos);
-        if self.rng.f64() < self.chaos.meddle {
+        if self.happens(self.chaos.meddle) {
             self.meddle();
             // Each is looked at by itself: what one does is another one's beginning.
             self.check();
         }
-        if self.rng.f64() < self.chaos.evict {
+        if self.happens(self.chaos.evict) {
             self.evict();
-            self.check();
         }
-        if self.rng.f64() < self.chaos.resize {
+        if self.happens(self.chaos.resize) {
             let limit = self.rng.u32(1..=self.game.limit * 2);
             self.resize(limit);
         }
-        if self.rng.f64() < self.chaos.tidy {
+        if self.happens(self.chaos.tidy) {
             self.tidy();
         }
-        if self.rng.f64() < self.chaos.spoil {
+        if self.happens(self.chaos.spoil) {
             self.spoil();
         }
         for place in 0..self.agents.len() {
-            if self.rng.f64() < self.chaos.reload && self.agents[place].paused_until <= self.now {
+            if self.happens(self.chaos.reload) && self.agents[place].paused_until <= self.now {
                 let configuration = self.agents[place].configuration.reloaded(self.game, &mut self.rng);
                 self.reload(place, configuration);
             }
-            if self.rng.f64() < self.chaos.crash {
+            if self.happens(self.chaos.crash) {
                 // Half of them come back with their state file.
                 let resume = self.agents[place].state().filter(|_| self.rng.bool());
                 self.agents[place] = self.new_agent(place, resume);
                 self.act(place);
             }
-            if self.rng.f64() < self.chaos.pause {
+            if self.happens(self.chaos.pause) {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
                 self.agents[place].paused_until = self.now + pause;
             }
-            if self.rng.f64() < self.chaos.cut / 10.0 {
+            if self.happens(self.chaos.cut / 10.0) {
                 self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
             }
         }
     }
 
-    /// Asks somebody to leave.
+    /// What cannot happen leaves the rest of the game as it is.
+    fn happens(&mut self, chance: f64) -> bool {
+        chance > 0.0 && self.rng.f64() < chance
+    }
+
+    /// Somebody means to ask somebody to leave, by what it sees.
     fn evict(&mut self) {
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let view = self.consul.view(name);
         let Some(stay) = self.participant(&view) else { return };
-        if let Some(write) = plan::mark(&view, &stay, "an operator") {
-            let commit = self.consul.commit(&write.ops, self.now);
-            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+        if let Some(plan::Write { ops, .. }) = plan::mark(&view, &stay, "an operator") {
+            let after = self.delay();
+            self.later(after, Coming::Tidy { ops });
         }
     }
 

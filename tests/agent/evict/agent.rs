@@ -10,7 +10,7 @@ use crate::process::{Agent, Home};
 use crate::wait_for;
 
 /// Ends when there is a file `stopped` at home.
-const HOOK: &str = "hooks: {on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON > $HOME/told; \
+pub(super) const HOOK: &str = "hooks: {on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON > $HOME/told; \
                     until [ -e $HOME/stopped ]; do sleep 0.05; done']}";
 
 fn stop(home: &Home) {

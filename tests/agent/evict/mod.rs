@@ -1,7 +1,9 @@
 //! `slotkeeper evict`: one that is asked stops its workload first; what cannot be asked is taken out.
 
 mod agent;
+mod aim;
 mod command;
+mod kept;
 mod lent;
 mod others;
 mod person;

@@ -139,6 +139,20 @@ fn by_force_a_holder_keeps_its_entry_and_a_waiter_does_not() {
 }
 
 #[test]
+fn a_lock_whose_key_was_made_anew_is_another_stay() {
+    let lock = |create_index| {
+        let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+        let (key, session, times_locked) = ("k".into(), Some("me".into()), 1);
+        let value = entry.encode();
+        let pair =
+            Pair { key, value, flags: LOCK_FLAGS, session, times_locked, create_index, modify_index: 9 };
+        stay(&View::of_key("k", Some(pair), 9), "me").unwrap()
+    };
+    assert_eq!(lock(3), lock(3));
+    assert_ne!(lock(3), lock(7));
+}
+
+#[test]
 fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
     let mine = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
     let pair = Pair {

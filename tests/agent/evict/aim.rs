@@ -1,0 +1,81 @@
+//! Who is meant, and who is not.
+
+use slotkeeper::consul::Put;
+
+use super::*;
+use crate::operator::Operator;
+use rustix::process::Signal;
+
+#[test]
+fn what_is_no_lock_of_that_name_is_left_alone_and_another_clients_keeps_its_value() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let session = operator.create_session();
+    operator.put("app2/settings", "colour=red", Put::Acquire(&session), 7);
+    let Said(code, _, errors) = evict(&consul, &["app2", &session, "--yes"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("app2/settings"), "{errors}");
+    let pair = operator.key("app2/settings").unwrap();
+    assert_eq!((pair.session.as_deref(), pair.flags), (Some(session.as_str()), 7));
+    let Said(code, said, errors) = evict(&consul, &["app2/settings", &session, "--yes"]);
+    assert_eq!((code, said), (Some(0), format!("app2/settings: {session} is out\n")), "{errors}");
+    let pair = operator.key("app2/settings").unwrap();
+    assert_eq!((pair.session, pair.value, pair.flags), (None, b"colour=red".to_vec(), 7));
+}
+
+#[test]
+fn a_place_in_another_semaphore_is_no_lock() {
+    let consul = Consul::start();
+    let (_home, mut agent) = start(&consul, "", "");
+    agent.await_ready();
+    let session = agent.session();
+    let own = format!("{PREFIX}/{session}");
+    for (prefix, said) in [("service", own.as_str()), (own.as_str(), "is the place of session")] {
+        let Said(code, _, errors) = evict(&consul, &[prefix, &session, "--yes", "--force"]);
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(errors.contains(said), "{errors}");
+    }
+    assert!(agent.is_ready());
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn one_of_a_later_version_is_taken_out_by_force_alone() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let session = operator.create_session();
+    let record = format!(r#"{{"Limit":1,"Holders":["{session}"]}}"#);
+    operator.put(&format!("{PREFIX}/.lock"), &record, Put::Cas(0), 0);
+    let entry = r#"{"slotkeeper":2,"state":"held","slots":1}"#;
+    operator.put(&format!("{PREFIX}/{session}"), entry, Put::Acquire(&session), 0);
+    let Said(code, _, errors) = evict(&consul, &[PREFIX, &session, "--yes"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("later version of slotkeeper") && errors.contains("--force"), "{errors}");
+    assert_eq!(operator.holders(PREFIX), [session.as_str()]);
+    assert_eq!(evicted(&consul, &[PREFIX, &session, "--force"])["out"], true);
+    assert!(operator.holders(PREFIX).is_empty());
+}
+
+#[test]
+fn one_that_dies_before_it_goes_is_taken_out() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let (_home, mut agent) = start(&consul, "", "");
+    agent.await_ready();
+    let session = agent.session();
+    agent.signal(Signal::STOP);
+    let evicting =
+        command(&consul, &[PREFIX, &session, "--yes"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let marked = || {
+        String::from_utf8(operator.contender(PREFIX, &session).unwrap().value).unwrap().contains("evicted_by")
+    };
+    wait_for("it to be asked", marked);
+    operator.destroy(&session);
+    let ended = evicting.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    let said = String::from_utf8(ended.stdout).unwrap();
+    assert_eq!(said, format!("{PREFIX}: {session} is out; nobody else has taken its slot\n"));
+    assert!(operator.holders(PREFIX).is_empty());
+    agent.signal(Signal::CONT);
+    assert_eq!(agent.terminate(), Some(0));
+}
