@@ -86,7 +86,7 @@ a       held   1      another client: db\\u{1b}[2J  live    -       30s  -      
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
 large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth
-w       2         1      0         -    live    1d 1h   30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
+w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
 x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
 
 BESIDE  STATE      WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
