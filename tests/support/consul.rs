@@ -169,16 +169,24 @@ impl Consul {
         if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
             panic!("Consul ended by itself ({status}):\n{}", self.log());
         }
-        let token = self.setup.token.clone().unwrap_or_default();
-        let headers = [("X-Consul-Token", token.as_str())];
-        let path = "/v1/catalog/node/test";
-        if let Some(tls) = &self.setup.https_only {
-            let answer = https::try_request(self.https_addr(), tls, &format!("GET {path}"), &token, "");
-            return answer.is_ok_and(|(status, body)| status == 200 && body.trim() != "null");
-        }
-        let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await;
         // Sessions need the node in the catalogue, where the leader puts it some time after its election.
-        answer.is_ok_and(|answer| answer.status == 200 && answer.body.trim_ascii() != b"null")
+        let registered = self.get("/v1/catalog/node/test").await.is_some_and(|body| body != b"null");
+        // A server with access control begins in its "legacy mode", which knows no policies and ends by itself.
+        registered && (self.setup.token.is_none() || self.get("/v1/acl/policies").await.is_some())
+    }
+
+    /// What it answers, where it does so with a 200.
+    async fn get(&self, path: &str) -> Option<Vec<u8>> {
+        let token = self.setup.token.as_deref().unwrap_or_default();
+        let (status, body) = if let Some(tls) = &self.setup.https_only {
+            let answer = https::try_request(self.https_addr(), tls, &format!("GET {path}"), token, "");
+            answer.map(|(status, body)| (status, body.into_bytes())).ok()?
+        } else {
+            let headers = [("X-Consul-Token", token)];
+            let answer = http::try_request(self.addr(), "GET", path, &headers, Body::None).await.ok()?;
+            (answer.status, answer.body.to_vec())
+        };
+        (status == 200).then(|| body.trim_ascii().to_vec())
     }
 
     fn log_path(&self) -> PathBuf {
