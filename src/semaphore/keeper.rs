@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::command::{Command, Commit, Event, Failure, LossReason, Name, Notice, Part};
+use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::machine::{Context, Machine, Phase};
+use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
 use super::session::{Change, Session};
 use super::settings::Settings;

@@ -3,25 +3,26 @@
 //! Whether a slot is held is never remembered from a write that was sent; it is read off the view, which a committed
 //! transaction moves. So a lost answer, a restart and an operator's edit all take the same way: look again, plan again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{
-    Command, Commit, Failure, FailureKind, Leader, Listing, LossReason, Name, Notice, Op, Part, Reading,
-};
-use super::plan::{self, Me, Need, Plan, Role, Stand, Together, Write};
+use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
+use super::notice::{Leader, LossReason, Notice};
+use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
 use super::single::Single;
 use super::view::View;
-use super::{Identity, Lease, Moment, SessionId, Wall};
+use super::{Moment, SessionId};
 
 mod answers;
+mod context;
 mod decide;
 mod evicted;
 mod hindsight;
 mod watches;
 
+pub(super) use context::Context;
 use hindsight::Hindsight;
 use watches::Watches;
 
@@ -119,42 +120,6 @@ struct Slot {
     session: SessionId,
     token: u64,
     indexes: Vec<u32>,
-}
-
-/// What every step is given.
-pub(super) struct Context<'a> {
-    /// The session, once it is known to live or have lived.
-    pub(super) session: Option<&'a SessionId>,
-    /// The session even where it is only remembered from an earlier process: what leaving goes by.
-    pub(super) remembered: Option<&'a SessionId>,
-    /// Whether Consul has answered anything yet.
-    pub(super) reached: bool,
-    /// What is wrong with the session, if anything is.
-    pub(super) trouble: Option<&'a Failure>,
-    pub(super) lease: Option<Lease>,
-    pub(super) now: Moment,
-    pub(super) who: &'a Identity,
-    pub(super) wall: Wall,
-    pub(super) ttl: Duration,
-    pub(super) watch_grace: Option<Duration>,
-    /// The party that this semaphore is a member of.
-    pub(super) together: Option<Together<'a>>,
-    /// The prefixes under which slots are held.
-    pub(super) holds: &'a [String],
-    /// A workload runs on the slots.
-    pub(super) occupied: bool,
-    pub(super) rng: &'a mut fastrand::Rng,
-    pub(super) out: &'a mut VecDeque<Command>,
-}
-
-impl Context<'_> {
-    fn lease_is_valid(&self) -> bool {
-        self.lease.is_some_and(|lease| lease.is_valid(self.now))
-    }
-
-    fn tell(&mut self, notice: Notice) {
-        self.out.push_back(Command::Tell(notice));
-    }
 }
 
 /// One semaphore of one agent.

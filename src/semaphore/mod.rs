@@ -15,6 +15,7 @@ mod keeper;
 mod lease;
 mod line;
 mod machine;
+mod notice;
 mod party;
 pub mod plan;
 mod printable;
@@ -26,14 +27,12 @@ mod single;
 mod time;
 mod view;
 
-pub use command::{
-    Command, Commit, Event, Failure, FailureKind, Leader, Listing, LossReason, Name, Notice, Op, Part,
-    Reading,
-};
+pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, Name, Op, Part, Reading};
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};
 pub use machine::{Machine, Phase};
+pub use notice::{Leader, LossReason, Notice};
 pub use printable::printable;
 pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;

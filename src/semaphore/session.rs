@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind, Notice};
+use super::command::{Command, Failure, FailureKind};
 use super::lease::{Lease, Terms};
+use super::notice::Notice;
 use super::{Moment, SessionId};
 
 /// Share of the renewal interval that is left to chance.

@@ -6,10 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::SessionId;
 use super::contender::{Entry, Standing};
 use super::record::{NotASemaphore, Record};
 use super::single::Single;
-use super::{Op, SessionId};
+
+mod learn;
+#[cfg(test)]
+mod tests;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
@@ -207,11 +211,6 @@ impl View {
         self.ordered
     }
 
-    /// Says that somebody ahead has moved.
-    pub fn disorder(&mut self) {
-        self.ordered = false;
-    }
-
     /// A session's own contender entry, where it still has it.
     pub fn contender(&self, session: &SessionId) -> Option<&Contender> {
         self.contenders.iter().find(|contender| contender.session == *session)
@@ -249,11 +248,6 @@ impl View {
         contenders.max().unwrap_or(0).max(self.lock_index())
     }
 
-    /// Says that what is known of `.lock` was read when all changes up to `index` had been made.
-    pub fn confirm_lock(&mut self, index: u64) {
-        self.lock_stood = self.lock_stood.max(self.lock_index()).max(index);
-    }
-
     /// Whether the session holds that many slots, its contender alive.
     pub fn holds(&self, session: &SessionId, slots: u32) -> bool {
         let in_record = || self.record().is_some_and(|record| record.slots_of(session) == slots);
@@ -281,117 +275,6 @@ impl View {
         Some(u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// Brings the view to where a transaction that was committed at `index` has taken it, without a read. What is
-    /// known already of a later time stays.
-    pub fn apply(&mut self, ops: &[Op], index: u64) {
-        let lock = self.lock_key();
-        // A transaction that names the index of `.lock` proves that nobody else has changed it in between.
-        let proved = ops.iter().any(|op| match op {
-            Op::Cas { key, .. } | Op::CheckIndex { key, .. } => *key == lock,
-            Op::Lock { .. }
-            | Op::Unlock { .. }
-            | Op::Delete { .. }
-            | Op::DeleteCas { .. }
-            | Op::List { .. }
-            | Op::CheckNotExists { .. }
-            | Op::CheckSession { .. } => false,
-        });
-        let complete = proved && self.is_complete();
-        for op in ops {
-            match op {
-                Op::Lock { key, value, flags, session } => {
-                    let known = self.contender(session).filter(|known| known.modify_index > 0);
-                    let known = known.map(|known| known.create_index);
-                    let create_index =
-                        known.or(self.single().map(|single| single.create_index)).unwrap_or(index);
-                    self.see(Pair {
-                        key: key.clone(),
-                        value: value.clone(),
-                        flags: *flags,
-                        session: Some(session.clone()),
-                        times_locked: self.times_locked_by(session),
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Unlock { key, value, flags, .. } => {
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = self.single().map_or(0, |single| single.times_locked);
-                    let create_index = self.single().map_or(0, |single| single.create_index);
-                    let session = None;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Cas { key, value, flags, .. } => {
-                    let owner = self.owner(key).map(|one| (one.session.clone(), one.create_index));
-                    let (session, create_index) = owner.map_or((None, index), |(id, at)| (Some(id), at));
-                    let (key, value, flags) = (key.clone(), value.clone(), *flags);
-                    let times_locked = 0;
-                    self.see(Pair {
-                        key,
-                        value,
-                        flags,
-                        session,
-                        times_locked,
-                        create_index,
-                        modify_index: index,
-                    });
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == lock => {
-                    self.see_lock(None, index);
-                }
-                Op::Delete { key } | Op::DeleteCas { key, .. } => {
-                    if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
-                        self.forget(&session);
-                    }
-                    self.leftovers.retain(|leftover| leftover.key != *key);
-                }
-                Op::List { .. }
-                | Op::CheckIndex { .. }
-                | Op::CheckNotExists { .. }
-                | Op::CheckSession { .. } => {}
-            }
-        }
-        if proved {
-            self.lock_stood = self.lock_stood.max(index);
-        }
-        if complete && self.lock_index() <= index {
-            self.known = self.known.max(Some(index));
-        }
-    }
-
-    /// Takes in a read of `.lock` alone, whose answer had that index. What is known of a later time stays.
-    pub fn see_lock(&mut self, pair: Option<Pair>, index: u64) {
-        match pair {
-            Some(pair) => self.see(pair),
-            None => {
-                self.lock = Lock::Missing;
-                self.lock_stood = index;
-                self.known = None;
-            }
-        }
-    }
-
-    /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
-    /// is so. Where others stand between, it says nothing of how many they are.
-    pub fn take_lead(&mut self, session: &SessionId) -> bool {
-        if self.record().and_then(|record| record.next.first()) != Some(session) {
-            return false;
-        }
-        let waiters = self.waiters().into_iter().map(|one| one.session.clone());
-        let ahead: BTreeSet<_> = waiters.take_while(|waiter| waiter != session).collect();
-        self.contenders.retain(|one| !ahead.contains(&one.session));
-        self.ordered = true;
-        true
-    }
-
     /// The index of what is known of a key; 0 where nothing is.
     pub fn index_of(&self, key: &str) -> u64 {
         if key == self.lock_key() {
@@ -406,96 +289,9 @@ impl View {
         (name != LOCK).then(|| name.into())
     }
 
-    /// Takes in a read of one contender alone, whose answer had that index.
-    pub fn see_contender(&mut self, session: &SessionId, pair: Option<Pair>, index: u64) {
-        match pair.filter(|pair| pair.session.as_ref() == Some(session)) {
-            Some(pair) => {
-                self.missing.remove(session);
-                self.see(pair);
-            }
-            None => {
-                self.forget(session);
-                if self.record().is_some_and(|record| record.slots_of(session) > 0) {
-                    self.missing.insert(session.clone(), index);
-                }
-            }
-        }
-    }
-
-    fn see(&mut self, pair: Pair) {
-        let is_lock = pair.key == self.lock_key();
-        let known = match &pair.session {
-            _ if is_lock => self.lock_index(),
-            Some(session) => self.contender(session).map_or(0, |one| one.modify_index),
-            None => 0,
-        };
-        if pair.modify_index <= known {
-            return;
-        }
-        if let Some(session) = &pair.session {
-            self.contenders.retain(|one| one.session != *session);
-        }
-        self.add(pair);
-        self.sort();
-        let record = self.record().map(|record| record.holders.iter().cloned().collect::<BTreeSet<_>>());
-        self.missing.retain(|session, _| record.as_ref().is_some_and(|holders| holders.contains(session)));
-    }
-
     fn owner(&self, key: &str) -> Option<&Contender> {
         let name = key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'))?;
         self.contenders.iter().find(|one| one.session.as_str() == name)
-    }
-
-    fn forget(&mut self, session: &SessionId) {
-        self.contenders.retain(|one| one.session != *session);
-        self.alive.remove(session);
-    }
-
-    /// How often the single-key lock will have been locked once the session has.
-    fn times_locked_by(&self, session: &SessionId) -> u64 {
-        self.single().map_or(1, |single| {
-            let anew = single.owner.as_ref() != Some(session);
-            single.times_locked + u64::from(anew)
-        })
-    }
-
-    fn add(&mut self, pair: Pair) {
-        if self.single {
-            if pair.key == self.prefix {
-                self.lock = Lock::Single(Single::of(pair));
-            }
-            return;
-        }
-        let Some(name) = pair.key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/')) else {
-            return;
-        };
-        if name == LOCK {
-            let index = pair.modify_index;
-            self.lock = match Record::decode(&pair.value, pair.flags) {
-                Ok(record) => Lock::Record { record, index },
-                Err(found) => Lock::Conflict { found, index },
-            };
-            self.lock_stood = self.lock_stood.max(index);
-        }
-        let entry = Entry::decode(&pair.value);
-        match pair.session {
-            Some(session) => {
-                if name == session.as_str() {
-                    let Pair { create_index, modify_index, .. } = pair;
-                    let session = session.clone();
-                    self.contenders.push(Contender { session, create_index, modify_index, entry });
-                }
-                self.alive.insert(session);
-            }
-            None if entry.is_some() => {
-                self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
-            }
-            None => {}
-        }
-    }
-
-    fn sort(&mut self) {
-        self.contenders.sort_by_key(|contender| contender.create_index);
     }
 }
 
@@ -520,6 +316,3 @@ impl Contender {
         self.entry.as_ref().map_or(0, |entry| entry.priority)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::semaphore::Op;
 use crate::semaphore::contender::Identity;
 
 fn pair(key: &str, value: &[u8], session: Option<&str>, index: u64) -> Pair {

@@ -1,0 +1,45 @@
+//! What a semaphore's machine knows of the rest of its agent, and where it puts what it decides.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::semaphore::command::{Command, Failure};
+use crate::semaphore::notice::Notice;
+use crate::semaphore::plan::Together;
+use crate::semaphore::{Identity, Lease, Moment, SessionId, Wall};
+
+/// What every step is given.
+pub(in crate::semaphore) struct Context<'a> {
+    /// The session, once it is known to live or have lived.
+    pub(in crate::semaphore) session: Option<&'a SessionId>,
+    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    pub(in crate::semaphore) remembered: Option<&'a SessionId>,
+    /// Whether Consul has answered anything yet.
+    pub(in crate::semaphore) reached: bool,
+    /// What is wrong with the session, if anything is.
+    pub(in crate::semaphore) trouble: Option<&'a Failure>,
+    pub(in crate::semaphore) lease: Option<Lease>,
+    pub(in crate::semaphore) now: Moment,
+    pub(in crate::semaphore) who: &'a Identity,
+    pub(in crate::semaphore) wall: Wall,
+    pub(in crate::semaphore) ttl: Duration,
+    pub(in crate::semaphore) watch_grace: Option<Duration>,
+    /// The party that this semaphore is a member of.
+    pub(in crate::semaphore) together: Option<Together<'a>>,
+    /// The prefixes under which slots are held.
+    pub(in crate::semaphore) holds: &'a [String],
+    /// A workload runs on the slots.
+    pub(in crate::semaphore) occupied: bool,
+    pub(in crate::semaphore) rng: &'a mut fastrand::Rng,
+    pub(in crate::semaphore) out: &'a mut VecDeque<Command>,
+}
+
+impl Context<'_> {
+    pub(super) fn lease_is_valid(&self) -> bool {
+        self.lease.is_some_and(|lease| lease.is_valid(self.now))
+    }
+
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.out.push_back(Command::Tell(notice));
+    }
+}
