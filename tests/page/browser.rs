@@ -62,12 +62,16 @@ impl Browser {
         self.step(json!({"step": "sleep"}));
     }
 
-    /// When the page asked for its events, in milliseconds.
+    /// When the page asked for its events, in milliseconds by its own clock.
     pub(crate) fn asked(&mut self) -> Vec<f64> {
+        serde_json::from_value(self.step(json!({"step": "asked"}))).unwrap()
+    }
+
+    /// How many requests for events the browser has sent.
+    pub(crate) fn requests(&mut self) -> usize {
         let seen = self.step(json!({"step": "seen"}));
         let requests = seen["requests"].as_array().unwrap().iter();
-        let asked = requests.filter(|request| request["url"].as_str().unwrap().ends_with("/v1/events"));
-        asked.map(|request| request["at"].as_f64().unwrap()).collect()
+        requests.filter(|url| url.as_str().unwrap().ends_with("/v1/events")).count()
     }
 
     fn step(&mut self, step: Value) -> Value {
@@ -131,7 +135,7 @@ impl Browser {
         let (page, events) =
             (format!("http://{}/", self.address), format!("http://{}/v1/events", self.address));
         let requests = seen["requests"].as_array().unwrap().iter();
-        let mut requests: Vec<_> = requests.filter_map(|request| request["url"].as_str()).collect();
+        let mut requests: Vec<_> = requests.filter_map(Value::as_str).collect();
         assert_eq!(requests.iter().filter(|url| **url == page).count(), 1, "{requests:?}");
         requests.retain(|url| *url != page && *url != events);
         assert!(requests.is_empty(), "{requests:?}");

@@ -53,7 +53,16 @@ const steps = {
     const client = await context.newCDPSession(page);
     await client.send("Network.enable");
     client.on("Network.eventSourceMessageReceived", () => own.told.events++);
-    await page.addInitScript(() => addEventListener("securitypolicyviolation", event => console.error(`policy: ${event.violatedDirective}`)));
+    await page.addInitScript(() => {
+      addEventListener("securitypolicyviolation", event => console.error(`policy: ${event.violatedDirective}`));
+      globalThis.asked = [];
+      globalThis.EventSource = class extends EventSource {
+        constructor(url) {
+          asked.push(performance.now());
+          super(url);
+        }
+      };
+    });
     await page.goto(url);
   },
   // Brings a tab to the front, by its number.
@@ -77,8 +86,9 @@ const steps = {
   texts: ({ selector }) => page.locator(selector).allInnerTexts(),
   count: ({ selector }) => page.locator(selector).count(),
   attribute: ({ selector, name }) => page.locator(selector).first().getAttribute(name),
-  // `at`: when it was sent, in milliseconds.
-  seen: () => ({ faults, requests: requests.map(request => ({ url: request.url(), at: request.timing().startTime })) }),
+  // When the page wanted its events, by its own clock, in milliseconds. A request may go out later, on a busy machine.
+  asked: () => page.evaluate(() => asked),
+  seen: () => ({ faults, requests: requests.map(request => request.url()) }),
   // Sizes and colours one after the other: what an accessibility checker says of each, and a picture.
   async look({ name, folder }) {
     const found = [];
