@@ -16,8 +16,8 @@ use crate::config::{Config, Control, Faults, Listen, Loaded, Log, LogFormat, Log
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
-use crate::http::serve::{Limits, serve};
-use crate::http::{Site, router};
+use crate::http::serve::serve;
+use crate::http::{Site, limits, router};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
@@ -104,12 +104,7 @@ async fn start(
                 )
             })?;
         info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
-        servers.spawn(serve(
-            listener,
-            router(site.clone(), address.ip()),
-            Limits::default(),
-            std::future::pending(),
-        ));
+        servers.spawn(serve(listener, router(site.clone(), address.ip()), limits(), std::future::pending()));
     }
     let control = match &config.control {
         Some(control) => Some(control_server(control, site, &mut servers).await?),

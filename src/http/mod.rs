@@ -31,6 +31,7 @@ use crate::vitals::Vitals;
 use error::Error;
 pub use events::Following;
 use picture::Picture;
+use serve::{Limits, WhenFull};
 
 /// What the endpoints read from.
 #[derive(Clone, Debug)]
@@ -72,6 +73,12 @@ impl Site {
     fn told(&self, snapshot: &Snapshot) -> Bytes {
         self.picture.of(snapshot, clock::now())
     }
+}
+
+/// What their server allows. All answers but the stream of events are at hand, and whoever follows that one comes again by
+/// itself: so a probe is let in however many a neighbour has sent.
+pub fn limits() -> Limits {
+    Limits { when_full: WhenFull::Displace, ..Limits::default() }
 }
 
 /// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too, and other methods with 405 and `Allow`.

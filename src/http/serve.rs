@@ -2,11 +2,13 @@
 //!
 //! axum's own `serve` has neither bound, which is why this exists.
 
+mod places;
 mod reader;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +25,30 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use places::Places;
 pub use reader::Endless;
 use reader::{Reader, Told};
+
+/// What becomes of a connection that comes when there are as many as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It waits in the kernel's backlog until another ends.
+    Wait,
+    /// It takes the place of another: of the address that has the most of them, the connection that came first goes. For
+    /// servers whose answers are at hand, so that what they interrupt can be asked again.
+    Displace,
+}
 
 /// What one server allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections open at once; further ones wait in the kernel's backlog.
+    /// Connections open at once.
     pub connections: usize,
+    /// What becomes of a further one.
+    pub when_full: WhenFull,
     /// Time a client has for sending its request head, also on an idle kept-alive connection.
     pub header_timeout: Duration,
     /// Bytes of a request head.
@@ -51,6 +66,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 128,
+            when_full: WhenFull::Wait,
             header_timeout: Duration::from_secs(10),
             header_bytes: 16 * 1024,
             life: Duration::from_secs(60),
@@ -67,6 +83,11 @@ pub trait Listen: Send {
 
     /// The next one. May be dropped and called again.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Where it comes from; none where that is no address.
+    fn origin(_stream: &Self::Stream) -> Option<IpAddr> {
+        None
+    }
 }
 
 impl Listen for TcpListener {
@@ -78,6 +99,10 @@ impl Listen for TcpListener {
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
+
+    fn origin(stream: &TcpStream) -> Option<IpAddr> {
+        stream.peer_addr().ok().map(|peer| peer.ip().to_canonical())
+    }
 }
 
 /// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`. No
@@ -86,30 +111,30 @@ impl Listen for TcpListener {
 /// # Errors
 ///
 /// An accept error that does not pass by itself (one that comes of a connection or of a lack of descriptors does).
-pub async fn serve(
-    listener: impl Listen,
+pub async fn serve<L: Listen>(
+    listener: L,
     router: Router,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
-    // Never sent on: that it is dropped with this future is what ends the connections that are left.
-    let (_serving, served) = watch::channel(());
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .keep_alive(limits.keep_alive)
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
+    let mut places = Places::<AbortHandle>::default();
+    let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
-        let place = tokio::select! {
-            () = &mut stop => break,
-            place = Arc::clone(&places).acquire_owned() => place.map_err(io::Error::other)?,
-        };
+        let is_full = places.taken() >= limits.connections;
         let stream = tokio::select! {
             () = &mut stop => break,
-            accepted = listener.accept() => match accepted {
+            Some(ended) = connections.join_next_with_id() => {
+                leave(&mut places, ended);
+                continue;
+            }
+            accepted = listener.accept(), if !is_full || limits.when_full == WhenFull::Displace => match accepted {
                 Ok(stream) => stream,
                 Err(error) if passes_by_itself(&error) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -118,19 +143,24 @@ pub async fn serve(
                 Err(error) => return Err(error),
             },
         };
+        if is_full && let Some(displaced) = places.to_go() {
+            displaced.abort();
+            if let Some(ended) = connections.join_next_with_id().await {
+                leave(&mut places, ended);
+            }
+        }
+        let origin = L::origin(&stream);
         let reader = Arc::<Reader>::default();
         let service = answering(router.clone(), Arc::clone(&reader));
         let stream = TokioIo::new(Told::new(stream, Arc::clone(&reader)));
         let connection = graceful.watch(http.serve_connection(stream, service_fn(service)));
-        let mut served = served.clone();
-        tokio::spawn(async move {
+        let task = connections.spawn(async move {
             let mut connection = pin!(connection);
             let mut until = Instant::now() + limits.life;
             loop {
                 // A connection's end, orderly or not, concerns its client only.
                 tokio::select! {
                     _ = &mut connection => break,
-                    _ = served.changed() => break,
                     () = sleep_until(until) => {
                         if !reader.may_stay() {
                             break;
@@ -139,12 +169,18 @@ pub async fn serve(
                     }
                 }
             }
-            drop(place);
         });
+        places.take(origin, task);
     }
     drop(listener);
     let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
     Ok(())
+}
+
+/// One that has ended, of itself or displaced, has no place any more.
+fn leave(places: &mut Places<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
+    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+    places.leave(|task| task.id() == id);
 }
 
 /// The router, as what hyper calls; says of the client whether its answer has an end.
@@ -173,3 +209,6 @@ fn passes_by_itself(error: &io::Error) -> bool {
             io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
         )
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Clients that mean harm, at every listener, while the agent does its work.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket, socket_with,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use serde_json::json;
@@ -25,13 +27,16 @@ const CROWD: usize = 320;
 /// Resident memory that an agent may have with all of them, in KiB. It has some 10 MB by itself.
 const MEMORY: u64 = 80 * 1024;
 
+/// Where those come from who mean harm. The tests' own clients are at another address.
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
 /// Bytes of a status with the worst that others may write into one semaphore.
 const LONGEST: usize = 256 * 1024;
 
 /// Where a client comes in.
 #[derive(Clone)]
 enum Door {
-    Tcp(String),
+    Tcp(SocketAddrV4),
     Unix(PathBuf),
 }
 
@@ -44,7 +49,11 @@ impl Door {
         let patience = Some(Duration::from_millis(1));
         match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
+                // A neighbour has an address of its own.
+                let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+                bind(&socket, &SocketAddrV4::new(NEIGHBOUR, 0))?;
+                connect(&socket, address)?;
+                let stream = TcpStream::from(socket);
                 stream.set_write_timeout(patience)?;
                 stream.set_read_timeout(patience)?;
                 Ok(Box::new(stream))
@@ -174,42 +183,16 @@ impl Drop for Attack {
     }
 }
 
-/// A client that has come before all others, and asks on one connection for as long as that may last.
-struct Probe {
-    stream: TcpStream,
+/// The body of an answer that is well, to a client that comes for it.
+fn ask(agent: &Agent, path: &str) -> String {
+    let reply = agent.get(path);
+    assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    reply.body
 }
 
-impl Probe {
-    fn at(agent: &Agent) -> Self {
-        let stream = TcpStream::connect(agent.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Self { stream }
-    }
-
-    /// The body of an answer that is well.
-    fn ask(&mut self, path: &str) -> String {
-        write!(self.stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let (mut answer, mut chunk) = (String::new(), [0; 4096]);
-        loop {
-            if let Some((head, body)) = answer.split_once("\r\n\r\n") {
-                assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
-                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-                if body.len() >= length.parse().unwrap() {
-                    return body.to_owned();
-                }
-            }
-            let read = self.stream.read(&mut chunk).unwrap();
-            assert!(read > 0, "closed after {answer:?}");
-            answer.push_str(std::str::from_utf8(&chunk[..read]).unwrap());
-        }
-    }
-
-    /// How often the session has been renewed.
-    fn renewals(&mut self) -> u64 {
-        let metrics = self.ask("/metrics");
-        let series = "slotkeeper_session_renew_duration_seconds_count ";
-        metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap().parse().unwrap()
-    }
+/// How often the session has been renewed.
+fn renewals(agent: &Agent) -> f64 {
+    agent.metric("slotkeeper_session_renew_duration_seconds_count")
 }
 
 fn resident_kib(agent: &Agent) -> u64 {
@@ -263,26 +246,25 @@ fn withstands(agent: &Agent, door: Door) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let token = agent.semaphore()["fencing_token"].clone();
-    let mut probe = Probe::at(agent);
     let attack = Attack::begin(door);
     wait_for("the crowd", || {
-        assert_eq!(probe.ask("/livez"), "ok\n");
+        assert_eq!(ask(agent, "/livez"), "ok\n");
         attack.is_under_way()
     });
     // A lease lasts for three.
-    let until = probe.renewals() + 4;
+    let until = renewals(agent) + 4.0;
     wait_for("the session to be renewed all the same", || {
-        assert_eq!(probe.ask("/livez"), "ok\n");
-        assert_eq!(probe.ask("/readyz"), "ok\n", "readiness is a fresh lease");
+        assert_eq!(ask(agent, "/livez"), "ok\n");
+        assert_eq!(ask(agent, "/readyz"), "ok\n", "readiness is a fresh lease");
         let resident = resident_kib(agent);
         assert!(resident < MEMORY, "{resident} KiB");
-        probe.renewals() >= until
+        renewals(agent) >= until
     });
     for (way, entered) in WAYS.iter().zip(&*attack.entered) {
         assert!(entered.load(Ordering::Relaxed) > 0, "{}", way.name);
     }
+    assert_eq!(agent.semaphore()["fencing_token"], token);
     drop(attack);
-    wait_for("a newcomer to be answered", || agent.semaphore()["fencing_token"] == token);
     assert_eq!(agent.metric("slotkeeper_slot_held{semaphore=\"s\"}"), 1.0, "held all the while");
 }
 
@@ -290,7 +272,7 @@ fn withstands(agent: &Agent, door: Door) {
 fn the_read_only_endpoints_withstand_hostile_clients() {
     let (consul, home) = (Consul::start(), Home::new());
     let agent = agent(&consul, &home, "control: {listen: 'unix:$HOME/s'}");
-    withstands(&agent, Door::Tcp(agent.address().to_owned()));
+    withstands(&agent, Door::Tcp(agent.address().parse().unwrap()));
 }
 
 #[test]
@@ -305,6 +287,6 @@ fn the_control_socket_withstands_hostile_clients() {
 fn the_control_address_withstands_clients_without_a_token() {
     let (consul, home) = (Consul::start(), Home::new());
     let mut agent = agent(&consul, &home, "control: {listen: '127.0.0.1:0', token_file: '$HOME/token'}");
-    withstands(&agent, Door::Tcp(agent.control_address()));
+    withstands(&agent, Door::Tcp(agent.control_address().parse().unwrap()));
     assert_eq!(agent.terminate(), Some(0));
 }

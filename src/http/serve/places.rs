@@ -1,0 +1,94 @@
+//! The connections of a server, and which of them goes where a newcomer finds it full.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Those that there are, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    taken: Vec<(Option<IpAddr>, T)>,
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { taken: Vec::new() }
+    }
+}
+
+impl<T> Places<T> {
+    /// How many there are.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// One has come, from that address.
+    pub(super) fn take(&mut self, whose: Option<IpAddr>, connection: T) {
+        self.taken.push((whose, connection));
+    }
+
+    /// One has gone.
+    pub(super) fn leave(&mut self, is_it: impl Fn(&T) -> bool) {
+        self.taken.retain(|(_, connection)| !is_it(connection));
+    }
+
+    /// The one to go: of the address that has the most, the one that came first. So nobody keeps others out, however many
+    /// connections it opens, and whoever has few keeps them. Those without an address are one neighbour.
+    pub(super) fn to_go(&self) -> Option<&T> {
+        let mut of = BTreeMap::<_, usize>::new();
+        for (whose, _) in &self.taken {
+            *of.entry(whose).or_default() += 1;
+        }
+        let most = of.values().max()?;
+        self.taken.iter().find(|(whose, _)| of.get(whose) == Some(most)).map(|(_, connection)| connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn from(host: u8) -> Option<IpAddr> {
+        Some(Ipv4Addr::new(10, 0, 0, host).into())
+    }
+
+    #[test]
+    fn the_first_goes_of_whoever_has_most() {
+        let mut places = Places::default();
+        assert_eq!(places.to_go(), None::<&&str>);
+        places.take(from(1), "a probe");
+        places.take(from(2), "a crowd's first");
+        assert_eq!(places.to_go(), Some(&"a probe"), "where all have as many, the first of all");
+        places.take(from(2), "its second");
+        assert_eq!(places.to_go(), Some(&"a crowd's first"));
+        places.leave(|one| *one == "a crowd's first");
+        places.take(from(2), "its third");
+        assert_eq!(places.to_go(), Some(&"its second"));
+        assert_eq!(places.taken(), 3);
+    }
+
+    proptest! {
+        /// However many a neighbour opens, and whenever: others lose no place as long as they have fewer than it.
+        #[test]
+        fn a_neighbour_takes_no_place_of_one_that_has_fewer(
+            comes in prop::collection::vec(0..4_u8, 1..200),
+            room in 8..32_usize,
+        ) {
+            let mut places = Places::default();
+            for (n, host) in comes.into_iter().enumerate() {
+                if places.taken() == room {
+                    let count = |host| places.taken.iter().filter(|(whose, _)| *whose == from(host)).count();
+                    let (goes, _) = *places.to_go().unwrap();
+                    prop_assert!((0..4).all(|other| count(other) <= count(goes)));
+                    let it = *places.to_go().unwrap();
+                    places.leave(|one| *one == it);
+                }
+                places.take(from(host), (host, n));
+                prop_assert!(places.taken() <= room);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const PROBE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// A server with three places, whose clients may be silent for long.
+async fn three(when_full: WhenFull) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+    let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
+    let long = Duration::from_secs(3600);
+    let limits = Limits { connections: 3, when_full, header_timeout: long, life: long, ..Limits::default() };
+    let router = Router::new().route("/", get(async || "ok"));
+    tokio::spawn(serve(listener, router, limits, std::future::pending()));
+    address
+}
+
+/// One from that address that says nothing yet.
+async fn come(server: SocketAddr, from: Ipv4Addr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    socket.connect(server).await.unwrap()
+}
+
+/// Whether it is answered, at last; one that waits for its place is not.
+async fn is_answered(client: &mut TcpStream) -> bool {
+    if client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.is_err() {
+        return false;
+    }
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok") {
+        if !matches!(client.read_buf(&mut answer).await, Ok(1..)) {
+            return false;
+        }
+    }
+    true
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+}
+
+#[tokio::test]
+async fn a_neighbour_that_takes_all_places_keeps_nobody_out() {
+    let server = three(WhenFull::Displace).await;
+    let mut probe = come(server, PROBE).await;
+    assert!(in_time(is_answered(&mut probe)).await);
+    let mut crowd = Vec::new();
+    for _ in 0..12 {
+        crowd.push(come(server, NEIGHBOUR).await);
+        assert!(in_time(is_answered(crowd.last_mut().unwrap())).await);
+        assert!(in_time(is_answered(&mut probe)).await, "it came first, and loses nothing");
+    }
+    let mut newcomer = come(server, PROBE).await;
+    assert!(in_time(is_answered(&mut newcomer)).await);
+    let mut left = 0;
+    for client in &mut crowd {
+        left += usize::from(in_time(is_answered(client)).await);
+    }
+    assert_eq!(left, 1, "of three places two are the prober's");
+    assert!(in_time(is_answered(&mut probe)).await);
+}
+
+#[tokio::test]
+async fn where_they_wait_the_next_is_let_in_when_another_goes() {
+    let server = three(WhenFull::Wait).await;
+    let mut crowd = Vec::new();
+    for _ in 0..3 {
+        crowd.push(come(server, NEIGHBOUR).await);
+        assert!(in_time(is_answered(crowd.last_mut().unwrap())).await);
+    }
+    let mut next = come(server, PROBE).await;
+    {
+        let mut answered = pin!(is_answered(&mut next));
+        // Turns enough for it to be let in, were it let in.
+        for turn in 0..30 {
+            tokio::select! {
+                biased;
+                _ = &mut answered => panic!("there was no place"),
+                stays = is_answered(&mut crowd[turn % 3]) => assert!(stays),
+            }
+        }
+        drop(crowd.pop());
+        assert!(in_time(answered).await);
+    }
+    for client in &mut crowd {
+        assert!(in_time(is_answered(client)).await);
+    }
+}
