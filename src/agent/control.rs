@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
 use crate::semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
-use crate::status::{Stage, What};
+use crate::status::What;
 
 /// How many leases there may be. Without control endpoints nobody asks for any.
 pub(super) fn bounds(config: &Config) -> Bounds {
@@ -59,7 +59,7 @@ impl Agent {
     /// On which terms a lease can be had.
     fn terms(&self, kind: Kind, name: &str) -> Result<Settings, Refusal> {
         let (mode, settings) = find(&self.parts.config, kind, name)?;
-        if self.ending.is_some() || self.stage != Stage::Running {
+        if self.ending.is_some() {
             return Err(Refusal::Draining);
         }
         match mode {

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::config::{self, Release};
 use crate::semaphore::{Keeper, Machine, Moment, Phase};
 use crate::shutdown::Ask;
-use crate::status::{Stage, What};
+use crate::status::What;
 use crate::workload::signals;
 
 /// The longest that a request may take while draining, and its share of the drain's time: a connection that has gone
@@ -104,10 +104,11 @@ impl Agent {
         self.end(Exit::Done, why);
     }
 
-    /// Asks for the end; the first one to ask says how.
+    /// Asks for the end; the first one to ask says how. From here on nobody takes us for ready, and nothing new is taken.
     pub(super) fn end(&mut self, exit: Exit, why: &str) {
         if self.ending.is_none() {
-            let timeout = self.drain_time(clock::now());
+            let now = clock::now();
+            let timeout = self.drain_time(now);
             if self.withholds() {
                 info!(
                     "draining, once the workload has had its time to stop: {why}; then at most {timeout:?}"
@@ -117,6 +118,8 @@ impl Agent {
             }
             self.ending = Some(exit);
             self.journal.note(What::Draining, None, Some(why.to_owned()));
+            self.own.keeper.ask_no_more(now);
+            self.leases.ask_no_more(now);
         }
     }
 
@@ -126,7 +129,6 @@ impl Agent {
         let timeout = self.drain_time(now);
         let request = REQUEST.0.min(timeout / REQUEST.1);
         self.drain = Some(Drain { abandon_at: now + timeout * 3 / 4, ends: now + timeout, request });
-        self.stage = Stage::Draining;
         self.publish(now);
         self.unready(PATIENCE.min(timeout / 8)).await;
         // Whoever came back with it after we were killed meanwhile would take up what our last requests, still on

@@ -118,7 +118,6 @@ struct Agent {
     started_at: Moment,
     started_up: bool,
     ready: bool,
-    stage: Stage,
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
     drain: Option<Drain>,
@@ -163,7 +162,6 @@ impl Agent {
             started_at: now,
             started_up: false,
             ready: false,
-            stage: Stage::Running,
             ending: None,
             drain: None,
             evictions: Evictions::default(),
@@ -195,7 +193,7 @@ impl Agent {
             self.mind_patience(now);
             self.mind_evictions(now).await;
             let runs = self.running.is_some() || self.withholds();
-            if self.stage == Stage::Running && self.ending.is_some() && !runs {
+            if self.ending.is_some() && self.drain.is_none() && !runs {
                 self.begin_drain().await;
                 continue;
             }
@@ -279,8 +277,15 @@ impl Agent {
     /// Carries out what the core has decided.
     fn carry_out(&mut self) {
         let client = self.client_for_now();
-        for notice in self.own.carry_out(&client, &self.spec, &mut self.requests) {
-            self.tell(&notice);
+        loop {
+            let notices = self.own.carry_out(&client, &self.spec, &mut self.requests);
+            if notices.is_empty() {
+                break;
+            }
+            // Which may lead to something to be done at once.
+            for notice in notices {
+                self.tell(&notice);
+            }
         }
     }
 
@@ -327,11 +332,11 @@ impl Agent {
             &self.own.keeper,
             &self.leases,
             &self.parts.config,
-            self.stage,
+            if self.ending.is_some() { Stage::Draining } else { Stage::Running },
             self.started_at,
             self.parts.status.borrow().id,
         );
-        let ready = self.ending.is_none() && snapshot.is_ready(now);
+        let ready = snapshot.is_ready(now);
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
         if ready != self.ready {
@@ -342,7 +347,7 @@ impl Agent {
         if let Some(readiness) = &self.parts.files.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }
-        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.stage == Stage::Running) {
+        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.drain.is_none()) {
             state.save(&self.own.keeper);
         }
         snapshot.changes = self.journal.changes();

@@ -10,13 +10,12 @@ use crate::clock;
 use crate::config::{Acquire, Config, Loaded, Lock, Mode, Semaphore};
 use crate::consul::TokenSource;
 use crate::semaphore::{Machine, Moment, Settings};
-use crate::status::Stage;
 use entries::{Difference, Told, difference};
 
 impl Agent {
     /// Reads the configuration again and takes over what can change.
     pub(super) async fn reload(&mut self) {
-        if self.stage != Stage::Running {
+        if self.ending.is_some() {
             return warn!("not reloading: draining");
         }
         let Loaded { config: mut new, warnings } = match (self.parts.read_config)() {

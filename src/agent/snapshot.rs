@@ -80,13 +80,9 @@ impl Standing {
             Phase::Lost => (State::Lost, None),
             Phase::Released => (State::Released, None),
         };
-        let evicted = machine.evicted_by().map(|by| {
-            // Anybody's text.
-            let by: String = by.escape_debug().take(100).collect();
-            match machine.withheld() {
-                Some(_) => format!("evicted by {by}; given on once the workload has had its time to stop"),
-                None => format!("evicted by {by}"),
-            }
+        let evicted = machine.evicted_by().map(|by| match machine.withheld() {
+            Some(_) => format!("evicted by {by}; given on once the workload has had its time to stop"),
+            None => format!("evicted by {by}"),
         });
         Self { state, why: why.or(evicted) }
     }

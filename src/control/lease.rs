@@ -17,6 +17,7 @@ use super::desk::{Begun, Desk, Progress};
 use super::request::{Grant, Kind, NoLease, Released, Request};
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
+use crate::semaphore::LossReason;
 
 pub(super) fn endpoints() -> OpenApiRouter<Desk> {
     OpenApiRouter::default().routes(routes!(show, release)).routes(routes!(renew))
@@ -199,6 +200,13 @@ fn gone(lease: &str, why: NoLease) -> Error {
                  another one"
             );
             (Code::LeaseExpired, text)
+        }
+        NoLease::Lost(reason) if reason == LossReason::Evicted.as_str() => {
+            let text = format!(
+                "an operator has taken the lease {lease} back (evicted): stop what it was for and release it, which gives \
+                 it on at once where it is kept for you still; then acquire another one"
+            );
+            (Code::LeaseLost, text)
         }
         NoLease::Lost(reason) => {
             let text = format!(

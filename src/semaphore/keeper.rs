@@ -173,6 +173,14 @@ impl Keeper {
         self.settle(now);
     }
 
+    /// Is about to drain, when the workload has stopped: what is held stays until then, and nothing new is asked for.
+    pub fn ask_no_more(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, _| machine.ask_no_more());
+        }
+        self.settle(now);
+    }
+
     /// Gives everything back, then destroys the session; [`Keeper::has_ended`] tells when that is done.
     pub fn drain(&mut self, now: Moment) {
         self.draining = true;

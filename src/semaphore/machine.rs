@@ -391,6 +391,15 @@ impl Machine {
         }
     }
 
+    /// Asks for nothing that it does not hold.
+    pub(super) fn ask_no_more(&mut self) {
+        match self.intent {
+            Intent::Hold if self.holds() => {}
+            Intent::Hold | Intent::Leave(Farewell::Again) => self.depart(Farewell::Released),
+            Intent::Leave(_) | Intent::Rest => {}
+        }
+    }
+
     fn depart(&mut self, farewell: Farewell) {
         self.intent = Intent::Leave(farewell);
         self.phase = Phase::Leaving;

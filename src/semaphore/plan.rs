@@ -12,7 +12,7 @@ use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
 use super::single::Single;
 use super::view::{Contender, Lock, View};
-use super::{Moment, Op, SessionId};
+use super::{Moment, Op, SessionId, printable};
 
 mod ask;
 mod draft;
@@ -36,6 +36,9 @@ const THEIR_TURN: Duration = Duration::from_millis(300);
 /// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
 /// watch tells so in the next instant.
 const SUSPICION: Duration = Duration::from_millis(50);
+
+/// Bytes that are shown of the name of an operator, which is anybody's text.
+const OPERATOR: usize = 100;
 
 /// Who plans.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +118,7 @@ pub enum Stand {
     },
     /// Kept out until somebody mends something: what is wrong, and what to do.
     Blocked(String),
-    /// Told to leave, by that operator.
+    /// Told to leave, by that operator: anybody's text, made fit for people.
     Evicted(String),
 }
 
@@ -163,7 +166,7 @@ pub struct Plan {
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
 pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     if let Some(by) = view.evicted_by(me.session) {
-        return Plan::new(Stand::Evicted(by.to_owned()));
+        return Plan::new(Stand::Evicted(printable(by, OPERATOR)));
     }
     if me.settings.is_lock() {
         return lock::hold(view, me, now);

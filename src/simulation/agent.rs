@@ -26,6 +26,8 @@ pub(super) struct Agent {
     /// Number of the timer that counts.
     pub(super) timer: u64,
     pub(super) leaves_at: Option<Moment>,
+    /// Since when it goes once its workload has stopped, and asks for nothing more.
+    pub(super) ending: Option<Moment>,
     pub(super) draining: bool,
     /// Since when it has asked for a slot, at the earliest.
     pub(super) asked_at: BTreeMap<&'static str, Moment>,
@@ -83,6 +85,7 @@ impl Agent {
             watches: HashMap::new(),
             timer: 0,
             leaves_at: None,
+            ending: None,
             draining: false,
             gave_up: false,
             has_and_waits_since: None,

@@ -356,6 +356,11 @@ impl World {
         }
         let agent = &mut self.agents[place];
         if agent.leaves_at.is_some_and(|at| at <= self.now) && !agent.draining {
+            if agent.ending.is_none() && self.rng.bool() {
+                let to_stop = TO_STOP.mul_f64(self.rng.f64());
+                self.end(place, to_stop);
+                return self.act(place);
+            }
             agent.draining = true;
             // Whoever stops an agent has stopped its workload.
             agent.stopping.clear();
@@ -378,6 +383,14 @@ impl World {
             agent.timer = timer;
             self.later(at.since(self.now), Coming::Timer { agent: place, timer });
         }
+    }
+
+    /// It is going to drain after that long.
+    fn end(&mut self, place: usize, after: Duration) {
+        let agent = &mut self.agents[place];
+        agent.ending = Some(self.now);
+        agent.leaves_at = Some(self.now + after);
+        agent.keeper.ask_no_more(self.now);
     }
 
     fn send(&mut self, place: usize, command: Command) {
@@ -412,8 +425,13 @@ impl World {
             let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };
             agent.leaves_at = Some(agent.leaves_at.unwrap_or(self.now + rest));
             agent.gave_up = true;
+            if self.rng.bool() {
+                let rest = agent.leaves_at.map(|at| at.since(self.now));
+                self.end(place, rest.unwrap_or_default());
+            }
         }
-        if agent.gave_up {
+        let agent = &mut self.agents[place];
+        if agent.gave_up || agent.ending.is_some() {
             return;
         }
         if !agent.is_ready() {

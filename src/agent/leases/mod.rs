@@ -279,12 +279,17 @@ impl Leases {
         std::mem::take(&mut self.swept).into_iter().chain(ended).collect()
     }
 
+    /// Ends all waits.
+    pub(super) fn ask_no_more(&mut self, now: Moment) {
+        for key in self.keys() {
+            self.refuse(key, Refusal::Draining, now);
+        }
+    }
+
     /// Ends all waits and gives everything back.
     pub(super) fn drain(&mut self, now: Moment) {
+        self.ask_no_more(now);
         for key in self.keys() {
-            if self.table.refused(key, now) {
-                self.answer(key, Err(Refusal::Draining));
-            }
             self.table.released(key, now);
             self.leave(key, now);
         }
@@ -357,8 +362,8 @@ impl Leases {
     /// Whether it was evicted, and is kept for as long as its client believes in it.
     fn keeps(&mut self, key: Key) -> bool {
         let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
-        let withheld = |keeper: &&Keeper| keeper.machines().any(|machine| machine.withheld().is_some());
-        let lease = keeper.filter(withheld).and_then(Keeper::lease);
+        let evicted = |machine: &Machine| machine.evicted_by().is_some() && machine.withheld().is_some();
+        let lease = keeper.filter(|keeper| keeper.machines().any(evicted)).and_then(Keeper::lease);
         lease.is_some_and(|lease| self.table.evicted(key, lease.ends()))
     }
 

@@ -356,3 +356,68 @@ fn and_not_for_one_that_has_stopped_before_it_is_seen() {
     assert_eq!(keeper.machine("a").unwrap().withheld(), None);
     assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
 }
+
+#[test]
+fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
+    let mut keeper = wanting(&["a", "b", "c"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
+    let entered = |name: &str| {
+        let mut pairs = taken(name);
+        let value = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
+        pairs.push(Pair { value, ..contender(name, "me", None, 31) });
+        let listing = Some(Listing { pairs, index: 31 });
+        Event::Committed(vec![name.into()], Ok(Commit::Done { index: 31, listing }))
+    };
+    listed(&mut keeper, "b", taken("b"));
+    listed(&mut keeper, "c", taken("c"));
+    assert_eq!(writes(&mut keeper), [["b/me", "b/me", "b/"], ["c/me", "c/me", "c/"]]);
+    keeper.handle(entered("b"), NOW);
+    assert_eq!(writes(&mut keeper), [["b/.lock"]], "it names itself as the next");
+    keeper.handle(Event::Committed(vec!["b".into()], Ok(Commit::Done { index: 32, listing: None })), NOW);
+    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Waiting);
+    keeper.ask_no_more(NOW);
+    assert_eq!(writes(&mut keeper), [["-b/me"]]);
+    assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
+    // What was on its way is undone: it has come and goes.
+    keeper.handle(entered("c"), NOW);
+    assert_eq!(writes(&mut keeper), [["-c/me"]]);
+}
+
+/// One with that `on_lost` whose lease has run out, and is renewed again.
+fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.reconfigure(&"a".into(), Settings { on_lost, ..settings("a", None) }, NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let later = NOW + Duration::from_secs(28);
+    keeper.tick(later);
+    meanwhile(&mut keeper, later);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    let pairs = vec![lock("a", 1, r#""me""#, 5), own];
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30 })), later);
+    (keeper, later)
+}
+
+#[test]
+fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_first() {
+    let exits = expired(OnLost::Exit, |_, _| {});
+    let ends = expired(OnLost::Reacquire, |keeper, now| keeper.ask_no_more(now));
+    for (mut keeper, later) in [exits, ends] {
+        assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
+        assert_eq!(acquired(&mut keeper), (Vec::new(), Vec::new()));
+        keeper.give_on(&"a".into(), later);
+        listed(
+            &mut keeper,
+            "a",
+            vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)],
+        );
+        assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
+    }
+    let (mut again, _) = expired(OnLost::Reacquire, |_, _| {});
+    assert_eq!(acquired(&mut again).0, ["a"], "whoever stays has it back");
+}

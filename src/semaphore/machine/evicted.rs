@@ -13,9 +13,10 @@ impl Machine {
         self.stopping
     }
 
-    /// The same of one that it was told to leave: that is given on only afterwards.
+    /// The same of one that is given on only afterwards: it was told to leave, or goes of itself. One that asks for it again may
+    /// have it back before.
     pub fn withheld(&self) -> Option<u64> {
-        self.stopping.filter(|_| self.evicted_by.is_some())
+        self.stopping.filter(|_| self.evicted_by.is_some() || matches!(self.intent, Intent::Leave(_)))
     }
 
     /// The workload that ran on what was lost has ended, or has had its time.

@@ -162,7 +162,7 @@ impl World {
     /// As after a SIGHUP.
     pub(super) fn reload(&mut self, place: usize, configuration: Configuration) {
         let agent = &mut self.agents[place];
-        if agent.draining {
+        if agent.draining || agent.ending.is_some() {
             return;
         }
         self.clients.entry(agent.life).or_default().may(&configuration);

@@ -93,6 +93,9 @@ impl World {
             referee(name).acquired(session.clone(), *token);
             let all = !agent.configuration.together || agent.is_ready();
             assert!(all, "seed {seed}: {session} has {name} and not all that it takes together");
+            // What it was given at that very instant it is told afterwards.
+            let late = agent.ending.is_some_and(|since| since < self.now);
+            assert!(!late, "seed {seed}: {session} was about to go and was given {name}");
         } else if let Notice::GaveUp { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
             referee(name).gave_up(&agent.configuration.of(name), asked_at, self.now);

@@ -27,7 +27,11 @@ fn a_lease_is_given_on_when_its_client_gives_it_back() {
     ask(&consul, "p/s", &session);
     wait_for("it to be known", || desk.ask(&format!("GET /v1/leases/{lease}"), "").status == 410);
     let renewed = desk.ask(&format!("POST /v1/leases/{lease}/renew"), "");
-    assert!(renewed.status == 410 && renewed.body.contains("evicted"), "{}", renewed.body);
+    assert!(
+        renewed.status == 410 && renewed.body.contains("(evicted): stop what it was for and release it"),
+        "{}",
+        renewed.body
+    );
     assert_eq!(operator.holders("p/s"), [session.as_str()], "its client may not know yet");
     assert_eq!(desk.agent.semaphore()["leases"][0]["state"], "leaving");
     assert_eq!(desk.ask(&format!("DELETE /v1/leases/{lease}"), "").status, 204);

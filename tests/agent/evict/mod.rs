@@ -3,6 +3,7 @@
 mod agent;
 mod aim;
 mod command;
+mod ending;
 mod kept;
 mod lent;
 mod others;

@@ -83,6 +83,15 @@ fn one_that_finds_the_mark_does_nothing_but_leave() {
 }
 
 #[test]
+fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
+    let mut view = view(Some((r#"{"Limit":1,"Holders":["me"]}"#, 0)), &[("me", HELD)]);
+    let ops = mark(&view, &stay(&view, "me").unwrap(), &"\u{1b}[2J".repeat(50_000)).unwrap().ops;
+    view.apply(&ops, 60);
+    let Stand::Evicted(by) = planned(&view, &settings(1, 1), hold, false).stand else { panic!() };
+    assert!(by.starts_with("\\u{1b}[2J") && by.len() <= 103 && !by.contains('\u{1b}'), "{by}");
+}
+
+#[test]
 fn what_was_lost_is_given_on_under_its_own_number() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a"]}"#, 0));
     let mut pairs = Vec::new();
