@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::bridge;
 use crate::consul::{Client, Indexed, Read, Session};
 use crate::semaphore::plan::Write;
-use crate::semaphore::{Commit, Failure, FailureKind, View};
+use crate::semaphore::{Commit, Failure, FailureKind, Lock, View};
 
 pub mod evict;
 mod participants;
@@ -32,6 +32,9 @@ pub enum Error {
     /// There is no answer to go on with. Where a change was asked for, a part of it may have been done.
     #[error("{}", .0.text)]
     Failed(Failure),
+    /// There is nothing, as far as is seen: what there is not.
+    #[error("{0}; check the prefix, and that the token may read there")]
+    Missing(String),
     /// The semaphore as it is does not allow it: what was found, and what to do.
     #[error("{0}")]
     Refused(String),
@@ -48,6 +51,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What a plan says against a view.
+    pub fn of_plan(view: &View, why: String) -> Self {
+        if view.lock == Lock::Missing { Self::Missing(why) } else { Self::Refused(why) }
+    }
+
     /// Whether Consul is away, or has no leader.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Unavailable)
@@ -72,24 +80,17 @@ pub struct Changed {
     pub after: View,
 }
 
-/// Reads everything below the prefix, consistently.
-///
-/// # Errors
-///
-/// [`Error::Failed`].
-pub async fn look(client: &Client, prefix: &str) -> Result<View, Error> {
-    let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
-    Ok(View::new(prefix, listing.pairs, listing.index))
-}
-
 /// Reads everything that there is of a semaphore or a lock, consistently.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`].
-pub async fn look_at(client: &Client, place: &Place) -> Result<View, Error> {
+pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
     match place {
-        Place::Semaphore(prefix) => look(client, prefix).await,
+        Place::Semaphore(prefix) => {
+            let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
+            Ok(View::new(prefix, listing.pairs, listing.index))
+        }
         Place::Lock(key) => {
             let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
             Ok(View::of_key(key, reading.pair, reading.index))
@@ -117,26 +118,13 @@ pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session
 /// What `plan` says against it, or Consul.
 pub async fn change(
     client: &Client,
-    prefix: &str,
-    plan: impl Fn(&View) -> Result<Option<Write>, String>,
-) -> Result<Changed, Error> {
-    change_at(client, &Place::Semaphore(prefix.to_owned()), plan).await
-}
-
-/// The same to a lock too.
-///
-/// # Errors
-///
-/// As [`change`].
-pub async fn change_at(
-    client: &Client,
     place: &Place,
-    plan: impl Fn(&View) -> Result<Option<Write>, String>,
+    plan: impl Fn(&View) -> Result<Option<Write>, Error>,
 ) -> Result<Changed, Error> {
-    let mut view = look_at(client, place).await?;
+    let mut view = look(client, place).await?;
     let mut before = None;
     let mut attempts = Attempts::begin();
-    while let Some(write) = plan(&view).map_err(Error::Refused)? {
+    while let Some(write) = plan(&view)? {
         let why = match bridge::commit(client, write.ops.clone()).await {
             Ok(Commit::Done { index, .. }) => {
                 before.get_or_insert_with(|| view.clone());
@@ -181,7 +169,7 @@ impl Attempts {
             // Those that lost against each other must not meet again.
             let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
             sleep(pause.mul_f64(fastrand::f64())).await;
-            match look_at(client, place).await {
+            match look(client, place).await {
                 Err(away) if away.is_unavailable() => why = away,
                 looked => return looked,
             }
@@ -217,6 +205,14 @@ mod tests {
         client
     }
 
+    fn at(prefix: &str) -> Place {
+        Place::Semaphore(prefix.to_owned())
+    }
+
+    fn to_three(view: &View) -> Result<Option<Write>, Error> {
+        plan::set_limit(view, 3, "", NOW).map_err(|why| Error::of_plan(view, why))
+    }
+
     fn limit(view: &View) -> u32 {
         view.record().unwrap().limit
     }
@@ -231,36 +227,38 @@ mod tests {
     async fn whoever_was_faster_is_looked_at_again() {
         let client = semaphore().await;
         let planned = Cell::new(0);
-        let changed = change(&client, "p", |view| {
+        let place = at("p");
+        let changed = change(&client, &place, |view| {
             planned.set(planned.get() + 1);
-            let write = plan::set_limit(view, 3, "", NOW)?;
+            let write = to_three(view)?;
             Ok(if planned.get() < 4 { write.map(outdated) } else { write })
         });
         let Changed { before, after } = changed.await.unwrap();
         assert_eq!((limit(&before), limit(&after)), (1, 3));
-        assert_eq!(limit(&look(&client, "p").await.unwrap()), 3);
+        assert_eq!(limit(&look(&client, &at("p")).await.unwrap()), 3);
         assert_eq!(planned.get(), 5);
     }
 
     #[tokio::test]
     async fn it_does_not_try_for_ever() {
         let client = semaphore().await;
-        let changed = change(&client, "p", |view| Ok(plan::set_limit(view, 3, "", NOW)?.map(outdated)));
+        let place = at("p");
+        let changed = change(&client, &place, |view| Ok(to_three(view)?.map(outdated)));
         let error = changed.await.unwrap_err();
         assert!(error.to_string().starts_with("p/.lock was changed by others each of "), "{error}");
-        assert_eq!(limit(&look(&client, "p").await.unwrap()), 1);
+        assert_eq!(limit(&look(&client, &at("p")).await.unwrap()), 1);
     }
 
     #[tokio::test]
     async fn what_the_plan_says_against_it_is_said() {
         let client = semaphore().await;
-        let error = change(&client, "q", |view| plan::set_limit(view, 3, "", NOW)).await.unwrap_err();
+        let error = change(&client, &at("q"), to_three).await.unwrap_err();
         assert!(error.to_string().contains("there is no semaphore at q"), "{error}");
     }
 
     #[tokio::test]
     async fn nobody_there_is_said_at_once() {
-        let error = look(&client_of("127.0.0.1:1"), "p").await.unwrap_err();
+        let error = look(&client_of("127.0.0.1:1"), &at("p")).await.unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     }
 }

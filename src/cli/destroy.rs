@@ -1,16 +1,14 @@
 //! `slotkeeper destroy`: deletes a semaphore that nobody holds, or a lock that nobody has.
 
-use std::io::{self, Write};
-
 use clap::Args;
 use serde::Serialize;
 
 use super::consent::Consent;
-use super::operator_flags::{OperatorFlags, refused};
+use super::operator_flags::OperatorFlags;
 use super::row::{NONE, Row, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, harmless, printable};
-use crate::operator::{self, Changed, Place, Watch};
+use super::{Exit, ask, printable, say};
+use crate::operator::{self, Changed, Error, Place, Watch};
 use crate::semaphore::{Lock, SessionId, View, plan};
 
 /// Delete a semaphore that nobody holds.
@@ -41,11 +39,8 @@ impl Destroy {
             let lock = scene.lock();
             let view = lock.as_ref().unwrap_or(&scene.view);
             if view.lock == Lock::Missing {
-                let why = format!(
-                    "there is neither a semaphore nor a lock at {}; check the prefix, and that the token may read there",
-                    printable(&self.prefix)
-                );
-                return Err(refused(why, &client).into());
+                let what = format!("there is neither a semaphore nor a lock at {}", printable(&self.prefix));
+                return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
             let everybody = scene.participants();
@@ -53,24 +48,20 @@ impl Destroy {
                 let one = everybody.iter().find(|one| one.id == *session)?;
                 Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
             };
-            plan::destroy(view, index, &known).map_err(operator::Error::Refused)?;
+            let plan = |view: &View| plan::destroy(view, index, &known).map_err(Error::Refused);
+            plan(view)?;
             if let Some(exit) = self.consent.refused(&intention(view, scene.others_below())).await? {
                 return Ok(exit);
             }
-            let plan = |view: &View| plan::destroy(view, index, &known);
             let place = match lock {
                 Some(_) => Place::Lock(key),
                 None => Place::Semaphore(self.prefix.clone()),
             };
-            let changed = operator::change_at(&client, &place, plan).await?;
-            let done = Done::of(&self.prefix, &changed);
-            if self.json {
-                writeln!(io::stdout(), "{}", harmless(&serde_json::to_string_pretty(&done)?))?;
-            } else {
-                writeln!(io::stdout(), "{} was deleted", printable(&done.key))?;
-            }
+            let changed = operator::change(&client, &place, plan).await?;
+            let in_words = |done: &Done| format!("{} was deleted", printable(&done.key));
+            say(&Done::of(&self.prefix, &changed), self.json, in_words)?;
             Ok(Exit::Done)
-        })?
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! `slotkeeper evict`: takes one holder or waiter out.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -8,12 +7,13 @@ use serde::Serialize;
 
 use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
+use super::row::LetIn;
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, complain, harmless, printable};
+use super::{Exit, ask, complain, printable, say};
 use crate::config::duration;
 use crate::operator::evict::{self, Aim, Way};
 use crate::operator::{Error, Part, Place};
-use crate::semaphore::{Identity, View, plan};
+use crate::semaphore::{View, plan};
 
 /// Characters of who asks that are written down.
 const MOST: usize = 100;
@@ -65,22 +65,18 @@ impl Evict {
                 return Ok(exit);
             }
             let after = self.act(&client, &aim).await?;
-            self.say(&aim, after.as_ref())
-        })?
+            self.end(&aim, after.as_ref())
+        })
     }
 
     /// What has come of it.
-    fn say(&self, aim: &Aim, after: Option<&View>) -> anyhow::Result<Exit> {
+    fn end(&self, aim: &Aim, after: Option<&View>) -> anyhow::Result<Exit> {
         let ended = Ended::of(self, aim, after);
-        let mut out = io::stdout();
-        if self.json {
-            writeln!(out, "{}", harmless(&serde_json::to_string_pretty(&ended)?))?;
-        } else if after.is_some() {
-            writeln!(out, "{}", ended.said())?;
-        } else if self.wait.is_zero() {
-            writeln!(out, "{}: {} is asked to go", printable(&ended.prefix), printable(&ended.session))?;
+        let is_done = ended.out || self.wait.is_zero();
+        if self.json || is_done {
+            say(&ended, self.json, Ended::describe)?;
         }
-        if after.is_some() || self.wait.is_zero() {
+        if is_done {
             return Ok(Exit::Done);
         }
         let stands = if aim.stay.part == plan::Part::Waits { "is still in line" } else { "still holds" };
@@ -178,26 +174,13 @@ struct Ended {
     taken_out: bool,
     /// Whether it is out.
     out: bool,
-    /// Who has come to hold meanwhile.
-    next: Vec<Next>,
-}
-
-#[derive(Debug, Serialize)]
-struct Next {
-    session: String,
-    who: Option<Identity>,
+    /// Who has come to hold meanwhile, its slots or others.
+    let_in: Vec<LetIn>,
 }
 
 impl Ended {
     fn of(evict: &Evict, aim: &Aim, after: Option<&View>) -> Self {
         let one = &aim.participant;
-        let next = after.map(|after| evict::successors(aim, after)).unwrap_or_default();
-        let next = next.into_iter().map(|session| {
-            let of = |view: &View| view.entry_of(&session).map(|entry| entry.who.clone());
-            // Whoever was let in by name has yet to sign.
-            let who = after.and_then(of).filter(|who| *who != Identity::default());
-            Next { who: who.or_else(|| of(&aim.before)), session: session.to_string() }
-        });
         Self {
             prefix: place(&aim.place).to_owned(),
             session: one.id.to_string(),
@@ -206,36 +189,25 @@ impl Ended {
             foreign: aim.stay.foreign,
             taken_out: !evict.asks(aim),
             out: after.is_some(),
-            next: if aim.stay.part == plan::Part::Waits { Vec::new() } else { next.collect() },
+            let_in: after.map(|after| LetIn::all(&aim.before, after)).unwrap_or_default(),
         }
     }
 
-    fn said(&self) -> String {
-        let (prefix, session) = (printable(&self.prefix), printable(&self.session));
-        let what = match self.slots {
-            _ if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) => {
-                return format!("{prefix}: {session} is out of the line");
-            }
-            None => "the lock",
-            Some(1) => "its slot",
-            Some(_) => "its slots",
-        };
-        let next: Vec<_> = self
-            .next
-            .iter()
-            .map(|next| {
-                let who = next.who.as_ref().and_then(Identity::in_words);
-                let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
-                format!("{}{who}", printable(&next.session))
-            })
-            .collect();
-        if next.is_empty() && self.slots.is_none() {
+    /// In a line.
+    fn describe(&self) -> String {
+        let one = format!("{}: {}", printable(&self.prefix), printable(&self.session));
+        if !self.out {
+            return format!("{one} is asked to go");
+        }
+        if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) {
+            return format!("{one} is out of the line");
+        }
+        let let_in: Vec<_> = self.let_in.iter().map(LetIn::describe).collect();
+        match (let_in.as_slice(), self.slots) {
             // Who waits for a lock takes it a moment later.
-            format!("{prefix}: {session} is out")
-        } else if next.is_empty() {
-            format!("{prefix}: {session} is out; nobody else has taken {what}")
-        } else {
-            format!("{prefix}: {session} is out; {what} went to {}", next.join(" and "))
+            ([], None) => format!("{one} is out"),
+            ([], Some(_)) => format!("{one} is out; nobody was let in meanwhile"),
+            (let_in, _) => format!("{one} is out; let in meanwhile: {}", let_in.join(" and ")),
         }
     }
 }

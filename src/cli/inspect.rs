@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, harmless, live, window};
+use super::{Exit, ask, json, live, window};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;
 use table::Look;
@@ -44,24 +44,19 @@ impl Inspect {
             let mut watch = Watch::new(&client, &self.prefix);
             let mut next = async || watch.next().await.map(|scene| scene.inspect());
             if self.watch {
-                let never = live::follow(self.json, next, |seen| self.text(seen, hint)).await?;
+                let never = live::follow(self.json, next, |seen| self.text(seen, &hint)).await?;
                 match never {}
             }
-            let text = self.text(&next().await?, hint)?;
+            let text = self.text(&next().await?, &hint)?;
             io::stdout().write_all(text.as_bytes())?;
             Ok(Exit::Done)
-        })?
+        })
     }
 
     fn text(&self, seen: &Inspection, hint: &str) -> anyhow::Result<String> {
         let report = Report::of(&self.prefix, seen);
         if self.json {
-            let json = if self.watch {
-                serde_json::to_string(&report)
-            } else {
-                serde_json::to_string_pretty(&report)
-            };
-            return Ok(harmless(&json?) + "\n");
+            return json(&report, self.watch);
         }
         let hint = if seen.found == Found::Nothing { hint } else { "" };
         // What is shown once scrolls, and a terminal wraps it by itself.

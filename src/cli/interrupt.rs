@@ -1,37 +1,60 @@
 //! Commands that a signal ends.
 
-use std::future::Future;
-use std::{io, process};
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{io, process, thread};
 
-use futures_util::StreamExt;
 use rustix::process::getpid;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use signal_hook_tokio::Signals;
+use tokio::sync::oneshot;
 
 use super::{Exit, block_on};
 
-/// Runs a command's work to its end, or until a signal ends the process; in both cases `last` is done before.
+/// The longest that a signal waits for what is done last.
+const LAST: Duration = Duration::from_secs(3);
+
+/// Runs a command's work to its end, or until a signal ends the process; in both cases `last` is done before. Where the work
+/// stands in a write that nobody reads, it cannot be, and the process ends all the same.
 pub(super) fn interruptible<T>(
     work: impl Future<Output = T>,
     last: impl Future<Output = ()>,
 ) -> io::Result<T> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (interrupt, interrupted) = oneshot::channel();
+    let (busy, until_done) = mpsc::channel::<Infallible>();
+    // For the rest of the process: what is said after the work may find no reader either.
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // Nobody hears it where the work is done already.
+            let _ = interrupt.send(());
+            let _ = until_done.recv_timeout(LAST);
+            end_by(signal);
+        }
+    })?;
     block_on(async {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let done = tokio::select! {
-            done = work => Ok(done),
-            Some(signal) = signals.next() => Err(signal),
+            done = work => Some(done),
+            Ok(()) = interrupted => None,
         };
         last.await;
-        done.map_err(end_by)
-    })?
+        drop(busy);
+        match done {
+            Some(done) => done,
+            None => pending().await,
+        }
+    })
 }
 
-/// Ends as the signal would have ended it, so that a shell sees that; gives why it could not.
-fn end_by(signal: i32) -> io::Error {
+/// Ends as the signal would have ended it, so that a shell sees that.
+fn end_by(signal: i32) -> ! {
     // Of the first process of a container the kernel keeps such signals away, those of its own too.
-    if getpid().is_init() {
-        process::exit(Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)).code().into());
+    if !getpid().is_init() {
+        // It does not come back.
+        let _ = emulate_default_handler(signal);
     }
-    emulate_default_handler(signal).err().unwrap_or_else(|| io::ErrorKind::Interrupted.into())
+    process::exit(Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)).code().into())
 }

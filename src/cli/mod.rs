@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use serde::Serialize;
 
 use crate::config::Faults;
 use crate::operator;
@@ -168,6 +169,18 @@ pub(crate) fn harmless(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A value as JSON that no terminal obeys: in one line, or in several for people.
+fn json(value: &impl Serialize, in_one_line: bool) -> anyhow::Result<String> {
+    let text = if in_one_line { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) }?;
+    Ok(harmless(&text) + "\n")
+}
+
+/// Says what a command has done, in words or as JSON.
+fn say<T: Serialize>(done: &T, as_json: bool, in_words: impl Fn(&T) -> String) -> anyhow::Result<()> {
+    let text = if as_json { json(done, false)? } else { in_words(done) + "\n" };
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Runs a short command's future to its end.

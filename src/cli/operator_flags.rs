@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 
 use super::interrupt::interruptible;
-use super::{ConsulFlags, complain};
+use super::{ConsulFlags, Exit, complain};
 use crate::config::{self, Environment, Overrides};
 use crate::consul::{Client, Unobserved};
 use crate::operator;
@@ -53,31 +53,34 @@ impl OperatorFlags {
 
 /// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
 /// was one.
-pub(super) fn ask<T>(client: &Client, question: impl Future<Output = T>) -> io::Result<T> {
-    interruptible(question, async {
+pub(super) fn ask(
+    client: &Client,
+    question: impl Future<Output = anyhow::Result<Exit>>,
+) -> anyhow::Result<Exit> {
+    let asked = interruptible(question, async {
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
             // Whoever reads it may have gone; what was asked for is done all the same.
             let _ = complain(format!(
                 "{error}. The token of the login stays until its auth method's MaxTokenTTL"
             ));
         }
+    })?;
+    asked.map_err(|error| match error.downcast_ref() {
+        Some(operator::Error::Missing(_)) if client.is_anonymous() => {
+            anyhow!("{error}. No token was given ({TOKEN})")
+        }
+        _ => error,
     })
 }
+
+/// What gives a token.
+const TOKEN: &str = "--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN";
 
 /// What may be seen more of, where nothing was found: Consul hides what may not be read as if it were not there.
-pub(super) fn hidden(client: &Client) -> &'static str {
+pub(super) fn hidden(client: &Client) -> String {
     if client.is_anonymous() {
-        ", or none that may be seen without a token (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)"
+        format!(", or none that may be seen without a token ({TOKEN})")
     } else {
-        ", or none that the token may see"
+        ", or none that the token may see".into()
     }
-}
-
-/// Why something cannot be done that is not there, as far as is seen.
-pub(super) fn refused(why: String, client: &Client) -> operator::Error {
-    operator::Error::Refused(if client.is_anonymous() {
-        format!("{why}. No token was given (--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN)")
-    } else {
-        why
-    })
 }

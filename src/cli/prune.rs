@@ -1,19 +1,18 @@
 //! `slotkeeper prune`: drops dead holders without waiting for anybody.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 
 use clap::Args;
 use serde::Serialize;
 
 use super::consent::Consent;
-use super::operator_flags::{OperatorFlags, refused};
-use super::row::{LetIn, NONE, Row, cell, counted};
+use super::operator_flags::OperatorFlags;
+use super::row::{LetIn, NONE, Row, cell, counted, holds};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, harmless, printable};
+use super::{Exit, ask, printable, say};
 use crate::clock;
-use crate::operator::{self, Changed, Health, Part, Participant, Watch};
-use crate::semaphore::{Lock, SessionId, View, plan};
+use crate::operator::{self, Changed, Error, Health, Part, Participant, Place, Watch};
+use crate::semaphore::{SessionId, View, plan};
 
 /// Dead holders who are named before they are dropped.
 const NAMED: usize = 20;
@@ -53,17 +52,13 @@ impl Prune {
         let client = self.consul.client()?;
         ask(&client, async {
             let scene = Watch::new(&client, &self.prefix).next().await?;
-            plan::present(&scene.view).map_err(|why| match scene.view.lock {
-                Lock::Missing => refused(why, &client),
-                Lock::Record { .. } | Lock::Conflict { .. } | Lock::Single(_) => {
-                    operator::Error::Refused(why)
-                }
-            })?;
+            plan::present(&scene.view).map_err(|why| Error::of_plan(&scene.view, why))?;
             let dead: Vec<_> =
                 scene.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
             let leftovers = scene.view.leftovers.len();
             if dead.is_empty() && leftovers == 0 {
-                self.say(&Done { prefix: self.prefix.clone(), ..Done::default() })?;
+                let nothing = Done { prefix: self.prefix, ..Done::default() };
+                say(&nothing, self.json, Done::describe)?;
                 return Ok(Exit::Done);
             }
             if let Some(exit) = self.consent.refused(&intention(&self.prefix, &dead, leftovers)).await? {
@@ -73,17 +68,12 @@ impl Prune {
             let plan = |view: &View| {
                 let now = clock::now();
                 plan::prune(view, &whom, &clock::wall().text(now), now)
+                    .map_err(|why| Error::of_plan(view, why))
             };
-            let changed = operator::change(&client, &self.prefix, plan).await?;
-            self.say(&Done::of(&self.prefix, dead, &changed))?;
+            let changed = operator::change(&client, &Place::Semaphore(self.prefix.clone()), plan).await?;
+            say(&Done::of(&self.prefix, dead, &changed), self.json, Done::describe)?;
             Ok(Exit::Done)
-        })?
-    }
-
-    fn say(&self, done: &Done) -> anyhow::Result<()> {
-        let text = if self.json { harmless(&serde_json::to_string_pretty(done)?) } else { done.describe() };
-        writeln!(io::stdout(), "{text}")?;
-        Ok(())
+        })
     }
 }
 
@@ -138,14 +128,12 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
 impl Done {
     fn of(prefix: &str, dead: Vec<Participant>, changed: &Changed) -> Self {
         let Changed { before, after } = changed;
-        let slots =
-            |view: &View, session: &SessionId| view.record().map_or(0, |record| record.slots_of(session));
-        let is_dropped = |one: &Participant| slots(before, &one.id) > 0 && slots(after, &one.id) == 0;
+        let is_dropped = |one: &Participant| holds(before, &one.id) && !holds(after, &one.id);
         let remain = |key: &str| after.leftovers.iter().any(|leftover| leftover.key == key);
         Self {
             prefix: prefix.to_owned(),
             dropped: dead.into_iter().filter(is_dropped).map(Row::from).collect(),
-            let_in: LetIn::all(changed),
+            let_in: LetIn::all(before, after),
             swept: before.leftovers.iter().filter(|leftover| !remain(&leftover.key)).count(),
         }
     }

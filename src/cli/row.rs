@@ -9,7 +9,7 @@ use tabwriter::TabWriter;
 use super::printable;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
-use crate::operator::{Changed, Part, Participant};
+use crate::operator::{Part, Participant};
 use crate::semaphore::{Identity, SessionId, View};
 
 /// Stands where there is nothing.
@@ -151,32 +151,41 @@ impl Participation {
 #[derive(Debug, Serialize)]
 pub(super) struct LetIn {
     session: String,
-    slots: u32,
+    /// How many it has; of a lock `null`.
+    slots: Option<u32>,
     slot_indexes: Vec<u32>,
     who: Option<Identity>,
 }
 
 impl LetIn {
     /// Those who hold after a change and have not before.
-    pub(super) fn all(Changed { before, after }: &Changed) -> Vec<Self> {
-        let slots =
-            |view: &View, session: &SessionId| view.record().map_or(0, |record| record.slots_of(session));
+    pub(super) fn all(before: &View, after: &View) -> Vec<Self> {
+        let listed = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let owner = after.single().and_then(|single| single.owner.as_ref());
         let mut came: Vec<&SessionId> = Vec::new();
-        for holder in after.record().iter().flat_map(|record| &record.holders) {
-            if slots(before, holder) == 0 && !came.contains(&holder) {
+        for holder in listed.iter().chain(owner) {
+            if !holds(before, holder) && !came.contains(&holder) {
                 came.push(holder);
             }
         }
         let let_in = |session: &SessionId| {
-            let entry = after.entry_of(session);
+            let who = |view: &View| view.entry_of(session).map(|entry| entry.who.clone());
             Self {
                 session: session.to_string(),
-                slots: slots(after, session),
-                slot_indexes: entry.map(|entry| entry.indexes.clone()).unwrap_or_default(),
-                who: entry.map(|entry| entry.who.clone()).filter(|who| *who != Identity::default()),
+                slots: after.record().map(|record| record.slots_of(session)),
+                slot_indexes: after.entry_of(session).map(|entry| entry.indexes.clone()).unwrap_or_default(),
+                // Whoever was let in by name has yet to sign; while it waited it had.
+                who: [after, before].into_iter().filter_map(who).find(|who| *who != Identity::default()),
             }
         };
         came.into_iter().map(let_in).collect()
+    }
+
+    /// Who it is, as well as that is known.
+    pub(super) fn describe(&self) -> String {
+        let who = self.who.as_ref().and_then(Identity::in_words);
+        let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
+        format!("{}{who}", printable(&self.session))
     }
 
     /// How many they are.
@@ -186,6 +195,11 @@ impl LetIn {
             some => format!("{} let in", counted(some, "waiter was", "waiters were")),
         }
     }
+}
+
+/// Whether it is listed as a holder, or has the lock.
+pub(super) fn holds(view: &View, session: &SessionId) -> bool {
+    view.is_owner(session) || view.record().is_some_and(|record| record.slots_of(session) > 0)
 }
 
 /// A text of anybody's, harmless in a table.

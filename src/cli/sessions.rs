@@ -7,7 +7,7 @@ use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, text_of};
-use super::{Exit, ask, complain, harmless, live, printable};
+use super::{Exit, ask, complain, json, live, printable};
 use crate::config;
 use crate::consul::{Behavior, Client, Read};
 use crate::operator::{self, Part};
@@ -65,7 +65,7 @@ impl Sessions {
                     self.show(&client, async || Ok(watch.next().await?.participants())).await
                 }
             }
-        })?
+        })
     }
 
     async fn show<T>(
@@ -82,7 +82,7 @@ impl Sessions {
             let show = |found: &Vec<T>| {
                 let rows = rows(found);
                 if self.json {
-                    return Ok(harmless(&serde_json::to_string(&rows)?) + "\n");
+                    return json(&rows, true);
                 }
                 let nobody = if rows.is_empty() { self.nobody(client) + "\n" } else { String::new() };
                 Ok(table(&rows, self.prefix.is_some())? + &nobody)
@@ -93,7 +93,7 @@ impl Sessions {
         let rows = rows(&next().await?);
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", harmless(&serde_json::to_string_pretty(&rows)?))?;
+            write!(out, "{}", json(&rows, false)?)?;
             return Ok(Exit::Done);
         }
         write!(out, "{}", table(&rows, self.prefix.is_some())?)?;

@@ -1,17 +1,14 @@
 //! `slotkeeper set-limit`: changes the limit of a live semaphore.
 
-use std::cell::Cell;
-use std::io::{self, Write};
-
 use clap::Args;
 use serde::Serialize;
 
-use super::operator_flags::{OperatorFlags, refused};
+use super::operator_flags::OperatorFlags;
 use super::row::LetIn;
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, harmless, printable};
-use crate::operator::{self, Changed};
-use crate::semaphore::{Lock, View, plan};
+use super::{Exit, ask, printable, say};
+use crate::operator::{self, Changed, Error, Place};
+use crate::semaphore::{View, plan};
 use crate::{clock, config};
 
 /// Change the limit of a live semaphore, up or down.
@@ -37,24 +34,19 @@ pub(super) struct SetLimit {
 impl SetLimit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        let is_missing = Cell::new(false);
         let plan = |view: &View| {
-            is_missing.set(view.lock == Lock::Missing);
             let now = clock::now();
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
+                .map_err(|why| Error::of_plan(view, why))
         };
-        let changed =
-            ask(&client, operator::change(&client, &self.prefix, plan))?.map_err(|error| match error {
-                operator::Error::Refused(why) if is_missing.get() => refused(why, &client),
-                error @ (operator::Error::Failed(_)
-                | operator::Error::Refused(_)
-                | operator::Error::Contended { .. }) => error,
-            })?;
-        // The plan has found a record in both.
-        let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
-        let text = if self.json { harmless(&serde_json::to_string_pretty(&done)?) } else { done.describe() };
-        writeln!(io::stdout(), "{text}")?;
-        Ok(Exit::Done)
+        ask(&client, async {
+            let place = Place::Semaphore(self.prefix.clone());
+            let changed = operator::change(&client, &place, plan).await?;
+            // The plan has found a record in both.
+            let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
+            say(&done, self.json, Done::describe)?;
+            Ok(Exit::Done)
+        })
     }
 }
 
@@ -82,7 +74,7 @@ impl Done {
             limit_before: before.limit,
             limit: after.limit,
             slots_taken: after.taken(),
-            let_in: LetIn::all(changed),
+            let_in: LetIn::all(&changed.before, &changed.after),
         })
     }
 

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::interrupt::interruptible;
 use super::local::{LocalAgent, get};
+use super::row::text_of;
 use super::{Exit, block_on, harmless, live, printable, window};
 use crate::progress::{self, Awaited, View};
 use crate::semaphore::Identity;
@@ -274,9 +275,7 @@ fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
             semaphore.fencing_token.map_or("-".into(), |token| token.to_string()),
         )?;
     }
-    let mut text =
-        String::from_utf8_lossy(&table.into_inner().map_err(|error| io::Error::other(error.to_string()))?)
-            .into_owned();
+    let mut text = text_of(table)?;
     for semaphore in semaphores {
         text.push_str(&window::wrap(&semaphore.held_by(), columns));
     }

@@ -2,18 +2,17 @@
 //! ask it.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Changed, Error, Part, Participant, Place, Watch, change_at, look_at};
+use super::{Changed, Error, Part, Participant, Place, Watch, change, look};
 use crate::bridge;
 use crate::clock;
 use crate::consul::{Client, Read};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::plan::{self, Stay};
-use crate::semaphore::{SessionId, View};
+use crate::semaphore::{SessionId, View, printable};
 
 /// The fewest characters that stand for a whole session.
 const ABBREVIATED: usize = 4;
@@ -52,73 +51,59 @@ pub enum Way<'a> {
 ///
 /// There is none, or more than one, or Consul does not answer.
 pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, Error> {
-    let everybody = Watch::new(client, prefix).next().await?.participants();
-    let participant = choose(prefix, &everybody, session).map_err(Error::Refused)?.clone();
-    let place = match participant.part {
-        Part::Locked => Place::Lock(lock_of(prefix, &participant).map_err(Error::Refused)?),
-        Part::TakenOut => {
-            return Err(Error::Refused(format!(
-                "session {} was taken out already, and is about to notice",
-                participant.id.as_str().escape_debug()
-            )));
+    let scene = Watch::new(client, prefix).next().await?;
+    let participant = choose(prefix, scene.participants(), session)?;
+    let (place, before) = match participant.part {
+        Part::Locked => {
+            let key = lock_of(prefix, &participant).map_err(Error::Refused)?;
+            let view = scene.lock_at(&key);
+            (Place::Lock(key), view)
         }
-        Part::Held | Part::Waiting | Part::Leaving | Part::Dead => Place::Semaphore(prefix.to_owned()),
+        Part::Held | Part::Waiting | Part::Leaving | Part::TakenOut | Part::Dead => {
+            (Place::Semaphore(prefix.to_owned()), scene.view)
+        }
     };
-    let before = look_at(client, &place).await?;
-    let stay = Stay::of(&before, &participant.id).filter(|stay| stay.part == part(participant.part));
-    let stay = stay.ok_or_else(|| {
-        Error::Refused(format!(
-            "session {} came, went or moved on while it was looked at; try again",
-            participant.id.as_str().escape_debug()
-        ))
+    let stay = Stay::of(&before, &participant.id).ok_or_else(|| {
+        let session = shown(participant.id.as_str());
+        Error::Refused(format!("session {session} was taken out already, and is about to notice"))
     })?;
     let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
     Ok(Aim { place, participant, stay, newer, before })
 }
 
-/// The same as a plan calls it.
-fn part(part: Part) -> plan::Part {
-    match part {
-        Part::Locked | Part::Held => plan::Part::Holds,
-        // The latter has no part any more, and was refused before.
-        Part::Waiting | Part::Leaving | Part::TakenOut => plan::Part::Waits,
-        Part::Dead => plan::Part::Dead,
+fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Result<Participant, Error> {
+    if everybody.is_empty() {
+        return Err(Error::Missing(format!("nobody takes part at {prefix}")));
     }
+    if let Some(one) = everybody.iter().position(|one| one.id.as_str() == session) {
+        return Ok(everybody.swap_remove(one));
+    }
+    let is_meant = |one: &Participant| session.len() >= ABBREVIATED && one.id.as_str().starts_with(session);
+    let (mut meant, others): (Vec<_>, Vec<_>) = everybody.into_iter().partition(is_meant);
+    if meant.len() == 1 {
+        return Ok(meant.remove(0));
+    }
+    let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.part.name());
+    let session = shown(session);
+    Err(Error::Refused(if meant.is_empty() {
+        format!("no session {session} takes part at {prefix}; there are {}", listed(&others, name))
+    } else {
+        format!("{session} is short for several sessions at {prefix}; write more of {}", listed(&meant, name))
+    }))
 }
 
-fn choose<'a>(prefix: &str, everybody: &'a [Participant], session: &str) -> Result<&'a Participant, String> {
-    if let Some(one) = everybody.iter().find(|one| one.id.as_str() == session) {
-        return Ok(one);
-    }
-    let short = session.len() >= ABBREVIATED;
-    let meant: Vec<_> =
-        everybody.iter().filter(|one| short && one.id.as_str().starts_with(session)).collect();
-    match (meant.as_slice(), everybody) {
-        ([one], _) => Ok(one),
-        (_, []) => Err(format!("nobody takes part at {prefix}, or none that the token may see")),
-        (meant, _) => {
-            let written = session.escape_debug();
-            let (said, listed) = if meant.is_empty() {
-                (
-                    format!("no session {written} takes part at {prefix}; there are"),
-                    everybody.iter().collect(),
-                )
-            } else {
-                (
-                    format!("{written} is short for several sessions at {prefix}; write more of"),
-                    meant.to_vec(),
-                )
-            };
-            // The ids are what anybody has written there.
-            let name =
-                |one: &&Participant| format!("{} ({})", one.id.as_str().escape_debug(), one.part.name());
-            let more = listed.len().checked_sub(LISTED).filter(|more| *more > 0);
-            let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
-            let listed: Vec<_> = listed.iter().take(LISTED).map(name).collect();
-            Err(format!("{said} {}{more}", listed.join(", ")))
-        }
-    }
+/// What anybody may have written there.
+fn shown(text: &str) -> String {
+    printable(text, 100)
+}
+
+/// Some of them, and how many more there are.
+fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    let more = all.len().checked_sub(LISTED).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    let named: Vec<_> = all.iter().take(LISTED).map(name).collect();
+    named.join(", ") + &more
 }
 
 /// The lock that is meant: the prefix itself, or its `.lock`. What else one has locked below may be anything, such as its place
@@ -127,7 +112,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     let lock = format!("{prefix}/.lock");
     let keys = &participant.keys;
     let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
-    let session = participant.id.as_str().escape_debug();
+    let session = shown(participant.id.as_str());
     match meant.as_slice() {
         // Named by its session as a contender is, which only makes sense in a line.
         [key] if key.ends_with(&format!("/{}", participant.id)) => Err(format!(
@@ -138,7 +123,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
         [] => Err(format!(
             "session {session} has no lock at {prefix} and takes no part in a semaphore there; it has locked {}. Name the \
              key itself if that is a lock, or the prefix of the semaphore that it belongs to",
-            keys.iter().map(|key| key.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+            listed(keys, |key| shown(key))
         )),
         _ => Err(format!(
             "session {session} has both {prefix} and {lock} locked, and only one of them can be meant; destroy the session if \
@@ -154,7 +139,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
 /// [`Error::Refused`] where it does, and nothing was done; or Consul's.
 pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
-    change_at(client, &aim.place, |view| {
+    change(client, &aim.place, |view| {
         let now = clock::now();
         match Stay::of(view, &aim.stay.session) {
             Some(stay) if stay == aim.stay => {
@@ -166,21 +151,22 @@ pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Er
             }
             // Where an answer was lost it may be our doing; and it is what was wanted.
             None if tried.get() => Ok(None),
-            found => Err(changed(aim, found.as_ref())),
+            found => Err(Error::Refused(changed(aim, found.as_ref()))),
         }
     })
     .await
 }
 
 fn changed(aim: &Aim, found: Option<&Stay>) -> String {
-    let session = aim.stay.session.as_str().escape_debug();
-    let has = match found {
-        None => "has left".to_owned(),
-        Some(stay) if stay.part == plan::Part::Holds && aim.stay.part == plan::Part::Waits => {
-            "was let in".to_owned()
-        }
-        Some(stay) if stay.part == plan::Part::Dead => "has died".to_owned(),
-        Some(_) => "has left, and come again".to_owned(),
+    use plan::Part;
+    let session = shown(aim.stay.session.as_str());
+    let has = match found.map(|stay| (stay, aim.stay.part, stay.part)) {
+        None => "has left",
+        Some((_, _, Part::Dead)) => "has died",
+        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left, and come again",
+        Some((_, Part::Waits, Part::Holds)) => "was let in",
+        Some((_, Part::Holds, Part::Waits)) => "was taken out",
+        Some(_) => "was written over by somebody",
     };
     format!("session {session} {has} meanwhile, so nothing was done; look again")
 }
@@ -196,7 +182,7 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
     let session = &aim.stay.session;
     let until = Instant::now() + wait;
     loop {
-        let known = match look_at(client, &aim.place).await {
+        let known = match look(client, &aim.place).await {
             Ok(view) => match Stay::of(&view, session) {
                 // It has died meanwhile, and nobody else may be there to give on what it had.
                 Some(stay) if stay.part == plan::Part::Dead => {
@@ -207,12 +193,9 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
                         Err(error) => return Err(error),
                     }
                 }
-                Some(stay) if stay.since == aim.stay.since => {
-                    match (view.evicted_by(session), &aim.place) {
-                        (Some(_), _) => {}
-                        (None, Place::Semaphore(_)) => drop(act(client, aim, Way::Ask(by)).await?),
-                        // Nobody writes over what a lock's owner was asked: it has taken it anew.
-                        (None, Place::Lock(_)) => return Ok(Some(view)),
+                Some(stay) if !stay.is_after(&aim.stay) => {
+                    if view.evicted_by(session).is_none() {
+                        act(client, aim, Way::Ask(by)).await?;
                     }
                     Some(view)
                 }
@@ -242,18 +225,6 @@ async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait
     }
 }
 
-/// Who else has come to hold since it was looked at.
-pub fn successors(aim: &Aim, after: &View) -> Vec<SessionId> {
-    let holders = |view: &View| {
-        let listed = view.record().map(|record| record.holders.clone()).unwrap_or_default();
-        let owner = view.single().and_then(|single| single.owner.clone());
-        listed.into_iter().chain(owner).collect::<BTreeSet<_>>()
-    };
-    let mut new = holders(after);
-    new.remove(&aim.stay.session);
-    new.difference(&holders(&aim.before)).cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::participants;
@@ -277,9 +248,12 @@ mod tests {
     #[test]
     fn a_session_may_be_written_short_where_it_is_the_only_one() {
         let there = everybody(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
-        let chosen = |session| choose("p", &there, session).map(|one| one.id.to_string());
-        assert_eq!(chosen("aaaa-2").as_deref(), Ok("aaaa-2"));
-        assert_eq!(chosen("bbbb-1").as_deref(), Ok("bbbb-1"), "written out it is itself");
+        let chosen = |session| {
+            let one = choose("p", there.clone(), session).map_err(|error| error.to_string())?;
+            Ok::<_, String>(one.id.to_string())
+        };
+        assert_eq!(chosen("aaaa-2"), Ok("aaaa-2".into()));
+        assert_eq!(chosen("bbbb-1"), Ok("bbbb-1".into()), "written out it is itself");
         let said = chosen("aaaa").unwrap_err();
         assert_eq!(
             said,
@@ -292,6 +266,9 @@ mod tests {
                 "{said}"
             );
         }
-        assert!(choose("p", &[], "aaaa").unwrap_err().starts_with("nobody takes part at p"));
+        let long = format!("\u{1b}{}", "x".repeat(5000));
+        let said = choose("p", everybody(&[&long]), "cccc").unwrap_err().to_string();
+        assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
+        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("nobody takes part at p".into())));
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::consul::Session;
 use crate::semaphore::contender::Entry;
-use crate::semaphore::plan;
+use crate::semaphore::plan::{self, Stay};
 use crate::semaphore::{Contender, Pair, SessionId, View};
 
 /// What a session does at a prefix. In the order in which people are shown them.
@@ -27,6 +27,19 @@ pub enum Part {
 }
 
 impl Part {
+    /// What a session does at a semaphore's prefix, of which it has a key locked, or is listed in `.lock`.
+    fn of(view: &View, session: &SessionId) -> Self {
+        let contender = view.contender(session);
+        match Stay::of(view, session).map(|stay| stay.part) {
+            Some(plan::Part::Holds) => Self::Held,
+            Some(plan::Part::Waits) if contender.is_some_and(Contender::is_evicted) => Self::Leaving,
+            Some(plan::Part::Waits) => Self::Waiting,
+            Some(plan::Part::Dead) => Self::Dead,
+            None if contender.is_some() => Self::TakenOut,
+            None => Self::Locked,
+        }
+    }
+
     /// Its name in JSON, and with blanks in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -114,19 +127,16 @@ pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Par
     }
     let mut sessions: BTreeMap<_, _> =
         sessions.into_iter().map(|session| (session.id.clone(), session)).collect();
-    // Consul hides what may not be read as if it were not there. Whoever has a key locked has a session.
-    let hides = locked.iter().any(|(id, keys)| !keys.is_empty() && !sessions.contains_key(id.as_str()));
+    // Consul hides what may not be read as if it were not there: all sessions, where none is shown. Whoever has a key locked has
+    // one.
+    let is_hidden =
+        |(id, keys): (&&SessionId, &Vec<_>)| !keys.is_empty() && !sessions.contains_key(id.as_str());
+    let hides = sessions.is_empty() || locked.iter().any(is_hidden);
     let mut participants: Vec<_> = locked
         .into_iter()
         .map(|(id, keys)| {
             let taken = record.map_or(0, |record| record.slots_of(id));
-            let contender = view.contender(id);
-            let part = if taken > 0 {
-                // Any key tells that a holder lives, as for the guide and for Go's client.
-                if keys.iter().any(|pair| pair.key != prefix) { Part::Held } else { Part::Dead }
-            } else {
-                contender.map_or(Part::Locked, beside)
-            };
+            let part = Part::of(view, id);
             // What the dead have left is theirs still, although nobody has it locked.
             let key = format!("{below}{id}");
             let own = pairs.iter().find(|pair| pair.key == key).or(keys.first().copied());
@@ -163,17 +173,6 @@ pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Par
     participants
         .sort_by_cached_key(|one| (one.part, line.get(&one.id).copied(), one.create_index, one.id.clone()));
     participants
-}
-
-/// What one does that has its contender locked and no slot.
-fn beside(contender: &Contender) -> Part {
-    if contender.says_held() {
-        Part::TakenOut
-    } else if contender.is_evicted() {
-        Part::Leaving
-    } else {
-        Part::Waiting
-    }
 }
 
 #[cfg(test)]
@@ -281,14 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_nowhere_and_has_nothing_locked_has_ended_unless_others_are_hidden() {
+    fn a_session_that_is_nowhere_and_has_nothing_locked_has_ended_unless_others_or_all_are_hidden() {
         let record =
             |holders: &str| pair("p/.lock", &format!(r#"{{"Limit":2,"Holders":[{holders}]}}"#), "", 9);
         let health = |pairs: &[Pair], sessions: &[&str]| -> Vec<_> {
             let found = of("p", pairs, sessions.iter().copied().map(session).collect());
             found.iter().map(|one| one.health).collect()
         };
-        assert_eq!(health(&[record(r#""gone""#)], &[]), [Health::Ended]);
+        assert_eq!(health(&[record(r#""gone""#)], &["elsewhere"]), [Health::Ended]);
+        assert_eq!(health(&[record(r#""gone""#)], &[]), [Health::Unknown], "it may see none at all");
         let two = [record(r#""gone","a""#), pair("p/a", "", "a", 5)];
         assert_eq!(health(&two, &["a"]), [Health::Live, Health::Ended]);
         assert_eq!(health(&two, &[]), [Health::Unknown, Health::Unknown]);

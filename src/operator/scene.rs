@@ -173,9 +173,14 @@ impl Scene {
             Lock::Conflict { .. } if is_lock => &lock,
             Lock::Conflict { .. } | Lock::Record { .. } | Lock::Single(_) => return None,
         };
-        let pair = self.pairs.iter().find(|pair| pair.key == *key)?.clone();
-        let index = pair.modify_index;
-        Some(View::of_key(key, Some(pair), index))
+        Some(self.lock_at(key)).filter(|view| view.lock != Lock::Missing)
+    }
+
+    /// A key there, as it is seen alone.
+    pub(super) fn lock_at(&self, key: &str) -> View {
+        let pair = self.pairs.iter().find(|pair| pair.key == key).cloned();
+        let index = pair.as_ref().map_or(0, |pair| pair.modify_index);
+        View::of_key(key, pair, index)
     }
 
     /// What there is, and who.

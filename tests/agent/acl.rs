@@ -181,10 +181,16 @@ fn what_there_is_is_inspected_and_changed_by_those_who_may() {
         token: Some(TokenSource::Value(Secret::new(WORKER))),
         ..Settings::default()
     });
-    worker.put("service/s/.lock", r#"{"Limit":1,"Holders":["gone"]}"#, Put::Plain, 0);
-    // Also by one that sees no session: whoever has nothing locked is dead to a semaphore.
-    assert!(ask(KEYS_ONLY, &["inspect"]).1.contains("dead   1"));
-    assert!(ask(KEYS_ONLY, &["inspect"]).1.contains(" ended "));
+    let alive = worker.create_session();
+    worker.put("service/s/.lock", &format!(r#"{{"Limit":2,"Holders":["gone","{alive}"]}}"#), Put::Plain, 0);
+    let seen = ask(READER, &["inspect"]).1;
+    assert!(seen.contains(" ended ") && seen.contains(" live "), "{seen}");
+    // Also by one that sees no session: whoever has nothing locked is dead to a semaphore. Its session may live.
+    let seen = ask(KEYS_ONLY, &["inspect"]).1;
+    assert!(seen.contains("dead   1") && seen.matches(" unknown ").count() == 2, "{seen}");
+    let (code, said) = ask(KEYS_ONLY, &["prune"]);
+    assert_eq!((code, said.matches("its session is not shown").count()), (Some(64), 2), "{said}");
+    worker.destroy(&alive);
     let (code, said) = ask(READER, &["prune", "--yes"]);
     assert_eq!((code, said.contains(needs)), (Some(1), true), "{said}");
     // Reading the keys is enough to look, writing them to act: nothing of sessions is needed.
@@ -192,7 +198,7 @@ fn what_there_is_is_inspected_and_changed_by_those_who_may() {
     put_acl(&consul, "policy", rules);
     put_acl(&consul, "token", &format!(r#"{{"SecretID":"{WRITER}","Policies":[{{"Name":"writes"}}]}}"#));
     let (code, said) = ask(WRITER, &["prune", "--yes"]);
-    assert_eq!((code, said.contains("1 dead holder dropped")), (Some(0), true), "{said}");
+    assert_eq!((code, said.contains("2 dead holders dropped")), (Some(0), true), "{said}");
     let (code, said) = ask(READER, &["destroy", "--yes"]);
     assert_eq!((code, said.contains(needs)), (Some(1), true), "{said}");
     let (code, said) = ask(WRITER, &["destroy", "--yes"]);

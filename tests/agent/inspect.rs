@@ -407,47 +407,6 @@ fn a_watch_ends_with_its_reader() {
     }
 }
 
-/// The kernel keeps what ends others away from the first process of a container.
-#[test]
-fn as_the_first_process_of_a_container_a_signal_ends_it() {
-    let consul = Consul::start();
-    let agent = agent(&consul, "batch-7", "limit: 1");
-    let address = consul.address();
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        for watch in [
-            &["inspect", PREFIX, "--watch", "--http-addr", &address][..],
-            &["status", "--watch", "--address", agent.address()],
-        ] {
-            let mut unshare = Command::new("unshare")
-                .args([
-                    "--user",
-                    "--map-root-user",
-                    "--pid",
-                    "--fork",
-                    "--mount-proc",
-                    "--kill-child",
-                    BINARY,
-                ])
-                .args(watch)
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut lines = BufReader::new(unshare.stdout.take().unwrap()).lines();
-            lines.next().unwrap().unwrap();
-            let parent = Pid::from_child(&unshare).as_raw_nonzero();
-            let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-            let first = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-            kill_process(first, signal).unwrap();
-            let mut status = None;
-            wait_for("its end", || {
-                status = unshare.try_wait().unwrap();
-                status.is_some()
-            });
-            assert_eq!(status.unwrap().code(), Some(code), "{watch:?}");
-        }
-    }
-}
-
 #[test]
 fn what_is_wrong_is_said() {
     let (code, _, said) = operate("127.0.0.1:1", &["inspect", "/service/s"]);

@@ -33,6 +33,7 @@ mod hostile;
 mod http;
 mod impostor;
 mod inspect;
+mod interrupt;
 mod leases;
 mod listing;
 mod lock;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tabwriter::TabWriter;
 
 use super::{Holder, duration};
+use crate::cli::row::text_of;
 use crate::cli::window;
 use crate::progress::Awaited;
 
@@ -66,8 +67,7 @@ pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
         let token = lock.fencing_token.map_or("-".into(), |token| token.to_string());
         writeln!(table, "{}\t{}\t{required}\t{}\t{token}\t{since}", lock.name, lock.state, lock.leader())?;
     }
-    let table = table.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
-    let mut text = String::from_utf8_lossy(&table).into_owned();
+    let mut text = text_of(table)?;
     for lock in locks {
         if let Some(reason) = &lock.reason {
             text.push_str(&window::wrap(&format!("{}: {reason}", lock.name), columns));

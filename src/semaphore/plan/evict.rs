@@ -51,6 +51,13 @@ impl Stay {
         let foreign = contender.is_none_or(|one| one.entry.is_none()) && part != Part::Dead;
         Some(Self { session, part, foreign, since: contender.map(|one| (one.create_index, 0)) })
     }
+
+    /// Whether the other one has ended, and this began after it. A lock's count begins anew where its key is written without
+    /// the lock: it is the same stay then.
+    pub fn is_after(&self, other: &Self) -> bool {
+        let made = |stay: &Self| stay.since.map(|(made, _)| made);
+        made(self) != made(other) || self.since > other.since
+    }
 }
 
 /// The transaction that asks one of ours to go, in the name of `by`; `None` where it was asked already, or cannot be.

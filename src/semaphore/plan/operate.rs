@@ -31,7 +31,7 @@ pub fn present(view: &View) -> Result<&Record, String> {
     match &view.lock {
         Lock::Record { record, .. } => Ok(record),
         Lock::Missing | Lock::Single(_) => Err(format!(
-            "there is no semaphore at {}: the key {} does not exist; check the prefix, and that the token may read there",
+            "there is no semaphore at {}: the key {} does not exist",
             view.prefix(),
             view.lock_key()
         )),

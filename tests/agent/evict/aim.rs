@@ -1,10 +1,14 @@
 //! Who is meant, and who is not.
 
+use std::process::Stdio;
+
+use rustix::process::Signal;
 use slotkeeper::consul::Put;
 
 use super::*;
 use crate::operator::Operator;
-use rustix::process::Signal;
+
+const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 
 #[test]
 fn what_is_no_lock_of_that_name_is_left_alone_and_another_clients_keeps_its_value() {
@@ -64,8 +68,7 @@ fn one_that_dies_before_it_goes_is_taken_out() {
     agent.await_ready();
     let session = agent.session();
     agent.signal(Signal::STOP);
-    let evicting =
-        command(&consul, &[PREFIX, &session, "--yes"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let evicting = command(&consul, &[PREFIX, &session, "--yes"]).stdout(Stdio::piped()).spawn().unwrap();
     let marked = || {
         String::from_utf8(operator.contender(PREFIX, &session).unwrap().value).unwrap().contains("evicted_by")
     };
@@ -74,8 +77,47 @@ fn one_that_dies_before_it_goes_is_taken_out() {
     let ended = evicting.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     let said = String::from_utf8(ended.stdout).unwrap();
-    assert_eq!(said, format!("{PREFIX}: {session} is out; nobody else has taken its slot\n"));
+    assert_eq!(said, format!("{PREFIX}: {session} is out; nobody was let in meanwhile\n"));
     assert!(operator.holders(PREFIX).is_empty());
     agent.signal(Signal::CONT);
     assert_eq!(agent.terminate(), Some(0));
+}
+
+/// Takes part as one of ours would, and does not answer; then somebody writes over what it is asked.
+fn written_over(key: &str, flags: u64) {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let session = operator.create_session();
+    let key = key.replace("SESSION", &session);
+    if flags == 0 {
+        let record = format!(r#"{{"Limit":1,"Holders":["{session}"]}}"#);
+        operator.put(&format!("{PREFIX}/.lock"), &record, Put::Cas(0), 0);
+    }
+    let held = r#"{"slotkeeper":1,"state":"held","slots":1}"#;
+    operator.put(&key, held, Put::Acquire(&session), flags);
+    let evicting = command(&consul, &[PREFIX, &session, "--yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let value = || String::from_utf8(operator.key(&key).unwrap().value).unwrap();
+    wait_for("it to be asked", || value().contains("evicted_by"));
+    operator.put(&key, "mine now", Put::Plain, flags);
+    let ended = evicting.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), ended.stdout), (Some(1), Vec::new()), "{said}");
+    assert!(said.contains(&format!("session {session} was written over by somebody meanwhile")), "{said}");
+    let pair = operator.key(&key).unwrap();
+    assert_eq!((pair.session, pair.value), (Some(session), b"mine now".to_vec()));
+}
+
+#[test]
+fn a_lock_that_somebody_writes_over_is_not_given_up() {
+    written_over(&format!("{PREFIX}/.lock"), LOCK_FLAGS);
+    written_over(PREFIX, LOCK_FLAGS);
+}
+
+#[test]
+fn a_slot_whose_entry_somebody_writes_over_is_not_given_up() {
+    written_over(&format!("{PREFIX}/SESSION"), 0);
 }

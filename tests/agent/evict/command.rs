@@ -32,7 +32,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
 
     let Said(code, said, errors) = evict(&consul, &["p/one", &holder[..8], "--yes"]);
     assert_eq!(code, Some(0), "{errors}");
-    assert!(said.starts_with(&format!("p/one: {holder} is out; its slot went to {next} (")), "{said}");
+    assert!(said.starts_with(&format!("p/one: {holder} is out; let in meanwhile: {next} (")), "{said}");
     assert!(errors.starts_with(&format!("evicting session {holder} (")), "{errors}");
     assert!(errors.contains("which holds a slot of p/one since 2"), "{errors}");
 
@@ -43,7 +43,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
     assert!(second.is_running());
     let said = evicted(&consul, &["p/one", &next]);
     assert_eq!(
-        (&said["out"], &said["state"], &said["next"]),
+        (&said["out"], &said["state"], &said["let_in"]),
         (&true.into(), &"held".into(), &serde_json::json!([]))
     );
     assert_eq!(second.code(), Some(80));
@@ -71,7 +71,7 @@ fn so_it_is_with_a_lock() {
     assert_eq!(code, Some(0), "{errors}");
     let out = format!("p/one/.lock: {holder} is out");
     // Who waits for it may have it by then.
-    assert!(said == format!("{out}\n") || said.starts_with(&format!("{out}; the lock went to ")), "{said}");
+    assert!(said == format!("{out}\n") || said.starts_with(&format!("{out}; let in meanwhile: ")), "{said}");
     assert_eq!(first.code(), Some(80), "{}", first.log());
     first.life().assert_before(&second.await_life());
     let holder = operator.key("p/one/.lock").unwrap().session.unwrap();

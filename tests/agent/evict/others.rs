@@ -106,7 +106,7 @@ fn one_of_ours_is_let_in_by_the_write_that_takes_another_client_out() {
     let session = operator.holders(PREFIX)[0].clone();
     let said = evicted(&consul, &[PREFIX, &session]);
     assert_eq!((&said["foreign"], &said["taken_out"]), (&true.into(), &true.into()));
-    assert_eq!(said["next"][0]["session"], agent.session());
+    assert_eq!(said["let_in"][0]["session"], agent.session());
     agent.await_ready();
     theirs.await_end();
     assert_eq!(theirs.says(), "runs\nstopped\n");
@@ -135,7 +135,7 @@ fn the_dead_are_taken_out_at_once_and_their_slot_given_on() {
     let (_home, mut agent) = start(&consul, ", prune_delay: 10m", "");
     agent.await_state("waiting");
     let said = evicted(&consul, &[PREFIX, "dead-1"]);
-    assert_eq!((&said["state"], &said["next"][0]["session"]), (&"dead".into(), &agent.session().into()));
+    assert_eq!((&said["state"], &said["let_in"][0]["session"]), (&"dead".into(), &agent.session().into()));
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
@@ -160,7 +160,7 @@ fn one_that_does_not_answer_is_taken_out_by_force_and_learns_when_it_does() {
         errors.contains("has asked it to go already") && errors.contains("may run beside it"),
         "{errors}"
     );
-    assert!(said.contains(&format!("its slot went to {}", next.session())), "{said}");
+    assert!(said.contains(&format!("let in meanwhile: {}", next.session())), "{said}");
     next.await_ready();
     agent.signal(Signal::CONT);
     wait_for("it to learn", || lost(&agent) == 1.0);

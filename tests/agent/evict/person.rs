@@ -1,6 +1,11 @@
 //! What the person hears who evicts, and is asked.
 
-use super::{PREFIX, Said, evict, start};
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{PREFIX, Said, command, evict, start};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::BINARY;
@@ -37,7 +42,7 @@ fn nobody_is_evicted_unasked() {
     shell.press(&line);
     shell.expect("Go on? [y/N] ");
     shell.press("y\n");
-    shell.expect("is out; nobody else has taken its slot");
+    shell.expect("is out; nobody was let in meanwhile");
     shell.expect("code 0");
     assert_eq!(agent.terminate(), Some(0));
 }
@@ -78,7 +83,11 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
     let consul = Consul::start();
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
     assert_eq!(code, Some(1));
-    assert!(errors.contains(&format!("nobody takes part at {PREFIX}")), "{errors}");
+    assert!(
+        errors.contains(&format!("nobody takes part at {PREFIX}; check the prefix"))
+            && errors.contains("No token was given (--token-file"),
+        "{errors}"
+    );
     let (_home, mut agent) = start(&consul, "", "");
     agent.await_ready();
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
@@ -91,4 +100,40 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
         "{errors}"
     );
     assert_eq!(agent.terminate(), Some(0));
+}
+
+/// Those who took other slots have not got this one.
+#[test]
+fn who_has_come_to_hold_meanwhile_is_said_and_no_more() {
+    let consul = Consul::start();
+    let of_three = |pod: &str| crate::inspect::agent(&consul, pod, "limit: 3, format: list");
+    let holder = of_three("batch-7");
+    holder.await_ready();
+    let session = holder.session();
+    holder.signal(Signal::STOP);
+    let evict = |more: &[&str]| {
+        let mut command = command(&consul, &[&[PREFIX, &session, "--yes"], more].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let (of_a_person, of_a_program) = (evict(&[]), evict(&["--json"]));
+    let operator = Operator::at(&consul.address());
+    wait_for("it to be asked", || operator.entry(PREFIX, &session)["evicted_by"].is_string());
+    let others = ["batch-8", "batch-9"].map(|pod| {
+        let other = of_three(pod);
+        other.await_ready();
+        other.session()
+    });
+    holder.signal(Signal::CONT);
+    let said = |evicting: Child| {
+        let ended = evicting.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0));
+        String::from_utf8(ended.stdout).unwrap()
+    };
+    let [b, c] = &others;
+    let out = format!("{PREFIX}: {session} is out; let in meanwhile: {b} (batch-8) and {c} (batch-9)\n");
+    assert_eq!(said(of_a_person), out);
+    let said: serde_json::Value = serde_json::from_str(&said(of_a_program)).unwrap();
+    let let_in = said["let_in"].as_array().unwrap();
+    let indexes: Vec<_> = let_in.iter().map(|one| (&one["session"], &one["slot_indexes"])).collect();
+    assert_eq!(indexes, [(&json!(b), &json!([1])), (&json!(c), &json!([2]))]);
 }

@@ -148,17 +148,20 @@ fn by_force_a_holder_keeps_its_entry_and_a_waiter_does_not() {
 }
 
 #[test]
-fn a_lock_whose_key_was_made_anew_is_another_stay() {
-    let lock = |create_index| {
+fn a_lock_whose_key_was_made_or_taken_anew_is_another_stay_and_one_that_was_written_over_is_not() {
+    let lock = |create_index, times_locked| {
         let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
-        let (key, session, times_locked) = ("k".into(), Some("me".into()), 1);
+        let (key, session) = ("k".into(), Some("me".into()));
         let value = entry.encode();
         let pair =
             Pair { key, value, flags: LOCK_FLAGS, session, times_locked, create_index, modify_index: 9 };
         stay(&View::of_key("k", Some(pair), 9), "me").unwrap()
     };
-    assert_eq!(lock(3), lock(3));
-    assert_ne!(lock(3), lock(7));
+    assert!(lock(7, 1).is_after(&lock(3, 4)) && lock(3, 5).is_after(&lock(3, 4)));
+    // Consul counts from 0 again where the key is written without the lock.
+    for written_over in [lock(3, 4), lock(3, 0)] {
+        assert!(!written_over.is_after(&lock(3, 4)));
+    }
 }
 
 #[test]
