@@ -218,7 +218,7 @@ fn plant_a_crowd(operator: &Operator) {
     operator.put("service/big/.lock", &record.to_string(), Put::Cas(0), 0);
 }
 
-/// An agent that holds a slot, for whose session 10 s are a TTL, sees a crowd at another semaphore, and has a slot to be had
+/// An agent that holds a slot, for whose session 20 s are a TTL, sees a crowd at another semaphore, and has a slot to be had
 /// on demand.
 fn agent(consul: &Consul, home: &Home, control: &str) -> Agent {
     plant_a_crowd(&Operator::at(&consul.address()));
