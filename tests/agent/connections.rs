@@ -225,7 +225,7 @@ fn agent(consul: &Consul, home: &Home, control: &str) -> Agent {
     home.configure(
         &consul.address(),
         &format!(
-            "session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1}}, \
+            "session: {{ttl: 20s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1}}, \
              {{name: big, prefix: service/big, limit: 120, required: false}}, \
              {{name: d, prefix: service/d, limit: 1, mode: on_demand}}]\n{control}\n"
         ),
