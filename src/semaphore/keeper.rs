@@ -75,6 +75,8 @@ pub struct Keeper {
     occupied: BTreeSet<Name>,
     /// Taken out of the configuration, and to be forgotten once gone.
     removed: Vec<Name>,
+    /// What is not held is not asked for any more.
+    ending: bool,
     draining: bool,
     /// Consul has answered something.
     reached: bool,
@@ -120,6 +122,7 @@ impl Keeper {
             held: Vec::new(),
             occupied: BTreeSet::new(),
             removed,
+            ending: false,
             draining: false,
             reached: false,
             settled_at: now,
@@ -175,6 +178,7 @@ impl Keeper {
 
     /// Is about to drain, when the workload has stopped: what is held stays until then, and nothing new is asked for.
     pub fn ask_no_more(&mut self, now: Moment) {
+        self.ending = true;
         for name in self.names() {
             self.with(&name, now, |machine, _| machine.ask_no_more());
         }
@@ -183,7 +187,7 @@ impl Keeper {
 
     /// Gives everything back, then destroys the session; [`Keeper::has_ended`] tells when that is done.
     pub fn drain(&mut self, now: Moment) {
-        self.draining = true;
+        (self.ending, self.draining) = (true, true);
         for name in self.names() {
             self.with(&name, now, |machine, _| {
                 machine.leave();
@@ -420,6 +424,7 @@ impl Keeper {
             watch_grace: self.watch_grace,
             together: self.party.of_member(name),
             holds: &self.held,
+            ending: self.ending,
             occupied: self.occupied.contains(name),
             rng: &mut self.rng,
             out: &mut self.out,

@@ -393,10 +393,8 @@ impl Machine {
 
     /// Asks for nothing that it does not hold.
     pub(super) fn ask_no_more(&mut self) {
-        match self.intent {
-            Intent::Hold if self.holds() => {}
-            Intent::Hold | Intent::Leave(Farewell::Again) => self.depart(Farewell::Released),
-            Intent::Leave(_) | Intent::Rest => {}
+        if self.intent == Intent::Hold && !self.holds() {
+            self.depart(Farewell::Released);
         }
     }
 

@@ -40,7 +40,10 @@ pub(super) fn newcomer(known: &View, after: &View, session: &SessionId) -> Resul
 
 /// One that is let in at this place passes nobody that stood ahead of it, could have been let in, and still waits.
 fn passes_nobody(before: &View, after: &View, session: &SessionId, place: Place) -> Result<(), String> {
-    let limit = after.record().map_or(0, |record| record.limit);
+    // Whoever wants more than the limit had is in no line before it is raised: `.lock` does not name it, and whoever raises it may
+    // not have seen one that came an instant ago.
+    let limits = [before, after].map(|view| view.record().map(|record| record.limit));
+    let limit = limits.into_iter().flatten().min().unwrap_or_default();
     let waited = |one: &&Contender| {
         let entry = one.entry.as_ref();
         let could = entry.is_some_and(|entry| entry.slots <= limit && entry.together.is_empty());

@@ -28,6 +28,8 @@ pub(in crate::semaphore) struct Context<'a> {
     pub(in crate::semaphore) together: Option<Together<'a>>,
     /// The prefixes under which slots are held.
     pub(in crate::semaphore) holds: &'a [String],
+    /// Nothing is asked for that is not held.
+    pub(in crate::semaphore) ending: bool,
     /// A workload runs on the slots.
     pub(in crate::semaphore) occupied: bool,
     pub(in crate::semaphore) rng: &'a mut fastrand::Rng,

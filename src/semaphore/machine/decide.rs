@@ -229,9 +229,8 @@ impl Machine {
             self.stopping = Some(token).filter(|_| !cx.occupied);
         }
         match self.settings.on_lost {
-            _ if cx.occupied => self.depart(Farewell::Lost),
-            OnLost::Reacquire => self.ask_again(cx.now),
-            OnLost::Exit => self.depart(Farewell::Lost),
+            OnLost::Reacquire if !cx.occupied && !cx.ending => self.ask_again(cx.now),
+            OnLost::Reacquire | OnLost::Exit => self.depart(Farewell::Lost),
         }
     }
 
@@ -258,10 +257,10 @@ impl Machine {
         self.intent = Intent::Rest;
         self.stopping = None;
         self.phase = match farewell {
-            Farewell::Released => Phase::Released,
+            Farewell::Again if !cx.ending => return self.ask_again(cx.now),
+            Farewell::Released | Farewell::Again => Phase::Released,
             Farewell::GaveUp => Phase::GaveUp,
             Farewell::Lost => Phase::Lost,
-            Farewell::Again => return self.ask_again(cx.now),
         };
     }
 
