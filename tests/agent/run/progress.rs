@@ -80,7 +80,7 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
     for (flags, keys, end, said) in [
         ("", "\x03", "code 130\n", "^C"),
         ("", "\x1c", "code 131\n", "^\\"),
-        ("--timeout 2s", "", "code 75\n", "no slot in the time given"),
+        ("--timeout 10s", "", "code 75\n", "no slot in the time given"),
     ] {
         let mut shell = Shell::start_on(Some("xterm"));
         shell.press(&format!("clear; {}; echo \"code\" $?; stty sane\n", command(&consul, flags, STARTED)));
