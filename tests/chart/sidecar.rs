@@ -66,6 +66,7 @@ fn a_sidecar_that_was_killed_takes_its_slot_up_again() {
     let mut runner = scene.pod();
     runner.await_life();
     let holders = scene.operator.holders("p/one");
+    wait_for("the state file", || runner.pod.file("slotkeeper-run", "session.json").exists());
     runner.pod.signal("slotkeeper", Signal::KILL);
     wait_for("its end", || runner.pod.exits("slotkeeper") == [137]);
     wait_for("the new one to hold", || runner.pod.is_ready("slotkeeper") && has_ready_file(&runner));

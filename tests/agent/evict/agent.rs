@@ -174,7 +174,11 @@ fn one_that_comes_back_and_finds_that_it_was_told_to_leave_does() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let session = agent.session();
-    wait_for("the state file", || home.path("state.json").exists());
+    // Its first version knows of no slot.
+    let token = agent.semaphore()["fencing_token"].to_string();
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("state.json")).is_ok_and(|text| text.contains(&token))
+    });
     agent.signal(Signal::KILL);
     agent.ended();
     ask(&consul, PREFIX, &session);

@@ -81,6 +81,9 @@ fn a_restarted_agent_logs_in_anew_and_takes_its_session_up_again() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("state")).is_ok_and(|text| text.contains(&token.to_string()))
+    });
     agent.signal(Signal::KILL);
     agent.ended();
     let mut agent = Agent::start(&home);
