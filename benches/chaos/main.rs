@@ -131,7 +131,7 @@ async fn leftovers(stage: &Stage) -> Vec<String> {
             tokio::time::sleep(POLL).await;
         }
     };
-    if timeout(Duration::from_secs(10), gone).await.is_err() {
+    if timeout(EXPIRY, gone).await.is_err() {
         let left = processes::mentioning(&ours);
         found.push(format!(
             "processes are left: {:?}",
@@ -154,7 +154,7 @@ async fn leftovers(stage: &Stage) -> Vec<String> {
         // The dead that `.lock` still lists are in nobody's way.
         let mut last = Command::new(env!("CARGO_BIN_EXE_slotkeeper"));
         let all = semaphore.limit.to_string();
-        last.args(["run", prefix, "--timeout", "10s"]);
+        last.args(["run", prefix, "--timeout", "60s"]);
         if !semaphore.is_lock {
             last.args(["-n", &all, "--slots", &all, "--format", "list"]);
         }

@@ -10,7 +10,7 @@ use crate::support::lives::{self, Lived};
 /// An agent learns of what an operator has done within this time, in calm weather.
 const LEARNING: f64 = 1.0;
 /// From the signal that nothing survives, and from the last beat, to what is written; on a busy machine.
-const SLACK: f64 = 1.5;
+const SLACK: f64 = 4.0;
 
 /// What is printed, and what is wrong.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use crate::vitals::Vitals;
 use crate::{agent, clock};
 
 const TOKEN: &str = "0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the agent was asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -112,7 +112,7 @@ async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doi
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn follows_what_is_wanted() {

@@ -154,7 +154,7 @@ mod tests {
         drop(hooks.call(line(2)));
         first.await.unwrap_err();
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("1 a b;c\n"));
-        hooks.finish(Duration::from_secs(20)).await;
+        hooks.finish(Duration::from_secs(60)).await;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "1 a b;c\n2 a b;c\n");
     }
 }

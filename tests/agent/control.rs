@@ -53,7 +53,7 @@ impl Desk {
     }
 
     pub(crate) fn lease(&self, what: &str) -> Value {
-        let reply = self.acquire(what, "5s");
+        let reply = self.acquire(what, "60s");
         assert_eq!(reply.status, 200, "{}", reply.body);
         serde_json::from_str(&reply.body).unwrap()
     }

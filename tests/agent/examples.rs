@@ -51,7 +51,7 @@ impl Stage {
 
     /// Starts an example; `$SOCKET` in its words is where the agent's control listens.
     fn play(&self, example: &str, arguments: &[&str]) -> Example {
-        self.play_with(example, arguments, "5s", Stdio::null())
+        self.play_with(example, arguments, "60s", Stdio::null())
     }
 
     /// Starts one that waits so long for its slot, and reads from there.
@@ -161,7 +161,7 @@ fn life(log: &str, begins: &str, ends: &str) -> Life {
 #[test]
 fn fifteen_threads_and_never_more_than_three_at_once() {
     let stage = Stage::set();
-    let arguments = ["--control", "unix:$SOCKET", "--semaphore", "writers", "--longest", "1"];
+    let arguments = ["--control", "unix:$SOCKET", "--semaphore", "writers", "--longest", "2"];
     let mut threads = stage.play("fifteen_threads.py", &arguments);
     assert!(threads.ended().success(), "{}", threads.errors());
     let life = life(&threads.log(), " start!", " end!");
@@ -300,7 +300,7 @@ fn the_shell_keeps_its_lease_over_several_ttls_and_others_wait() {
     let mut sections: Vec<_> =
         (0..LIMIT).map(|_| stage.play("critical_section.sh", &["writers", "sleep", "25"])).collect();
     wait_for("all slots to be taken", || stage.holders().len() == LIMIT);
-    let mut late = stage.play("critical_section.sh", &["writers", "true"]);
+    let mut late = stage.play_with("critical_section.sh", &["writers", "true"], "5s", Stdio::null());
     assert_eq!(late.ended().code(), Some(75), "{}", late.errors());
     for section in &mut sections {
         assert_eq!(section.ended().code(), Some(0), "{}", section.errors());
@@ -338,7 +338,7 @@ fn what_is_piped_into_the_shell_is_the_commands() {
     let (input, mut pipe) = std::io::pipe().unwrap();
     pipe.write_all(b"first line\nsecond line\n").unwrap();
     drop(pipe);
-    let mut section = stage.play_with("critical_section.sh", &["writers", "cat"], "5s", input.into());
+    let mut section = stage.play_with("critical_section.sh", &["writers", "cat"], "60s", input.into());
     assert_eq!(section.ended().code(), Some(0), "{}", section.errors());
     assert_eq!(section.log(), "first line\nsecond line\n");
     stage.assert_empty();

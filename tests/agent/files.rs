@@ -103,6 +103,8 @@ fn every_file_has_its_mode_whatever_the_umask_is() {
     for (umask, folder) in [("000", 0o755), ("027", 0o750), ("077", 0o700)] {
         let scene = Scene::new(CONFIG);
         let mut agent = scene.held(&format!("umask {umask};"));
+        let run = scene.home.path("run");
+        wait_for("the state file", || is_file(&run.join("state")));
         for (name, expected) in [
             ("", folder),
             ("ready", 0o644),
@@ -112,11 +114,11 @@ fn every_file_has_its_mode_whatever_the_umask_is() {
             ("state.lock", 0o600),
             ("control.lock", 0o600),
         ] {
-            let found = mode(&scene.home.path("run").join(name)) & 0o777;
+            let found = mode(&run.join(name)) & 0o777;
             assert_eq!(found, expected, "{name:?} has {found:o} under the umask {umask}");
         }
-        let left = fs::read_dir(scene.home.path("run")).unwrap().count();
-        assert_eq!(left, 6, "nothing lies beside them");
+        // A file that is just being written lies beside the one that it replaces.
+        wait_for("nothing to lie beside them", || fs::read_dir(&run).unwrap().count() == 6);
         assert_eq!(agent.terminate(), Some(0));
     }
 }

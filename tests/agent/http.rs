@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+/// For one answer: longer than any of those that is waited for on purpose.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -28,7 +31,7 @@ pub(crate) fn request(address: &str, line: &str, headers: &str) -> Reply {
 /// The same with a body, whose length `headers` says.
 pub(crate) fn request_with(address: &str, line: &str, headers: &str, body: &str) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n{body}").unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();

@@ -64,8 +64,8 @@ mod watches;
 
 use std::time::Duration;
 
-/// Long enough for a session's TTL of 10 s to pass twice, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a session's TTL of 20 s to pass twice, or for thirty agents to come and go, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until the condition holds.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {

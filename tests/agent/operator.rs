@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use slotkeeper::consul::{Behavior, Client, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved};
+use slotkeeper::consul::{
+    Behavior, Class, Client, Error, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
+};
 use tokio::runtime::Runtime;
+
+use crate::wait_for;
 
 /// Whoever looks at Consul with the permission to change everything.
 pub(crate) struct Operator {
@@ -23,9 +27,21 @@ impl Operator {
         Self { client, runtime }
     }
 
+    /// Reads, again while there is an election: of servers on a busy machine one may be held at any time.
+    fn read<T>(&self, request: impl AsyncFn() -> Result<T, Error>) -> T {
+        let mut answer = None;
+        wait_for("an answer of Consul's leader", || {
+            let said = self.runtime.block_on(request());
+            let elects = |error: &Error| matches!(error.class(), Class::NoLeader | Class::Unexpected);
+            answer = Some(said).filter(|said| !said.as_ref().is_err_and(elects));
+            answer.is_some()
+        });
+        answer.unwrap().unwrap()
+    }
+
     pub(crate) fn keys(&self, prefix: &str) -> Vec<KvPair> {
         let prefix = format!("{prefix}/");
-        self.runtime.block_on(self.client.kv_list(&prefix, Read::default())).unwrap().value
+        self.read(async || self.client.kv_list(&prefix, Read::default()).await).value
     }
 
     /// The record under `<prefix>/.lock`, as it is written.
@@ -39,7 +55,7 @@ impl Operator {
     }
 
     pub(crate) fn key(&self, key: &str) -> Option<KvPair> {
-        self.runtime.block_on(self.client.kv_get(key, Read::default())).unwrap().value
+        self.read(async || self.client.kv_get(key, Read::default()).await).value
     }
 
     /// Holders of a record in either form.
@@ -80,7 +96,7 @@ impl Operator {
     }
 
     pub(crate) fn sessions(&self) -> Vec<Session> {
-        self.runtime.block_on(self.client.session_list(Read::default())).unwrap().value
+        self.read(async || self.client.session_list(Read::default()).await).value
     }
 
     /// A session, where it lives.

@@ -16,7 +16,7 @@ fn a_short_outage_costs_nothing() {
     let mut consul = Consul::start_persistent();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
-    home.configure(&consul.address(), &ONE.replace("10s", "20s"));
+    home.configure(&consul.address(), &ONE.replace("10s", "40s"));
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());

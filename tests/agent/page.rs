@@ -23,9 +23,9 @@ use crate::support::ports::Ports;
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
 /// How long all of the page may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// How long what a step has left running may take for ending, once it is told to.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(30);
 
 /// A shell with a process group to itself. What is left of that ends with the value.
 struct Shell(Child);

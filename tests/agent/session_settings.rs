@@ -262,7 +262,7 @@ fn with_on_lost_exit_a_critical_check_ends_the_agent_with_80() {
     assert!(agent.log().contains("reason=\"session_gone\""), "{}", agent.log());
     assert_eq!(operator.sessions(), []);
     // Its name stays in the record, and keeps nobody out.
-    let mut next = start(&consul, "ttl: 10s", ", wait: 1s");
+    let mut next = start(&consul, "ttl: 10s", ", wait: 10s");
     next.await_ready();
     assert_eq!(operator.holders(PREFIX), [next.session()]);
     assert_eq!(next.terminate(), Some(0));

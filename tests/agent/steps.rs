@@ -36,7 +36,7 @@ fn assert_runs(consul: &str) {
         r#""code":"lease_expired""#,
         "it has flags 42 and the value",
         "kept out: 75",
-        "not in 2 s: 75",
+        "not in 5 s: 75",
         "all three are taken: 75",
         "the second one gets: 75",
         "slot 0",

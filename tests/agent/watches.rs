@@ -63,16 +63,21 @@ fn each_waits_for_a_few_single_keys_and_where_nothing_happens_nobody_writes() {
     await_renewals(2);
 
     let (lock, keys) = (format!("{PREFIX}/.lock"), all.iter().map(Watched::key).collect::<Vec<_>>());
-    for (place, (one, (counts, asked))) in all.iter().zip(&before).enumerate() {
+    let expected = |place: usize| -> BTreeSet<_> {
         let expected = match place {
             0 => vec![&lock, &keys[0]],
             1 => vec![&lock, &keys[1], &keys[0]],
             _ => vec![&keys[place], &keys[place - 1]],
         };
-        let expected: BTreeSet<_> = expected.into_iter().cloned().collect();
+        expected.into_iter().cloned().collect()
+    };
+    wait_for("those on whom others depend to ask anew, as they do every few seconds", || {
+        (0..2).all(|place| all[place].waited_for(before[place].1).len() >= expected(place).len())
+    });
+    for (place, (one, (counts, asked))) in all.iter().zip(&before).enumerate() {
+        let expected = expected(place);
         assert_eq!(one.waited_for(0), expected, "{place} in line");
         if place < 2 {
-            // Those on whom others depend ask anew every few seconds.
             assert_eq!(one.waited_for(*asked), expected, "{place} in line");
         }
         let whole = one.proxy.counts();

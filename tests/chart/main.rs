@@ -38,7 +38,7 @@ mod wrapper;
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_slotkeeper");
 /// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Waits for a condition.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {

@@ -57,7 +57,7 @@ fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
 
 #[test]
 fn a_wait_that_is_over_fails_the_pod() {
-    let scene = Scene::new(&format!("{ONE}\n    wait: 1s"), LIVES);
+    let scene = Scene::new(&format!("{ONE}\n    wait: 5s"), LIVES);
     let mut first = scene.pod();
     first.await_life();
     let mut second = scene.pod();

@@ -248,7 +248,7 @@ async fn failures_are_observed_too() {
     let stub =
         Stub::start(vec![Act::json(500, "No cluster leader"), Act::Break(Vec::new()), Act::Silence]).await;
     let settings = Settings { address: stub.addr(), ..Settings::default() };
-    let client = Client::new(&settings, recorder.clone()).unwrap().within(Duration::from_millis(300));
+    let client = Client::new(&settings, recorder.clone()).unwrap().within(Duration::from_secs(3));
     for _ in 0..3 {
         put(&client).await;
     }

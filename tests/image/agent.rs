@@ -27,7 +27,7 @@ fn config(consul: &Consul, address: &str) -> TempDir {
     let port = consul.address().rsplit(':').next().unwrap().to_owned();
     let config = format!(
         "consul: {{address: 'http://consul.test:{port}'}}\nhttp: {{listen: '{address}'}}\n\
-         session: {{ttl: 10s, state_file: /run/slotkeeper/session.json}}\n\
+         session: {{ttl: 60s, state_file: /run/slotkeeper/session.json}}\n\
          readiness: {{file: /run/slotkeeper/ready}}\n\
          semaphores: [{{name: s, prefix: service/s, limit: 1}}]\n"
     );

@@ -11,7 +11,9 @@ fn run(consul: &Consul, shared: &Volume, line: &str) -> Container {
     assert_eq!(install.ended(), 0, "{}", install.log());
     let address = format!("--http-addr={}", consul.address());
     // Another user than the one who brought it, as it mostly is.
-    let options = ["--user=1000:1000", "--entrypoint=/shared/slotkeeper", &shared.at("/shared:ro")];
+    let (user, entrypoint) = ("--user=1000:1000", "--entrypoint=/shared/slotkeeper");
+    // Of a wait, which a busy machine may make of it, nothing is to be said in the command's log.
+    let options = [user, entrypoint, "--env=SLOTKEEPER_LOG_LEVEL=error", &shared.at("/shared:ro")];
     let arguments = ["run", &address, "service/s", "-n", "1", "--", "sh", "-c", line];
     Container::start(workload(), &options, &arguments)
 }

@@ -31,7 +31,7 @@ mod podman;
 use std::time::Duration;
 
 /// Containers start slowly on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until the condition holds.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {

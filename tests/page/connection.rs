@@ -11,7 +11,7 @@ use crate::support::ports::Ports;
 const EXPECTED: &[&str] =
     &["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"];
 
-const ONE: &str = "session: {ttl: 10s, state_file: '$HOME/session.json'}\n\
+const ONE: &str = "session: {ttl: 60s, state_file: '$HOME/session.json'}\n\
                    semaphores: [{name: writers, prefix: service/writers, limit: 2}]";
 
 #[test]

@@ -11,7 +11,7 @@ const require = createRequire(`${tools}/driver.js`);
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
-const PATIENCE = 60_000;
+const PATIENCE = 120_000;
 const SIZES = { phone: { width: 320, height: 640 }, desktop: { width: 1200, height: 900 } };
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const FLAGS = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage",

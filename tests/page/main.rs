@@ -37,7 +37,7 @@ mod shown;
 use std::time::Duration;
 
 /// For sessions that run out, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until the condition holds.
 fn wait_for(what: &str, condition: impl FnMut() -> bool) {

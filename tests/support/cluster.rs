@@ -23,7 +23,7 @@ use super::network::{Network, SERVERS, listens, told};
 use super::ports::Ports;
 
 /// An election takes seconds, and a busy machine as many again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// For one answer: a server that is silent must not hold up a question to another.
 const ANSWER: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);

@@ -14,8 +14,9 @@ use super::http::{self, Body};
 use super::https;
 use super::ports::Ports;
 
-const STARTING: Duration = Duration::from_secs(30);
-const STOPPING: Duration = Duration::from_secs(20);
+/// Either takes a second, and on a busy machine many.
+const STARTING: Duration = Duration::from_secs(90);
+const STOPPING: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
 
 /// How a Consul is to be started.

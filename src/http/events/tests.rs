@@ -74,7 +74,7 @@ async fn a_silence_is_ended() {
 
 #[tokio::test]
 async fn a_stream_ends_with_its_life_and_gives_its_place_back() {
-    let (_tells, address) = start(Duration::ZERO, NEVER, Duration::from_millis(50)).await;
+    let (_tells, address) = start(Duration::ZERO, NEVER, Duration::from_secs(1)).await;
     for _ in 0..3 {
         // With one place, each waits for the end of the one before, and finds its place free.
         let mut reader = follow(address).await;

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     /// Much longer than a busy machine lets the one thread stand still.
-    const LIFE: Duration = Duration::from_secs(2);
+    const LIFE: Duration = Duration::from_secs(4);
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn endless() -> Response {

@@ -13,6 +13,13 @@ use crate::wait_for;
 pub(super) const HOOK: &str = "hooks: {on_lost: [/bin/sh, -c, 'echo $SLOTKEEPER_EVENT $SLOTKEEPER_REASON > $HOME/told; \
                     until [ -e $HOME/stopped ]; do sleep 0.05; done']}";
 
+/// Waits until the hook has written down what it was told.
+pub(super) fn await_told(home: &Home, what: &str) {
+    wait_for(&format!("the hook to be told {what:?}"), || {
+        std::fs::read_to_string(home.path("told")).is_ok_and(|told| told == what)
+    });
+}
+
 fn stop(home: &Home) {
     std::fs::write(home.path("stopped"), "").unwrap();
 }
@@ -33,7 +40,7 @@ fn the_slot_is_given_on_when_the_hook_has_stopped_the_workload() {
         "{errors}"
     );
     await_leaving(&agent);
-    assert_eq!(std::fs::read_to_string(home.path("told")).unwrap(), "lost evicted\n");
+    await_told(&home, "lost evicted\n");
     assert_eq!((operator.holders(PREFIX), next.is_ready()), (vec![session.clone()], false));
     // Asked again it is not asked anew.
     let marked = operator.contender(PREFIX, &session).unwrap();
@@ -167,7 +174,11 @@ fn one_that_comes_back_and_finds_that_it_was_told_to_leave_does() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let session = agent.session();
-    wait_for("the state file", || home.path("state.json").exists());
+    // Its first version knows of no slot.
+    let token = agent.semaphore()["fencing_token"].to_string();
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("state.json")).is_ok_and(|text| text.contains(&token))
+    });
     agent.signal(Signal::KILL);
     agent.ended();
     ask(&consul, PREFIX, &session);

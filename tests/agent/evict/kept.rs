@@ -80,8 +80,7 @@ fn one_that_sees_it_only_after_its_lease_ran_out_stops_its_workload_first_too() 
     let session = agent.session();
     relay.block(true);
     ask(&consul, PREFIX, &session);
-    wait_for("the hook", || home.path("told").exists());
-    assert_eq!(std::fs::read_to_string(home.path("told")).unwrap(), "lost lease_expired\n");
+    agent::await_told(&home, "lost lease_expired\n");
     relay.block(false);
     let withheld =
         |reason: &Value| reason.as_str().is_some_and(|reason| reason.contains("given on once the workload"));

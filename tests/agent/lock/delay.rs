@@ -45,26 +45,26 @@ fn who_saw_it_come_free_waits_it_out_in_one_go() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for behavior in ["release", "delete"] {
-        let home = home(&consul, "3s", behavior);
-        let mut second = None;
-        lost(&consul, &operator, "3s", behavior, || {
+        let home = home(&consul, "8s", behavior);
+        let (mut second, mut told) = (None, None);
+        lost(&consul, &operator, "8s", behavior, || {
             let agent = Agent::start(&home);
             wait_for("it to wait", || {
                 lock(&agent)["state"] == "waiting" && lock(&agent)["leader"].is_object()
             });
             second = Some(agent);
+            told = Some(Instant::now());
         });
-        let mut second = second.unwrap();
+        let (mut second, told) = (second.unwrap(), told.unwrap());
         // It knows when that is, and nobody gets the lock before; that it does not sleep much longer is bounded so that
         // a busy machine keeps it.
-        let told = Instant::now();
         wait_for("it to be told of the delay", || lock(&second)["delayed_seconds"].is_f64());
         let delayed = lock(&second)["delayed_seconds"].as_f64().unwrap();
-        assert!(delayed > 1.0 && delayed <= 3.0, "{delayed}");
+        assert!(delayed > 0.0 && delayed <= 8.0, "{delayed}");
         assert!(lock(&second)["leader"].is_null() && !second.is_ready());
         second.await_ready();
         let waited = told.elapsed().as_secs_f64();
-        assert!(waited > 2.0 && waited < 8.0, "{waited}");
+        assert!(waited > 7.9 && waited < 40.0, "{waited}");
         assert_eq!(transactions(&second), (1.0, 1.0), "{}", second.log());
         assert!(second.log().contains("nobody gets it before its lock-delay is over"), "{}", second.log());
         assert_eq!(second.terminate(), Some(0));

@@ -197,7 +197,7 @@ fn one_that_is_renamed_is_given_back_under_its_old_name_first() {
     assert!(agent.log().contains("chief is still being given back"), "{}", agent.log());
     wait_for("it to be forgotten", || agent.status()["locks"].as_array().unwrap().is_empty());
     agent.signal(Signal::HUP);
+    wait_for("the new one", || lock(&agent)["name"] == "chief");
     agent.await_ready();
-    assert_eq!(lock(&agent)["name"], "chief");
     assert_eq!(agent.terminate(), Some(0));
 }

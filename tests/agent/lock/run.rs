@@ -42,7 +42,7 @@ fn one_at_a_time_and_each_token_is_higher() {
     first.await_life();
     let mut tried = Job::start(&consul.address(), &["p/one", "--try"], &["true"]);
     assert_eq!(tried.code(), Some(75), "{}", tried.log());
-    let mut waited = Job::start(&consul.address(), &["p/one", "--timeout", "300ms"], &["true"]);
+    let mut waited = Job::start(&consul.address(), &["p/one", "--timeout", "5s"], &["true"]);
     assert_eq!(waited.code(), Some(75), "{}", waited.log());
     let mut second = Job::live(&consul.address(), &["p/one"], MEEK);
     wait_for("it to wait", || second.log().contains("another has the lock"));
@@ -79,7 +79,7 @@ fn consul_lock_waits_for_ours_and_ours_for_it() {
     let mut ours = Job::live(&consul.address(), &["p/one"], MEEK);
     ours.await_life();
     // Theirs gives up on ours.
-    let mut theirs = ConsulLock::start(&consul.address(), &["-timeout", "500ms"], "true");
+    let mut theirs = ConsulLock::start(&consul.address(), &["-timeout", "5s"], "true");
     assert_eq!(theirs.ended(), Some(1));
     // Theirs follows ours.
     let theirs = ConsulLock::start(&consul.address(), &["-n", "1"], "sleep 600");

@@ -81,6 +81,9 @@ fn a_restarted_agent_logs_in_anew_and_takes_its_session_up_again() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("state")).is_ok_and(|text| text.contains(&token.to_string()))
+    });
     agent.signal(Signal::KILL);
     agent.ended();
     let mut agent = Agent::start(&home);
@@ -105,7 +108,10 @@ fn commands_log_in_by_their_environment_and_leave_no_token() {
     let fortress = Fortress::start();
     let home = Home::new();
     let run = ["run", PREFIX, "-n", "1", "--", "sh", "-c", "exit 7"];
-    assert_eq!(command(&fortress, &home, &run), (Some(7), String::new(), String::new()));
+    let (code, out, errors) = command(&fortress, &home, &run);
+    assert_eq!((code, out.as_str()), (Some(7), ""), "{errors}");
+    // On a busy machine there is a wait to be told of.
+    assert!(errors.lines().all(|line| line.starts_with("slotkeeper: waiting for ")), "{errors}");
     assert_eq!(fortress.tokens().len(), 0);
     for arguments in [
         &["set-limit", PREFIX, "2"][..],

@@ -44,7 +44,9 @@ impl Scene {
         let home = Home::new();
         let file = home.path("jwt");
         std::fs::write(&file, issuer.jwt("slotkeeper", 3600)).unwrap();
-        home.configure(&proxy.addr().to_string(), SEMAPHORE);
+        // A lease that lasts until the second login is answered, on a busy machine too, and not until the first is given up.
+        let config = format!("{}drain: {{timeout: 20s}}\n", SEMAPHORE.replace("ttl: 10s", "ttl: 15s"));
+        home.configure(&proxy.addr().to_string(), &config);
         let agent = Agent::start_with(&home, &[], &login(file.to_str().unwrap()));
         agent.await_ready();
         Self { consul, proxy, agent, home }

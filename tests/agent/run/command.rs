@@ -142,8 +142,9 @@ fn whatever_it_has_started_is_gone_before_the_slot_is() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // One in its group and one in a session of its own, both deaf to SIGTERM.
+    let both_live = "until [ -s $0 ] && [ -s $1 ]; do sleep 0.05; done";
     let script =
-        format!("sh -c '{0}' $0 & setsid sh -c '{0}' $1 & sleep 0.5; exit 5", STUBBORN.replace('\'', "\""));
+        format!("sh -c '{0}' $0 & setsid sh -c '{0}' $1 & {both_live}; exit 5", STUBBORN.replace('\'', "\""));
     let arguments = ["p/one", "-n", "1", "--kill-after", "1s"];
     let mut first =
         Job::start(&consul.address(), &arguments, &["sh", "-c", &script, "$HOME/life", "$HOME/apart"]);
@@ -181,7 +182,7 @@ fn who_does_not_wait_is_told_so() {
     let consul = Consul::start();
     let mut first = Job::live(&consul.address(), &ONE, MEEK);
     first.await_life();
-    for bound in [vec!["--try"], vec!["--timeout", "300ms"]] {
+    for bound in [vec!["--try"], vec!["--timeout", "5s"]] {
         let mut second = Job::live(&consul.address(), &[&ONE[..], &bound].concat(), MEEK);
         assert_eq!(second.code(), Some(75), "{}", second.log());
         assert!(!second.life().has_begun());
@@ -235,7 +236,7 @@ fn as_the_first_process_of_a_container_it_reaps_orphans() {
     std::fs::write(&file, config.replace("$HOME", &folder.path().display().to_string())).unwrap();
     let script = "echo $$ below $PPID; while [ ! -e $0/orphan-ends ]; do sleep 0.02; done\n\
                   tries=0; while grep -l 'State:.Z' /proc/[0-9]*/status; do\n\
-                  tries=$((tries + 1)); [ $tries -lt 200 ] || exit 1; sleep 0.02; done; exit 4";
+                  tries=$((tries + 1)); [ $tries -lt 1500 ] || exit 1; sleep 0.02; done; exit 4";
     let mut unshare = std::process::Command::new("unshare");
     bare(&mut unshare);
     unshare.args([

@@ -72,9 +72,12 @@ fn a_program_behind_it_keeps_the_terminal_until_the_command_reads_it() {
     let consul = Consul::start();
     let mut shell = Shell::start();
     // The one behind reads the terminal first, as a pager does, then the command.
-    let behind = r#"sh -c 'read key < /dev/tty; echo "key" $key; cat'"#;
-    let command = r#"sh -c 'sleep 0.3; read line; echo "line" $line'"#;
-    shell.press(&format!("{} | {behind}\n", run(&consul, command)));
+    let folder = tempfile::tempdir().unwrap();
+    let read = folder.path().join("read").display().to_string();
+    let behind = format!(r#"sh -c 'read key < /dev/tty; : > {read}; echo "key" $key; cat'"#);
+    let command =
+        format!(r#"sh -c 'until [ -e {read} ]; do sleep 0.05; done; read line; echo "line" $line'"#);
+    shell.press(&format!("{} | {behind}\n", run(&consul, &command)));
     shell.press("a\n");
     shell.expect("key a");
     shell.press("b\n");

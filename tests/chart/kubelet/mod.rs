@@ -152,8 +152,17 @@ impl Pod {
         self.view(container).exits
     }
 
-    pub(crate) fn await_running(&self, container: &str) {
-        wait_for(&format!("{container} to run"), || self.is_running(container));
+    /// Waits until the container's first process does something of its own at this signal. Until then the kernel keeps it away.
+    pub(crate) fn await_catching(&self, container: &str, signal: Signal) {
+        let catches = |pid: Pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
+            caught >> (signal.as_raw() - 1) & 1 == 1
+        };
+        wait_for(&format!("{container} to catch {signal:?}"), || {
+            self.view(container).pid.is_some_and(catches)
+        });
     }
 
     /// Sends the container's first process a signal.

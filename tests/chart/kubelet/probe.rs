@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use super::{list, text};
 
+/// As long as a busy machine may stand still. A probe gives up no sooner, or it would end what is as it should be; who has died or is
+/// not ready is known by another answer than none.
+const BUSY: Duration = Duration::from_secs(5);
+
 /// What its last answers come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -42,7 +46,7 @@ impl Probe {
             address: format!("{ip}:{}", port(container, &get["port"])).parse().unwrap(),
             path: text(&get["path"], "a path").to_owned(),
             period: seconds("periodSeconds", 10),
-            timeout: seconds("timeoutSeconds", 1),
+            timeout: seconds("timeoutSeconds", 1).max(BUSY),
             threshold: number("failureThreshold", 3),
             failures: 0,
             due: Instant::now() + seconds("initialDelaySeconds", 0),
