@@ -262,8 +262,10 @@ impl View {
     /// that it holds and does not was taken out; it is not in line before it has noticed. One that was told to leave is not
     /// either.
     pub fn waiters(&self) -> Vec<&Contender> {
-        let holds = |session: &SessionId| self.record().is_some_and(|record| record.slots_of(session) > 0);
-        let in_line = |one: &&Contender| !one.says_held() && !one.is_evicted() && !holds(&one.session);
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let holders: BTreeSet<_> = holders.iter().collect();
+        let in_line =
+            |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
         let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
         waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
         waiters
