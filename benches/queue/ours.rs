@@ -12,6 +12,7 @@ use slotkeeper::agent::{self, Files, Parts};
 use slotkeeper::cli::Exit;
 use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
 use slotkeeper::consul::{Code, Operation};
+use slotkeeper::http::servers::Servers;
 use slotkeeper::metrics::Metrics;
 use slotkeeper::shutdown::{Ask, Asks};
 use slotkeeper::status::{Snapshot, State};
@@ -93,7 +94,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         status,
         asks,
         command: None,
-        servers: JoinSet::new(),
+        servers: Servers::default(),
     }
 }
 

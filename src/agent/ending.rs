@@ -20,6 +20,9 @@ const REQUEST: (Duration, u32) = (Duration::from_secs(2), 5);
 /// Time that hooks have after a clean drain that nothing has forced.
 const HOOKS: Duration = Duration::from_secs(2);
 
+/// Time in which those who follow us hear the last of it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The longest time that is kept for giving everything back, where the workload is waited for before, and its share.
 const GIVING_BACK: (Duration, u32) = (Duration::from_secs(5), 4);
 
@@ -193,12 +196,12 @@ impl Agent {
         };
         // Whoever follows us is told how it ended, and that it has.
         drop(self.parts.status);
-        tokio::task::yield_now().await;
+        let servers = self.parts.servers.end(left.min(LAST_WORDS));
         // After a loss a hook may be what stops the workload; otherwise it must not hold us up.
         let patience = if exit == Exit::SlotLost { left } else { left.min(HOOKS) };
         let mut asks = self.parts.asks;
         tokio::select! {
-            ((), ()) = async { tokio::join!(self.hooks.finish(patience), log_out) } => exit,
+            ((), (), ()) = async { tokio::join!(self.hooks.finish(patience), log_out, servers) } => exit,
             () = told_to_stop(&mut asks) => {
                 warn!("told to stop again: leaving at once, without waiting for hooks");
                 exit

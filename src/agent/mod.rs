@@ -16,7 +16,6 @@ mod state_file;
 mod translate;
 mod workload;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use crate::clock::{self, Alarm};
 use crate::config::{Config, Faults, Loaded, Mode};
 use crate::consul::{self, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
+use crate::http::servers::Servers;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
 use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
@@ -76,7 +76,7 @@ pub struct Parts {
     /// The log level's handle.
     pub log: telemetry::Handle,
     /// Servers that run beside the agent. None may end before it.
-    pub servers: JoinSet<io::Result<()>>,
+    pub servers: Servers,
 }
 
 /// The agent before its first round, for the endpoints that are served already.
@@ -245,7 +245,7 @@ impl Agent {
                         return Ok(Exit::Failed);
                     }
                 },
-                Some(ended) = self.parts.servers.join_next() => {
+                Some(ended) = self.parts.servers.ended() => {
                     ended.context("a server's task failed")?.context("a server failed")?;
                     anyhow::bail!("a server ended by itself");
                 }

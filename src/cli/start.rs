@@ -1,13 +1,10 @@
 //! Starts an agent in this process, with its endpoints: what `agent` and `run` have in common.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Exit;
@@ -16,7 +13,8 @@ use crate::config::{Config, Control, Faults, Listen, Loaded, Log, LogFormat, Log
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
-use crate::http::serve::serve;
+use crate::http::serve::{listen, serve};
+use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
@@ -74,14 +72,17 @@ async fn start(
     let asks = asks.context("cannot listen for signals")?;
     // Before anything that may fail: nobody may be misled by what a killed process has left.
     let files = Files::open(&config)?;
-    let mut servers = JoinSet::new();
+    let mut servers = Servers::default();
     if dev {
-        let server = development_server(&config.consul.address)?;
-        let authority = server.addr().to_string();
+        let mut authority = String::new();
+        servers.start(|stop| {
+            let server = development_server(&config.consul.address)?;
+            authority = server.addr().to_string();
+            Ok(server.run(stop))
+        })?;
         let address = Address::Http { https: false, authority, path: String::new() };
         let settings = consul::Settings { address, ..consul::Settings::default() };
         config.consul = settings.clone();
-        servers.spawn(server.run(std::future::pending()));
         read_config = Box::new(move || {
             let mut loaded = read_config()?;
             loaded.config.consul = settings.clone();
@@ -95,19 +96,20 @@ async fn start(
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
     let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&vitals));
     if let Some(address) = config.http.listen {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| {
+        let routes = router(site.clone(), address.ip());
+        servers.start(|stop| {
+            let listener = listen(address).with_context(|| {
                 format!(
                     "cannot listen at http.listen {address}: is another agent running there? Choose another address, \
                      in the configuration or by SLOTKEEPER_HTTP_LISTEN"
                 )
             })?;
-        info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
-        servers.spawn(serve(listener, router(site.clone(), address.ip()), limits(), std::future::pending()));
+            info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
+            Ok(serve(listener, routes, limits(), stop))
+        })?;
     }
     let control = match &config.control {
-        Some(control) => Some(control_server(control, site, &mut servers).await?),
+        Some(control) => Some(control_server(control, site, &mut servers)?),
         None => None,
     };
     let parts = Parts {
@@ -143,29 +145,33 @@ fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress>
 }
 
 /// Serves the control endpoints; where their requests come in.
-async fn control_server(
+fn control_server(
     control: &Control,
     site: Site,
-    servers: &mut JoinSet<io::Result<()>>,
+    servers: &mut Servers,
 ) -> anyhow::Result<mpsc::Receiver<Request>> {
     let (requests, receiver) = control::request::requests();
     let limits = control::limits(control.max_waits);
     match &control.listen {
         Listen::Unix(path) => {
-            let socket = Socket::bind(path).context("control.listen")?;
-            info!("control endpoints at unix:{}", path.display());
-            let router = control::router(requests, site, Gate::Open);
-            servers.spawn(serve(socket, router, limits, std::future::pending()));
+            servers.start(|stop| {
+                let socket = Socket::bind(path).context("control.listen")?;
+                info!("control endpoints at unix:{}", path.display());
+                Ok(serve(socket, control::router(requests, site, Gate::Open), limits, stop))
+            })?;
         }
         Listen::Tcp(address) => {
             let token = Token::of_file(&control.token_file).context("control.token_file")?;
-            let listener = TcpListener::bind(address).await.with_context(|| {
-                format!("cannot listen at control.listen {address}: is another agent running there? Choose another")
+            servers.start(|stop| {
+                let listener = listen(*address).with_context(|| {
+                    format!(
+                        "cannot listen at control.listen {address}: is another agent running there? Choose another"
+                    )
+                })?;
+                info!("control endpoints at http://{}", listener.local_addr().unwrap_or(*address));
+                info!("their token is in {}", control.token_file.display());
+                Ok(serve(listener, control::router(requests, site, Gate::Token(token)), limits, stop))
             })?;
-            info!("control endpoints at http://{}", listener.local_addr().unwrap_or(*address));
-            info!("their token is in {}", control.token_file.display());
-            let router = control::router(requests, site, Gate::Token(token));
-            servers.spawn(serve(listener, router, limits, std::future::pending()));
         }
     }
     Ok(receiver)

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use crate::http::serve::{Limits, serve};
+use crate::http::serve::{self, Limits, serve};
 
 mod api;
 pub(crate) mod duration;
@@ -96,10 +96,8 @@ impl Server {
             return Err(BindError::NotLoopback(listen));
         }
         let failed = |source| BindError::Listen { address: listen, source };
-        let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = serve::listen(listen).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
-        let listener = TcpListener::from_std(listener).map_err(failed)?;
         Ok(Self { listener, addr, options })
     }
 

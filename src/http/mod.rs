@@ -11,6 +11,7 @@ mod picture;
 mod scrape;
 pub(crate) mod segment;
 pub mod serve;
+pub mod servers;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ mod reader;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use places::Places;
 pub use reader::Endless;
 use reader::{Reader, Told};
+
+/// Connections that the kernel takes in before we do. A further one comes again after a second.
+const BACKLOG: u32 = 1024;
 
 /// What becomes of a connection that comes when there are as many as there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,19 @@ impl Listen for TcpListener {
     }
 }
 
+/// Listens at an address. Needs a tokio runtime.
+///
+/// # Errors
+///
+/// The system does not give it.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // What an earlier process of ours had open there keeps nobody from it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Serves `router` on `listener` until `stop` resolves, then lets open requests end for at most `limits.grace`. No
 /// connection outlives the returned future, also where it is dropped.
 ///
@@ -143,11 +159,9 @@ pub async fn serve<L: Listen>(
                 Err(error) => return Err(error),
             },
         };
-        if is_full && let Some(displaced) = places.to_go() {
+        if is_full && let Some(displaced) = places.displace() {
+            // It ends when it is its turn. Nobody waits for that: all others would have theirs before the next is let in.
             displaced.abort();
-            if let Some(ended) = connections.join_next_with_id().await {
-                leave(&mut places, ended);
-            }
         }
         let origin = L::origin(&stream);
         let reader = Arc::<Reader>::default();
@@ -192,6 +206,8 @@ fn answering(
     move |request| {
         let (answer, reader) = (router.call(request), Arc::clone(&reader));
         Box::pin(async move {
+            // Of one that sends many at a time each is a turn of its own, and others have theirs in between.
+            tokio::task::yield_now().await;
             let response = answer.await?;
             if response.extensions().get::<Endless>().is_some() {
                 reader.is_streamed_to();

@@ -37,8 +37,8 @@ pub(super) struct Agent {
     pub(super) has_and_waits_since: Option<Moment>,
     /// Of what it has lost the workload is being stopped.
     pub(super) stopping: BTreeMap<Name, Stopping>,
-    /// Since when it has been told to leave, and has not.
-    pub(super) evicted_since: Option<Moment>,
+    /// Since when it has been told to leave what, and has not.
+    pub(super) evicted_since: BTreeMap<&'static str, Moment>,
     /// Since when it has stood in the way although one of its semaphores keeps it out.
     pub(super) lingers_since: Option<Moment>,
 }
@@ -90,7 +90,7 @@ impl Agent {
             gave_up: false,
             has_and_waits_since: None,
             stopping: BTreeMap::new(),
-            evicted_since: None,
+            evicted_since: BTreeMap::new(),
             lingers_since: None,
         }
     }

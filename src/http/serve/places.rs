@@ -31,15 +31,16 @@ impl<T> Places<T> {
         self.taken.retain(|(_, connection)| !is_it(connection));
     }
 
-    /// The one to go: of the address that has the most, the one that came first. So nobody keeps others out, however many
+    /// Takes one out: of the address that has the most, the one that came first. So nobody keeps others out, however many
     /// connections it opens, and whoever has few keeps them. Those without an address are one neighbour.
-    pub(super) fn to_go(&self) -> Option<&T> {
+    pub(super) fn displace(&mut self) -> Option<T> {
         let mut of = BTreeMap::<_, usize>::new();
         for (whose, _) in &self.taken {
             *of.entry(whose).or_default() += 1;
         }
         let most = of.values().max()?;
-        self.taken.iter().find(|(whose, _)| of.get(whose) == Some(most)).map(|(_, connection)| connection)
+        let goes = self.taken.iter().position(|(whose, _)| of.get(whose) == Some(most))?;
+        Some(self.taken.remove(goes).1)
     }
 }
 
@@ -58,16 +59,15 @@ mod tests {
     #[test]
     fn the_first_goes_of_whoever_has_most() {
         let mut places = Places::default();
-        assert_eq!(places.to_go(), None::<&&str>);
+        assert_eq!(places.displace(), None::<&str>);
         places.take(from(1), "a probe");
-        places.take(from(2), "a crowd's first");
-        assert_eq!(places.to_go(), Some(&"a probe"), "where all have as many, the first of all");
-        places.take(from(2), "its second");
-        assert_eq!(places.to_go(), Some(&"a crowd's first"));
-        places.leave(|one| *one == "a crowd's first");
-        places.take(from(2), "its third");
-        assert_eq!(places.to_go(), Some(&"its second"));
-        assert_eq!(places.taken(), 3);
+        for one in ["a crowd's first", "its second", "its third"] {
+            places.take(from(2), one);
+        }
+        places.leave(|one| *one == "its second");
+        assert_eq!(places.displace(), Some("a crowd's first"));
+        assert_eq!(places.taken(), 2);
+        assert_eq!(places.displace(), Some("a probe"), "where all have as many, the first of all");
     }
 
     proptest! {
@@ -81,10 +81,9 @@ mod tests {
             for (n, host) in comes.into_iter().enumerate() {
                 if places.taken() == room {
                     let count = |host| places.taken.iter().filter(|(whose, _)| *whose == from(host)).count();
-                    let (goes, _) = *places.to_go().unwrap();
-                    prop_assert!((0..4).all(|other| count(other) <= count(goes)));
-                    let it = *places.to_go().unwrap();
-                    places.leave(|one| *one == it);
+                    let counts = [0, 1, 2, 3].map(count);
+                    let (gone, _) = places.displace().unwrap();
+                    prop_assert!(counts.iter().all(|others| *others <= counts[usize::from(gone)]));
                 }
                 places.take(from(host), (host, n));
                 prop_assert!(places.taken() <= room);

@@ -171,10 +171,15 @@ impl World {
                 stops && !has(view) && !chaos.deceives()
             });
             assert!(gone.is_none(), "seed {seed}: {session} has yet to stop, without {gone:?}");
-            let evicted = views.iter().any(|view| view.evicted_by(session).is_some());
-            agent.evicted_since = evicted.then(|| agent.evicted_since.unwrap_or(self.now));
-            let long = agent.evicted_since.is_some_and(|since| self.now.since(since) > TO_STOP + to_act);
-            assert!(!long, "seed {seed}: {session} was evicted and is there");
+            for (name, view) in named() {
+                if view.evicted_by(session).is_none() {
+                    agent.evicted_since.remove(name);
+                    continue;
+                }
+                let since = *agent.evicted_since.entry(name).or_insert(self.now);
+                let long = self.now.since(since) > TO_STOP + to_act;
+                assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
+            }
 
             // Who takes slots together never has one while it stands in line for another.
             let both = together && views.iter().any(has) && views.iter().any(waits);

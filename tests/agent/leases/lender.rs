@@ -10,13 +10,13 @@ use slotkeeper::cli::Exit;
 use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
 use slotkeeper::consul::{Code, Operation};
 use slotkeeper::control::request::{Grant, Kind, NoLease, Refusal, Released, Request, requests};
+use slotkeeper::http::servers::Servers;
 use slotkeeper::metrics::Metrics;
 use slotkeeper::shutdown::{Ask, Asks};
 use slotkeeper::status::{Report, Snapshot, State};
 use slotkeeper::vitals::Vitals;
 use slotkeeper::{clock, telemetry};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
 
 use crate::consul::Consul;
 use crate::wait_for;
@@ -95,7 +95,7 @@ impl Lender {
                     asks: Asks::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
                     control: Some(receiver),
                     command: None,
-                    servers: JoinSet::new(),
+                    servers: Servers::default(),
                 };
                 Box::pin(agent::run(parts)).await.expect("the agent runs")
             })

@@ -1,0 +1,163 @@
+//! The servers of an agent, on a thread of their own: however many ask, the loop that renews the lease has its time.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+
+/// Resolves when a server is to end.
+pub type Stop = BoxFuture<'static, ()>;
+
+/// Those that have been started. They end with this value.
+#[derive(Debug, Default)]
+pub struct Servers {
+    running: JoinSet<io::Result<()>>,
+    /// None while there is nothing to serve.
+    thread: Option<Thread>,
+}
+
+/// Where they run. Once it is dropped nothing of them is left, no socket either.
+#[derive(Debug)]
+struct Thread {
+    runtime: Handle,
+    /// Dropped, it tells them to end.
+    stop: Option<watch::Sender<()>>,
+    /// Dropped, it ends the thread.
+    end: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Servers {
+    /// Starts another one, of what `make` gives: it is called where sockets of the servers' own can be made.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`; and where there can be no thread.
+    pub fn start<S>(&mut self, make: impl FnOnce(Stop) -> anyhow::Result<S>) -> anyhow::Result<()>
+    where
+        S: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        let thread = match &mut self.thread {
+            Some(thread) => thread,
+            none => none.insert(Thread::start()?),
+        };
+        let server = {
+            let _inside = thread.runtime.enter();
+            make(thread.stopped())?
+        };
+        self.running.spawn_on(server, &thread.runtime);
+        Ok(())
+    }
+
+    /// The next one that has ended by itself, which none should; `None` where there is none. May be dropped and called
+    /// again.
+    pub async fn ended(&mut self) -> Option<Result<io::Result<()>, JoinError>> {
+        self.running.join_next().await
+    }
+
+    /// Lets open requests end, and those who follow something hear the last of it, for at most that long.
+    pub async fn end(mut self, patience: Duration) {
+        if let Some(thread) = &mut self.thread {
+            thread.stop = None;
+            let all = async { while self.running.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(patience, all).await;
+        }
+    }
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<Infallible>();
+        let thread = thread::Builder::new().name("servers".into()).spawn(move || {
+            // An error: what would tell it is gone.
+            let _gone = runtime.block_on(ended);
+        })?;
+        let (stop, _) = watch::channel(());
+        Ok(Self { runtime: handle, stop: Some(stop), end: Some(end), thread: Some(thread) })
+    }
+
+    fn stopped(&self) -> Stop {
+        let stop = self.stop.as_ref().map(watch::Sender::subscribe);
+        async move {
+            if let Some(mut stop) = stop {
+                let _gone = stop.changed().await;
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // It ends at once: nothing on it blocks.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Says when it is dropped.
+    struct Left(Arc<AtomicBool>);
+
+    impl Drop for Left {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn they_have_a_thread_of_their_own_and_nothing_is_left_of_them() {
+        let (here, mut servers, dropped) =
+            (thread::current().id(), Servers::default(), [(); 2].map(|()| Arc::<AtomicBool>::default()));
+        let (tell, told) = oneshot::channel();
+        let left = Left(Arc::clone(&dropped[0]));
+        let one_that_hears = move |stop: Stop| {
+            Ok(async move {
+                let _ = tell.send(thread::current().id());
+                let _left = left;
+                stop.await;
+                Ok(())
+            })
+        };
+        servers.start(one_that_hears).unwrap();
+        let left = Left(Arc::clone(&dropped[1]));
+        let one_that_does_not = move |_: Stop| {
+            Ok(async move {
+                let _left = left;
+                std::future::pending().await
+            })
+        };
+        servers.start(one_that_does_not).unwrap();
+        assert_ne!(tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap(), here);
+        servers.end(Duration::from_millis(10)).await;
+        assert!(dropped.iter().all(|dropped| dropped.load(Ordering::SeqCst)));
+    }
+
+    #[tokio::test]
+    async fn one_that_ends_by_itself_is_told_and_none_needs_no_thread() {
+        let mut servers = Servers::default();
+        assert!(servers.ended().await.is_none());
+        servers.start(|_| Ok(async { Err(io::ErrorKind::Other.into()) })).unwrap();
+        let ended = tokio::time::timeout(PATIENCE, servers.ended()).await.unwrap();
+        assert!(ended.unwrap().unwrap().is_err());
+        let refused = servers.start(|_| anyhow::bail!("no") as anyhow::Result<BoxFuture<'_, io::Result<()>>>);
+        assert_eq!(refused.unwrap_err().to_string(), "no");
+    }
+}
