@@ -20,8 +20,8 @@ const REQUEST: (Duration, u32) = (Duration::from_secs(2), 5);
 /// Time that hooks have after a clean drain that nothing has forced.
 const HOOKS: Duration = Duration::from_secs(2);
 
-/// Time in which those who follow us hear the last of it.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time in which those who follow us hear the last of it, whatever is left, and at most.
+const LAST_WORDS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_secs(1));
 
 /// The longest time that is kept for giving everything back, where the workload is waited for before, and its share.
 const GIVING_BACK: (Duration, u32) = (Duration::from_secs(5), 4);
@@ -51,9 +51,9 @@ impl Agent {
     pub(super) fn stop(&mut self) {
         self.told_to_stop = true;
         let config::Drain { timeout, release } = self.parts.config.drain;
-        let holds = self.own.keeper.machines().any(|machine| matches!(machine.phase(), Phase::Held { .. }))
-            || self.withholds()
-            || self.leases.any_held();
+        // What was lost counts while its workload is being stopped.
+        let has = |one: &Machine| matches!(one.phase(), Phase::Held { .. }) || one.stopping().is_some();
+        let holds = self.own.keeper.machines().any(has) || self.leases.any_held();
         if release == Release::AtOnce {
             // Whoever stops us has stopped the workload first, or does not mean to.
             self.evictions.end_all(clock::now());
@@ -112,6 +112,8 @@ impl Agent {
         if self.ending.is_none() {
             let now = clock::now();
             let timeout = self.drain_time(now);
+            self.own.keeper.ask_no_more(now);
+            self.leases.ask_no_more(now);
             if self.withholds() {
                 info!(
                     "draining, once the workload has had its time to stop: {why}; then at most {timeout:?}"
@@ -121,8 +123,6 @@ impl Agent {
             }
             self.ending = Some(exit);
             self.journal.note(What::Draining, None, Some(why.to_owned()));
-            self.own.keeper.ask_no_more(now);
-            self.leases.ask_no_more(now);
         }
     }
 
@@ -196,17 +196,19 @@ impl Agent {
         };
         // Whoever follows us is told how it ended, and that it has.
         drop(self.parts.status);
-        let servers = self.parts.servers.end(left.min(LAST_WORDS));
         // After a loss a hook may be what stops the workload; otherwise it must not hold us up.
         let patience = if exit == Exit::SlotLost { left } else { left.min(HOOKS) };
         let mut asks = self.parts.asks;
         tokio::select! {
-            ((), (), ()) = async { tokio::join!(self.hooks.finish(patience), log_out, servers) } => exit,
+            ((), ()) = async { tokio::join!(self.hooks.finish(patience), log_out) } => {}
             () = told_to_stop(&mut asks) => {
                 warn!("told to stop again: leaving at once, without waiting for hooks");
-                exit
+                return exit;
             }
         }
+        let left = self.drain.map_or(Duration::ZERO, |drain| drain.ends.since(clock::now()));
+        self.parts.servers.end(left.clamp(LAST_WORDS.0, LAST_WORDS.1)).await;
+        exit
     }
 }
 

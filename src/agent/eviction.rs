@@ -90,6 +90,8 @@ impl Agent {
         let until = match (drain.release, hook) {
             // There is no workload yet.
             _ if self.parts.command.is_some() && self.running.is_none() => Some(now),
+            // Whoever stops us has stopped it.
+            (Release::AtOnce, _) if self.told_to_stop => Some(now),
             (Release::AfterWorkload, _) => Some(now + drain.timeout),
             // The hook is what stops it.
             (Release::AtOnce, Some(hook)) => {
@@ -101,7 +103,7 @@ impl Agent {
         self.evictions.kept.push(Kept { number, name: name.clone(), token, until, at_the_latest });
     }
 
-    /// Whether anything that an operator wants is not given on yet.
+    /// Whether anything is not given on yet for its workload's sake: an operator wants it, or the agent ends.
     pub(super) fn withholds(&self) -> bool {
         let withheld =
             |kept: &Kept| self.own.keeper.machine(&kept.name).and_then(Machine::withheld) == Some(kept.token);

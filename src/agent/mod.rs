@@ -188,6 +188,7 @@ impl Agent {
             self.carry_out();
             self.mind_leases(now);
             self.publish(now);
+            self.leases.give_answers();
             self.check_tasks()?;
             self.mind_command(now).await;
             self.mind_patience(now);

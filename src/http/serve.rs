@@ -142,6 +142,7 @@ pub async fn serve<L: Listen>(
     let mut places = Places::<AbortHandle>::default();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
+    let mut displaced: usize = 0;
     loop {
         let is_full = places.taken() >= limits.connections;
         let stream = tokio::select! {
@@ -159,9 +160,14 @@ pub async fn serve<L: Listen>(
                 Err(error) => return Err(error),
             },
         };
-        if is_full && let Some(displaced) = places.displace() {
+        if is_full && let Some(goes) = places.displace() {
             // It ends when it is its turn. Nobody waits for that: all others would have theirs before the next is let in.
-            displaced.abort();
+            goes.abort();
+            displaced = displaced.wrapping_add(1);
+            // Whoever comes has some turns before as many have come after it, from whatever addresses.
+            if displaced.is_multiple_of((limits.connections / 4).max(1)) {
+                tokio::task::yield_now().await;
+            }
         }
         let origin = L::origin(&stream);
         let reader = Arc::<Reader>::default();

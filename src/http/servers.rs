@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -74,15 +75,22 @@ impl Servers {
 
 impl Thread {
     fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<Infallible>();
+        let (tell, told) = mpsc::channel();
         let thread = thread::Builder::new().name("servers".into()).spawn(move || {
-            // An error: what would tell it is gone.
-            let _gone = runtime.block_on(ended);
+            // Made here, since it must not be dropped inside of another one.
+            match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let _ = tell.send(Ok(runtime.handle().clone()));
+                    // An error: what would tell it is gone.
+                    let _gone = runtime.block_on(ended);
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
         })?;
+        let runtime = told.recv().map_err(io::Error::other)??;
         let (stop, _) = watch::channel(());
-        Ok(Self { runtime: handle, stop: Some(stop), end: Some(end), thread: Some(thread) })
+        Ok(Self { runtime, stop: Some(stop), end: Some(end), thread: Some(thread) })
     }
 
     fn stopped(&self) -> Stop {

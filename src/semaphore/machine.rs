@@ -391,9 +391,10 @@ impl Machine {
         }
     }
 
-    /// Asks for nothing that it does not hold.
+    /// Asks for nothing that it does not hold. What an earlier process of ours held it looks at first: its workload may be
+    /// running on that.
     pub(super) fn ask_no_more(&mut self) {
-        if self.intent == Intent::Hold && !self.holds() {
+        if self.intent == Intent::Hold && !self.holds() && self.token.is_none() {
             self.depart(Farewell::Released);
         }
     }

@@ -203,16 +203,29 @@ fn the_end_is_told_and_a_successor_is_another_life() {
 fn those_who_never_read_hold_nobody_up() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    // So many holders that a few pictures of them are more than a connection takes unread.
+    // So many holders, in so many semaphores, that half of the pictures of them are more than a connection takes unread: that is 4 MB
+    // or so.
+    const CROWDS: usize = 12;
     let holders: Vec<_> = (0..1000).map(|n| format!("{n:0>100}")).collect();
     let record = |limit: u32| json!({"Limit": limit, "Holders": holders}).to_string();
-    operator.put("service/big/.lock", &record(1), Put::Plain, 0);
+    let mut entries = String::new();
+    for crowd in 1..=CROWDS {
+        operator.put(&format!("service/big{crowd}/.lock"), &record(1), Put::Plain, 0);
+        let big = format!(
+            "{{name: big{crowd}, prefix: service/big{crowd}, limit: 1, prune_delay: 10m, required: false}}"
+        );
+        entries += &format!("\n- {big}");
+    }
     let home = Home::new();
-    let big = "- {name: big, prefix: service/big, limit: 1, prune_delay: 10m, required: false}";
-    home.configure(&consul.address(), &ONE.replace("[{", "\n- {").replace("}]", &format!("}}\n{big}")));
+    home.configure(&consul.address(), &ONE.replace("[{", "\n- {").replace("}]", &format!("}}{entries}")));
     let mut agent = Agent::start(&home);
     agent.await_ready();
-    wait_for("the crowd", || agent.status()["semaphores"][1]["slots_taken"] == 1000);
+    let crowd = |crowd: usize| -> Value {
+        serde_json::from_str(&agent.get(&format!("/v1/semaphores/big{crowd}")).body).unwrap()
+    };
+    for nth in 1..=CROWDS {
+        wait_for("the crowds", || crowd(nth)["slots_taken"] == 1000);
+    }
     let memory = || agent.metric("process_resident_memory_bytes");
     let before = memory();
 
@@ -225,10 +238,10 @@ fn those_who_never_read_hold_nobody_up() {
 
     // Everything else goes on: each change is seen, the session is renewed, and whoever asks is answered.
     let renewed = agent.metric("slotkeeper_session_renew_duration_seconds_count");
-    const LAST: u32 = 60;
+    const LAST: u32 = 45;
     for limit in 2..=LAST {
-        operator.put("service/big/.lock", &record(limit), Put::Plain, 0);
-        wait_for("the change to be seen", || agent.status()["semaphores"][1]["limit"] == limit);
+        operator.put("service/big1/.lock", &record(limit), Put::Plain, 0);
+        wait_for("the change to be seen", || crowd(1)["limit"] == limit);
     }
     wait_for("renewals", || agent.metric("slotkeeper_session_renew_duration_seconds_count") >= renewed + 2.0);
     assert_eq!((agent.get("/livez").status, agent.get("/readyz").status), (200, 200));

@@ -66,6 +66,8 @@ pub(super) struct Leases {
     limits: Limits,
     /// The names of those that were forgotten, and nobody has been told of yet.
     swept: Vec<Name>,
+    /// What clients are about to be told.
+    answers: Vec<(GrantReply, Result<Grant, Refusal>)>,
     /// Consul has answered one of them.
     reached: bool,
 }
@@ -74,7 +76,7 @@ impl Leases {
     pub(super) fn new(bounds: Bounds, ttl: Duration) -> Self {
         let (running, absent) = (BTreeMap::new(), FuturesUnordered::new());
         let (table, limits) = (Table::new(bounds, ttl), Limits::default());
-        Self { table, running, absent, limits, swept: Vec::new(), reached: false }
+        Self { table, running, absent, limits, swept: Vec::new(), answers: Vec::new(), reached: false }
     }
 
     /// Begins to ask for a lease on these terms; `keeper` makes what asks.
@@ -394,7 +396,18 @@ impl Leases {
     /// Answers who waits for it; whether anybody has taken the answer.
     fn answer(&mut self, key: Key, answer: Result<Grant, Refusal>) -> bool {
         let reply = self.running.get_mut(&key).and_then(|running| running.reply.take());
-        reply.is_some_and(|reply| reply.send(answer).is_ok())
+        let reply = reply.filter(|reply| !reply.is_closed());
+        let is_there = reply.is_some();
+        self.answers.extend(reply.map(|reply| (reply, answer)));
+        is_there
+    }
+
+    /// Gives the answers, once the world can see what they say.
+    pub(super) fn give_answers(&mut self) {
+        for (reply, answer) in self.answers.drain(..) {
+            // One that has gone away since is seen to go.
+            let _ = reply.send(answer);
+        }
     }
 
     /// Has the keeper give back what it holds, and destroy its session.

@@ -421,3 +421,37 @@ fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_fi
     let (mut again, _) = expired(OnLost::Reacquire, |_, _| {});
     assert_eq!(acquired(&mut again).0, ["a"], "whoever stays has it back");
 }
+
+#[test]
+fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let held = |name: &str| {
+        let value = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
+        vec![lock(name, 1, r#""me""#, 3), Pair { value, ..contender(name, "me", None, 3) }]
+    };
+    let taken = || vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)];
+    let ending = || {
+        let mut keeper = wanting(&["a", "b"], &[], None, Some(resume.clone()));
+        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+        listed(&mut keeper, "a", held("a"));
+        assert_eq!(acquired(&mut keeper).0, ["a"]);
+        keeper.ask_no_more(NOW);
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+        keeper
+    };
+    let mut keeper = ending();
+    listed(&mut keeper, "b", held("b"));
+    assert_eq!(acquired(&mut keeper), (vec!["b".to_owned()], Vec::new()));
+    // What is somebody else's by now is not asked for again.
+    let mut keeper = ending();
+    listed(&mut keeper, "b", taken());
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Released);
+    // Nor anything that ended with the session.
+    let mut keeper = ending();
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    keeper.tick(NOW + Duration::from_secs(10));
+    keeper.handle(Event::SessionRenewed(Err(gone)), NOW + Duration::from_secs(10));
+    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| command == Command::CreateSession));
+}

@@ -12,6 +12,9 @@ impl Machine {
         self.crowded = false;
         self.token = None;
         self.stopping = None;
+        if cx.ending {
+            self.ask_no_more();
+        }
         self.need = None;
         self.retry_at = None;
         self.flight = match self.flight {

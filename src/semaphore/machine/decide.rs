@@ -64,6 +64,9 @@ impl Machine {
             return self.evicted(by, view, session, cx);
         }
         let held = matches!(self.phase, Phase::Held { .. });
+        if cx.ending && !held && plan.stand != Stand::Holding {
+            return self.depart(Farewell::Released);
+        }
         if held && plan.stand != Stand::Holding {
             if !self.proved {
                 return self.verify(view.contender(session).is_none(), cx);
