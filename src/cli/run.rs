@@ -13,7 +13,7 @@ use crate::agent::Files;
 use crate::config::duration::{self, show};
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::workload::guard::fence;
-use crate::workload::{Command, init};
+use crate::workload::{Command, init, unfit_proc};
 
 /// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
 /// command's own output there is to be little of ours.
@@ -117,6 +117,11 @@ impl Run {
                 "slotkeeper: a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock"
             )?;
             return Ok(Exit::Usage);
+        }
+        // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
+        if let Some(why) = unfit_proc() {
+            super::complain(why)?;
+            return Ok(Exit::Config);
         }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
         if let Some(code) = init::run_below()? {

@@ -9,4 +9,5 @@ mod running;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 
+pub(crate) use guard::tree::unfit_proc;
 pub use running::{Command, Running, Told};

@@ -89,11 +89,9 @@ impl Running {
     ) -> anyhow::Result<Self> {
         // Should the guard be killed, what descends from it is ours to end, and gets away no more than from the guard.
         set_child_subreaper(Some(getpid()))?;
-        anyhow::ensure!(
-            tree::sees_all(),
-            "not all processes are shown in /proc (it is not mounted, or with hidepid), so that what the command starts \
-             could not be ended surely"
-        );
+        if let Some(why) = tree::unfit_proc() {
+            anyhow::bail!(why);
+        }
         if terminal::is_there() {
             // A log line of ours must not stop us while the command has the terminal (`stty tostop`).
             terminal::may_be_set()?;

@@ -54,6 +54,9 @@ pub struct Start {
 ///
 /// The agent is not there, or the command cannot be started: then nothing runs.
 pub async fn run(start: Start) -> io::Result<()> {
+    if let Some(why) = tree::unfit_proc() {
+        return Err(io::Error::other(why));
+    }
     let mut signals = Signals::new(signals::taken_over().chain([SIGCHLD]))?;
     terminal::may_be_set()?;
     set_child_subreaper(Some(getpid()))?;

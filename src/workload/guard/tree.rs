@@ -71,9 +71,22 @@ pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
     denied
 }
 
-/// Whether all processes of this machine are shown in `/proc`, by which descendants are found.
-pub(in crate::workload) fn sees_all() -> bool {
-    fs::read_to_string("/proc/1/stat").is_ok()
+/// Why the descendants of a command could not be found in `/proc`, and what to do; `None` where they can.
+pub(crate) fn unfit_proc() -> Option<&'static str> {
+    let own = getpid().as_raw_nonzero().to_string();
+    // By its own number in the namespace that `/proc` is of: another one, or none where that is no ancestor of ours.
+    let shows_us = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str());
+    if !shows_us && fs::symlink_metadata("/proc/self").is_ok() {
+        return Some(
+            "/proc belongs to another PID namespace, so what the command starts could not be found there and ended; \
+             mount a fresh one: `unshare --pid --fork --mount-proc`, `bwrap --unshare-pid --proc /proc`",
+        );
+    }
+    let shows_all = shows_us && fs::read_to_string("/proc/1/stat").is_ok();
+    (!shows_all).then_some(
+        "not all processes are shown in /proc (it is not mounted, or with hidepid), so what the command starts could \
+         not be found there and ended; mount it without hidepid",
+    )
 }
 
 /// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. Hooks, and what

@@ -4,5 +4,6 @@ mod command;
 mod fence;
 mod fencing;
 pub(crate) mod job;
+mod namespace;
 mod progress;
 mod terminal;
