@@ -12,7 +12,7 @@ use super::{ConsulFlags, Exit};
 use crate::agent::Files;
 use crate::config::duration::{self, show};
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
-use crate::workload::guard::fence;
+use crate::workload::guard::{self, fence};
 use crate::workload::{Command, init, unfit_proc};
 
 /// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
@@ -124,7 +124,7 @@ impl Run {
             return Ok(Exit::Config);
         }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
-        if let Some(code) = init::run_below()? {
+        if let Some(code) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
             return Ok(Exit::PassedOn(code));
         }
         let command = Command { words: self.words(), kill_after: self.kill_after };
