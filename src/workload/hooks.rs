@@ -81,6 +81,11 @@ impl Groups {
         self.with(|groups| groups.contains(&group))
     }
 
+    /// Forgets those of which nothing is left: their numbers may be other groups' from now on.
+    fn forget_ended(&self) {
+        self.with(|groups| groups.retain(|group| test_kill_process_group(*group) != Err(Errno::SRCH)));
+    }
+
     fn with<T>(&self, what: impl FnOnce(&mut HashSet<Pid>) -> T) -> T {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -201,9 +206,9 @@ impl Hooks {
                 }
             }
             Change::Ended(place, ended) => {
-                let hook = self.running.remove(place);
-                self.forget_group(hook.group);
-                hook.ended(ended);
+                // It is reaped. What it has left running keeps the number of its group.
+                self.groups.forget_ended();
+                self.running.remove(place).ended(ended);
             }
             Change::Retry => {
                 self.retry = None;
@@ -268,6 +273,7 @@ impl Hooks {
             Ok(child) => {
                 let id = child.id().and_then(|id| i32::try_from(id).ok());
                 let group = id.and_then(Pid::from_raw);
+                self.groups.forget_ended();
                 self.groups.with(|groups| groups.extend(group));
                 let Pending { call, done, .. } = pending;
                 let (done, time) = (Some(done), Box::pin(sleep(self.max_runtime)));
@@ -291,15 +297,6 @@ impl Hooks {
                     self.retry.get_or_insert_with(|| Box::pin(sleep(RETRY.0)));
                 }
             }
-        }
-    }
-
-    /// Its first process is reaped; what it has left running keeps the group's number.
-    fn forget_group(&self, group: Option<Pid>) {
-        if let Some(group) = group
-            && test_kill_process_group(group) == Err(Errno::SRCH)
-        {
-            self.groups.with(|groups| groups.remove(&group));
         }
     }
 }

@@ -265,12 +265,17 @@ impl Running {
             end_all(&self.hooks).await;
         }
         if !self.started {
-            let failed = self.failed.take();
-            return Told::NotStarted(
-                failed.unwrap_or_else(|| "its guard could not start it; see what it said above".to_owned()),
-            );
+            return Told::NotStarted(self.why_not_started());
         }
         Told::Gone(self.outcome)
+    }
+
+    fn why_not_started(&mut self) -> String {
+        if self.told_to_stop {
+            return "it was to be stopped before it could begin".to_owned();
+        }
+        let failed = self.failed.take();
+        failed.unwrap_or_else(|| "its guard could not start it; see what it said above".to_owned())
     }
 
     /// The guard is there. It starts the command as soon as it is told what that runs on.

@@ -160,7 +160,7 @@ fn several_semaphores_and_a_lock_are_released_together_with_what_is_only_waited_
 fn what_is_another_ones_by_now_is_left_alone() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    let mut first = Job::live(&consul.address(), &ONE, MEEK);
+    let first = Job::live(&consul.address(), &ONE, MEEK);
     first.await_life();
     let guard = first.guard();
     // It notices nothing, and its guard neither.
