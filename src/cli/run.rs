@@ -120,6 +120,9 @@ impl Run {
         }
         // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
         if let Some(why) = unfit_proc() {
+            if let Some(file) = &self.config {
+                Files::forget(file);
+            }
             super::complain(why)?;
             return Ok(Exit::Config);
         }

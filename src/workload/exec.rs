@@ -1,6 +1,6 @@
 //! The last step before a command or a hook runs, in its own process: what the kernel is to know of it is said by itself.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
         this
     } else {
         // Without `/proc` the hook keeps the raised limit.
-        Command::new(OsStr::new(program))
+        Command::new(program)
     };
     this.args(arguments).process_group(0);
     this
