@@ -15,6 +15,7 @@
 mod support;
 
 mod eviction;
+mod killed;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -65,6 +66,15 @@ async fn main() {
     let (learnt, wake) = eviction::measure(consul.addr()).await;
     println!("{:<44}{:>14}", "evicted: mark to the command's SIGTERM, ms", millis(learnt));
     println!("{:<44}{:>14}", "floor: a write that wakes a watch, ms", millis(wake));
+    let killed = killed::measure(&consul).await;
+    println!(
+        "{:<44}{:>14}{:>16}",
+        "kill -9 to the successor's start, ms",
+        millis(killed.ours),
+        millis(killed.theirs)
+    );
+    println!("{:<44}{:>14}", "guard of a command: resident memory, MB", megabytes(killed.guard.resident));
+    println!("{:<44}{:>14}", "of it private, MB", megabytes(killed.guard.private));
 }
 
 /// A program that takes a slot of `prefix` and holds it.

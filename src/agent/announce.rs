@@ -7,7 +7,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::config;
 use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
-use crate::workload::hooks::{Call, Hooks, Succeeded};
+use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 
 /// Characters of a session's id. That of a stranger is whatever Consul says.
 const LONGEST: usize = 64;
@@ -146,19 +146,19 @@ pub(super) fn log_of_lease(notice: &Notice) {
 pub(super) fn call_hook(
     notice: &Notice,
     config: &config::Hooks,
-    hooks: &Hooks,
+    hooks: &mut Hooks,
 ) -> Option<oneshot::Receiver<Succeeded>> {
     let (command, event, name, about) = match notice {
         Notice::Acquired { name, session, token, indexes, .. } => {
-            (&config.on_acquired, "acquired", name, slot(session, *token, indexes))
+            (&config.on_acquired, Event::Acquired, name, slot(session, *token, indexes))
         }
         Notice::Lost { name, session, token, indexes, reason, .. } => {
             let mut about = slot(session, *token, indexes);
             about.push(("SLOTKEEPER_REASON", reason.as_str().to_owned()));
-            (&config.on_lost, "lost", name, about)
+            (&config.on_lost, Event::Lost, name, about)
         }
         Notice::Leader { name, leader } => {
-            (&config.on_leader_changed, "leader_changed", name, leader_variables(leader.as_ref()))
+            (&config.on_leader_changed, Event::LeaderChanged, name, leader_variables(leader.as_ref()))
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -181,9 +181,9 @@ pub(super) fn call_hook(
     };
     let command = command.clone()?;
     let mut environment =
-        vec![("SLOTKEEPER_EVENT", event.to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
+        vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
     environment.extend(about);
-    Some(hooks.call(Call { command, environment }))
+    Some(hooks.call(Call { slot: name.clone(), event, command, environment }))
 }
 
 /// What a hook is told.

@@ -155,7 +155,7 @@ impl Agent {
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: JoinSet::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
-            hooks: Hooks::start(),
+            hooks: Hooks::default(),
             journal: Journal::new(begun),
             running: None,
             orphans: None,
@@ -234,6 +234,9 @@ impl Agent {
                 Some((number, how)) = self.evictions.stopped() => self.hook_ended(number, how),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
+                () = self.hooks.ended() => {}
+                // The guard is told with the next round.
+                () = self.client.login_token_changed(), if self.running.is_some() => {}
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload().await,
                     Ask::Signal(signal) => if self.signalled(signal).await {
@@ -267,11 +270,8 @@ impl Agent {
 
     /// A task of ours that ends unnoticed would leave a file as it should not be for ever.
     fn check_tasks(&self) -> anyhow::Result<()> {
-        let mut tasks = self.parts.files.tasks().chain([self.hooks.task()]);
-        anyhow::ensure!(
-            tasks.all(|task| !task.is_finished()),
-            "a task that keeps a file or runs the hooks ended by itself"
-        );
+        let mut tasks = self.parts.files.tasks();
+        anyhow::ensure!(tasks.all(|task| !task.is_finished()), "a task that keeps a file ended by itself");
         Ok(())
     }
 
@@ -302,7 +302,7 @@ impl Agent {
         announce::log(notice);
         self.journal.follow(notice);
         self.parts.metrics.observe(notice);
-        let hook = announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+        let hook = announce::call_hook(notice, &self.parts.config.hooks, &mut self.hooks);
         if let Notice::Evicted { name, held, .. } = notice {
             self.evicted(name, *held);
         }

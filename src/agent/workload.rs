@@ -12,13 +12,13 @@ use tracing::{debug, error, info, warn};
 use super::Agent;
 use crate::cli::Exit;
 use crate::clock;
-use crate::config;
-use crate::semaphore::{Lease, Moment, Name};
+use crate::config::{self, Behavior};
+use crate::semaphore::{Lease, Moment, Name, Resume};
 use crate::shutdown::ECHO;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
-use crate::workload::{Command, Running, Told, signals};
+use crate::workload::{Command, Holdings, Running, Told, signals};
 
 /// What has become of the command; waits for ever where there is none.
 pub(super) async fn next(running: &mut Option<Running>) -> Told {
@@ -39,14 +39,19 @@ pub(super) async fn orphan_ended(orphans: &mut Option<Orphans>) {
 impl Agent {
     /// Reaps what a hook has left behind.
     pub(super) fn reap_orphans(&self) {
-        let guard = self.running.as_ref().and_then(Running::guard);
-        orphans::reap(&[guard, self.hooks.process()]);
+        let mut own = self.hooks.processes();
+        own.push(self.running.as_ref().and_then(Running::guard));
+        orphans::reap(&own);
     }
 
     /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
     pub(super) async fn mind_command(&mut self, now: Moment) {
         let lease = self.own.keeper.lease().map(Lease::ends);
+        let holdings = self.running.as_ref().and_then(|_| self.holdings());
         if let Some(running) = &mut self.running {
+            if let Some(holdings) = holdings {
+                running.holds(holdings);
+            }
             if self.ending.is_some() {
                 running.stop(now);
             } else if let Some(ends) = lease {
@@ -76,23 +81,39 @@ impl Agent {
         // Before it is there: what is lost from here on is lost under a command.
         self.own.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
-        match Running::start(command, environment, lease_ends).await {
-            Ok(running) => {
-                info!("the command runs");
+        match Running::start(command, environment, lease_ends, self.hooks.groups()) {
+            Ok(mut running) => {
+                if let Some(holdings) = self.holdings() {
+                    running.holds(holdings);
+                }
                 self.running = Some(running);
-                self.reap_orphans();
             }
-            Err(failure) => {
-                error!("the command does not run: {failure:#}");
-                self.command_is_over();
-                self.end(Exit::Failed, "the command does not run");
-            }
+            Err(failure) => self.command_does_not_run(&format!("{failure:#}")),
         }
+    }
+
+    fn command_does_not_run(&mut self, why: &str) {
+        error!("the command does not run: {why}");
+        self.command_is_over();
+        self.end(Exit::Failed, "the command does not run");
+    }
+
+    /// What the guard is to release, should this process be killed; `None` without a session.
+    fn holdings(&self) -> Option<Holdings> {
+        let left = Resume::of(&self.own.keeper)?;
+        let config = &self.parts.config;
+        let locks_stay = config.session.behavior == Behavior::Release;
+        Some(Holdings::new(&config.consul, self.client.login_token(), left, locks_stay))
     }
 
     /// What the command's guard has to say.
     pub(super) fn command_told(&mut self, told: Told) {
         match told {
+            Told::Started => {
+                info!("the command runs");
+                self.reap_orphans();
+            }
+            Told::NotStarted(why) => self.command_does_not_run(&why),
             // The whole of the shell's job, as the terminal would have had it.
             Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
             Told::Stopping(Why::Lease) => {

@@ -1,4 +1,4 @@
-//! The hidden commands that `run` starts of itself: the guard, and the last step before the command.
+//! The hidden commands that an agent starts of itself: the guard, and the last step before a command or hook.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Exit, block_on};
-use crate::semaphore::Moment;
 use crate::workload::{exec, guard};
 
 /// Look after a command on behalf of an agent.
@@ -16,12 +15,12 @@ pub(super) struct Guard {
     /// The abstract socket at which the agent listens.
     #[arg(long)]
     socket: String,
-    /// When the lease ends, in milliseconds on the lease clock.
-    #[arg(long)]
-    lease_ends: u64,
     /// Milliseconds that the command has for stopping.
     #[arg(long)]
     kill_after: u64,
+    /// The soft limit of open files that the command gets.
+    #[arg(long)]
+    open_files: Option<u64>,
     /// Whether the command gets the terminal.
     #[arg(long)]
     terminal: bool,
@@ -34,8 +33,8 @@ impl Guard {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let start = guard::Start {
             socket: self.socket,
-            lease_ends: Moment::from_boot(Duration::from_millis(self.lease_ends)),
             kill_after: Duration::from_millis(self.kill_after),
+            open_files: self.open_files,
             terminal: self.terminal,
             command: self.command,
         };
@@ -44,13 +43,16 @@ impl Guard {
     }
 }
 
-/// Become a command on behalf of a guard.
+/// Become a command on behalf of a guard, or a hook on behalf of an agent.
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(super) struct Exec {
     /// The guard's process id.
     #[arg(long)]
-    parent: i32,
+    parent: Option<i32>,
+    /// The soft limit of open files that the program gets.
+    #[arg(long)]
+    open_files: Option<u64>,
     /// Whether to take the terminal.
     #[arg(long)]
     terminal: bool,
@@ -61,6 +63,7 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn run(self) -> Exit {
-        Exit::PassedOn(exec::run(self.parent, self.terminal, &self.command))
+        let Self { parent, open_files, terminal, command } = self;
+        Exit::PassedOn(exec::run(&exec::Start { parent, terminal, open_files, command }))
     }
 }

@@ -12,8 +12,8 @@ use super::{ConsulFlags, Exit};
 use crate::agent::Files;
 use crate::config::duration::{self, show};
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
-use crate::workload::guard::fence;
-use crate::workload::{Command, init};
+use crate::workload::guard::{self, fence};
+use crate::workload::{Command, init, unfit_proc};
 
 /// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
 /// command's own output there is to be little of ours.
@@ -118,8 +118,16 @@ impl Run {
             )?;
             return Ok(Exit::Usage);
         }
+        // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
+        if let Some(why) = unfit_proc() {
+            if let Some(file) = &self.config {
+                Files::forget(file);
+            }
+            super::complain(why)?;
+            return Ok(Exit::Config);
+        }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
-        if let Some(code) = init::run_below()? {
+        if let Some(code) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
             return Ok(Exit::PassedOn(code));
         }
         let command = Command { words: self.words(), kill_after: self.kill_after };

@@ -21,7 +21,7 @@ use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
 use crate::status::Snapshot;
 use crate::vitals::Vitals;
-use crate::workload::Command;
+use crate::workload::{Command, open_files};
 use crate::{clock, embedded, telemetry};
 
 /// Reads the configuration again.
@@ -45,6 +45,8 @@ pub(super) fn run(
     read_config: ReadConfig,
     purpose: Purpose,
 ) -> anyhow::Result<Exit> {
+    // A semaphore takes several connections, and nobody has to raise the limit for us.
+    open_files::raise();
     let log = telemetry::start(config.log);
     for warning in warnings {
         warn!("{warning}");

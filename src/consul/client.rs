@@ -13,7 +13,8 @@ use super::endpoint::Endpoint;
 use super::request::{Answer, Request};
 use super::token::{Ready, Refusal, Token};
 use super::{
-    Code, Error, Observer, Operation, Settings, TlsError, TokenError, TokenSource, Tried, classify, login,
+    Code, Error, Observer, Operation, Secret, Settings, TlsError, TokenError, TokenSource, Tried, classify,
+    login,
 };
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
@@ -131,6 +132,20 @@ impl Client {
     pub async fn log_out_for_good(&self) -> Result<(), Error> {
         let Token::Login(logins) = &*self.token else { return Ok(()) };
         Box::pin(logins.end(self, self.within)).await
+    }
+
+    /// The token that a login has given to this client and its clones, as they send it now. None without a login.
+    pub fn login_token(&self) -> Option<Secret> {
+        if let Token::Login(logins) = &*self.token { logins.token() } else { None }
+    }
+
+    /// Waits until [`Self::login_token`] is another one; for ever without a login. For one caller at a time, which may drop it
+    /// and call again.
+    pub async fn login_token_changed(&self) {
+        match &*self.token {
+            Token::Login(logins) => logins.changed().await,
+            Token::Anonymous | Token::Fixed(_) | Token::File(_) => std::future::pending().await,
+        }
     }
 
     /// Where Consul is, for people.

@@ -25,7 +25,7 @@ mod watch;
 
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
-pub use leave::leave;
+pub use leave::{leave, release};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit};
 pub use watch::Watch;
 

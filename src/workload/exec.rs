@@ -1,13 +1,14 @@
-//! The last step before a command runs, in its own process: what the kernel is to know of it is said by itself.
+//! The last step before a command or a hook runs, in its own process: what the kernel is to know of it is said by itself.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use super::terminal;
+use super::{open_files, terminal};
 use crate::stderr::Stderr;
 
 /// As shells have it: the program is not there, or is none.
@@ -16,6 +17,19 @@ const NOT_RUNNABLE: u8 = 126;
 
 /// This program as it runs, also where its file has been replaced since.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// What is done before a process becomes its program.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The guard's process: the kernel ends the command with it. None of a hook, which nobody guards.
+    pub parent: Option<i32>,
+    /// Whether to take the terminal.
+    pub terminal: bool,
+    /// The soft limit of open files to go back to.
+    pub open_files: Option<u64>,
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+}
 
 /// Starts `command` by way of [`run`], in this program's hidden subcommand `exec`.
 pub(super) fn command(command: &[OsString], terminal: bool) -> Command {
@@ -28,18 +42,45 @@ pub(super) fn command(command: &[OsString], terminal: bool) -> Command {
     this
 }
 
-/// Becomes the command; gives the exit code where it cannot.
-pub fn run(parent: i32, terminal: bool, command: &[OsString]) -> u8 {
-    // Should the guard be killed, the kernel ends the command.
-    let dies_with_parent = set_parent_process_death_signal(Some(Signal::KILL));
-    if dies_with_parent.is_err() || getppid() != Pid::from_raw(parent) {
-        Stderr::say("the guard is gone");
-        return NOT_RUNNABLE;
+/// Starts a hook in the same way, in a process group of its own. A program on a file system that hangs keeps only its own
+/// process waiting, and not the agent that starts it.
+pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
+    // A unit test's program has no such subcommand.
+    let mut this = if !cfg!(test) && Path::new(THIS_PROGRAM).exists() {
+        let mut this = Command::new(THIS_PROGRAM);
+        this.arg0("slotkeeper").arg("exec");
+        if let Some(soft) = open_files::before() {
+            this.arg("--open-files").arg(soft.to_string());
+        }
+        this.arg("--").arg(program);
+        this
+    } else {
+        // Without `/proc` the hook keeps the raised limit.
+        Command::new(program)
+    };
+    this.args(arguments).process_group(0);
+    this
+}
+
+/// Becomes the program; gives the exit code where it cannot.
+pub fn run(start: &Start) -> u8 {
+    if let Some(guard) = start.parent {
+        // Should the guard be killed, the kernel ends the command.
+        let dies_with_parent = set_parent_process_death_signal(Some(Signal::KILL));
+        if dies_with_parent.is_err() || getppid() != Pid::from_raw(guard) {
+            Stderr::say("the guard is gone");
+            return NOT_RUNNABLE;
+        }
     }
-    if terminal && let Err(error) = terminal::take() {
+    if start.terminal
+        && let Err(error) = terminal::take()
+    {
         Stderr::say(&format!("cannot give the command the terminal: {error}"));
     }
-    let Some((program, arguments)) = command.split_first() else { return NOT_FOUND };
+    if let Some(soft) = start.open_files {
+        open_files::restore(soft);
+    }
+    let Some((program, arguments)) = start.command.split_first() else { return NOT_FOUND };
     let error = Command::new(program).args(arguments).exec();
     Stderr::say(&format!("cannot run {}: {error}", program.display()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }

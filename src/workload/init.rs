@@ -1,24 +1,32 @@
 //! The first process of a container.
 //!
 //! It inherits every process that has lost its parent and must reap it, or they fill the process table. That is all it
-//! does, with passing signals on: the agent runs in a process below it, where its own children are nobody else's.
+//! does, with passing signals on: the agent runs in a process below it, where its own children are nobody else's. Where the
+//! agent is killed, its guard needs the container for a while: everything in there ends with the first process.
 
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use signal_hook::iterator::Signals;
 
 use super::exec::THIS_PROGRAM;
 use super::signals;
+use crate::clock;
+
+/// How often it is looked whether all that a killed agent has left behind has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Where this is the first process: runs this same command line in a process below, and gives its exit code. `None`
-/// where it is not.
+/// where it is not. Where the process below is killed, what it leaves behind has `linger` for its end.
 ///
 /// # Errors
 ///
 /// The process below cannot be started.
-pub fn run_below() -> io::Result<Option<u8>> {
+pub fn run_below(linger: Duration) -> io::Result<Option<u8>> {
     if !getpid().is_init() {
         return Ok(None);
     }
@@ -29,9 +37,11 @@ pub fn run_below() -> io::Result<Option<u8>> {
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("no process id"))?;
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&has_ended);
     std::thread::spawn(move || {
         for number in &mut signals {
-            if let Some(signal) = Signal::from_named_raw(number) {
+            if let Some(signal) = Signal::from_named_raw(number).filter(|_| !ended.load(Ordering::Relaxed)) {
                 // It may have ended a moment ago.
                 let _ = kill_process(below, signal);
             }
@@ -40,12 +50,29 @@ pub fn run_below() -> io::Result<Option<u8>> {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == below => {
+                has_ended.store(true, Ordering::Relaxed);
                 let signal = status.terminating_signal().map(|signal| 128 + signal);
+                if signal.is_some() {
+                    await_all(linger);
+                }
                 let code = signal.or(status.exit_status()).unwrap_or(1);
                 return Ok(Some(u8::try_from(code).unwrap_or(u8::MAX)));
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits until no process is left, at most so long.
+#[allow(clippy::disallowed_methods, reason = "this process renews nothing: it may sleep")]
+fn await_all(linger: Duration) {
+    let until = clock::now() + linger;
+    while clock::now() < until {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(_no_child) => return,
         }
     }
 }

@@ -4,9 +4,12 @@ pub mod exec;
 pub mod guard;
 pub mod hooks;
 pub mod init;
+pub(crate) mod open_files;
 pub mod orphans;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 
+pub(crate) use guard::holdings::Holdings;
+pub(crate) use guard::tree::unfit_proc;
 pub use running::{Command, Running, Told};

@@ -5,32 +5,34 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::os::unix::process::CommandExt;
+use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, getpid, kill_process_group, set_child_subreaper};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::{Sleep, sleep};
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::exec::THIS_PROGRAM;
 use super::guard::fence::Why;
+use super::guard::holdings::Holdings;
 use super::guard::tree;
 use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
-use super::terminal;
+use super::hooks::Groups;
+use super::{open_files, terminal};
 use crate::config;
 use crate::semaphore::Moment;
 
 /// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
 const ORDERS: usize = 64;
-/// Time that the guard has for starting. Nobody renews the lease meanwhile.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Time in which what a guard has said that is gone already can be read.
-const SAID: Duration = Duration::from_millis(200);
+/// Time that the guard has for starting, as far as the lease is renewed meanwhile. Much, since a machine may be busy.
+const STARTING: Duration = Duration::from_secs(60);
 /// Time that the guard has for ending a command besides what the command has.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a command whose guard is gone is gone too.
@@ -46,8 +48,12 @@ pub struct Command {
 }
 
 /// What has become of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
+    /// It runs.
+    Started,
+    /// It does not run, and nothing is left of its guard: why.
+    NotStarted(String),
     /// It was suspended from its terminal.
     Suspended,
     /// It is being stopped, since the guard saw to it.
@@ -56,15 +62,18 @@ pub enum Told {
     Gone(Option<Outcome>),
 }
 
-/// A command, its guard, and all that descends from it.
+/// A command, its guard, and all that descends from it. [`Running::next`] has to be waited for.
 #[derive(Debug)]
 pub struct Running {
     guard: Child,
-    reports: Option<Reader>,
+    link: Link,
     orders: mpsc::Sender<Order>,
-    writer: JoinHandle<()>,
     /// The command's group, while its first process is not reaped.
     group: Option<Pid>,
+    /// The guard has said that the command runs.
+    started: bool,
+    /// Why it does not run, where the guard could not say so.
+    failed: Option<String>,
     outcome: Option<Outcome>,
     /// The guard has said that nothing is left.
     gone: bool,
@@ -74,26 +83,52 @@ pub struct Running {
     /// When nothing may be left of it, whatever its guard does.
     lease_ends: Moment,
     told_to_stop: bool,
+    /// What the guard is to release, should we be killed, as it was told last.
+    holdings: Option<Holdings>,
+    /// What descends from us and is no command's.
+    hooks: Groups,
+}
+
+/// The connection with the guard.
+#[derive(Debug)]
+enum Link {
+    /// It is still to come.
+    Awaited(Awaited),
+    /// What the guard says, and who passes orders on to it.
+    Open(Reader, JoinHandle<()>),
+    /// It has ended.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    listener: UnixListener,
+    /// The guard's process.
+    guard: Option<u32>,
+    /// When it is not waited for any more.
+    until: Pin<Box<Sleep>>,
+    /// What is to be passed on then.
+    orders: mpsc::Receiver<Order>,
 }
 
 impl Running {
-    /// Starts it, with `environment` beside our own, under a lease that ends then.
+    /// Starts it, with `environment` beside our own, under a lease that ends then. [`Running::next`] tells whether it runs:
+    /// a guard may need long for its start on a busy machine, and the lease is renewed meanwhile.
     ///
     /// # Errors
     ///
-    /// The guard cannot be started, or does not come up.
-    pub async fn start(
+    /// The guard cannot be started.
+    pub(crate) fn start(
         command: &Command,
         environment: Vec<(String, String)>,
         lease_ends: Moment,
+        hooks: Groups,
     ) -> anyhow::Result<Self> {
         // Should the guard be killed, what descends from it is ours to end, and gets away no more than from the guard.
         set_child_subreaper(Some(getpid()))?;
-        anyhow::ensure!(
-            tree::sees_all(),
-            "not all processes are shown in /proc (it is not mounted, or with hidepid), so that what the command starts \
-             could not be ended surely"
-        );
+        if let Some(why) = tree::unfit_proc() {
+            anyhow::bail!(why);
+        }
         if terminal::is_there() {
             // A log line of ours must not stop us while the command has the terminal (`stty tostop`).
             terminal::may_be_set()?;
@@ -104,50 +139,25 @@ impl Running {
             .context("cannot make the guard's socket")?;
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
-        let mut guard = std::process::Command::new(THIS_PROGRAM);
-        guard.arg("guard").arg("--socket").arg(&name);
-        guard.arg("--lease-ends").arg(millis(lease_ends).to_string());
-        guard.arg("--kill-after").arg(command.kill_after.as_millis().to_string());
-        if terminal::is_there() {
-            guard.arg("--terminal");
-        }
-        guard.arg("--").args(&command.words);
-        // A group of its own: whatever is sent to ours, the guard stays.
-        guard.process_group(0);
-        // What an outer one of us has said of its slots says nothing of ours.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(config::is_child_variable) {
-                guard.env_remove(name);
-            }
-        }
-        guard.arg0("slotkeeper").envs(environment);
-        let mut guard = tokio::process::Command::from(guard).spawn().context("cannot start the guard")?;
-        let begun = tokio::time::timeout(PATIENCE, begin(&listener, &mut guard)).await;
-        let begun =
-            begun.unwrap_or_else(|_late| Err(anyhow::anyhow!("its guard did not come up in {PATIENCE:?}")));
-        let (reports, writer, group) = match begun {
-            Ok(begun) => begun,
-            Err(failure) => {
-                // Whatever of it there is by now goes before the slot does.
-                let _ = guard.start_kill();
-                let _ = guard.wait().await;
-                end_all().await;
-                return Err(failure);
-            }
-        };
+        let guard = guard(command, &name, environment).spawn().context("cannot start the guard")?;
         let (orders, waiting) = mpsc::channel(ORDERS);
+        let until = Box::pin(sleep(STARTING));
+        let link = Link::Awaited(Awaited { listener, guard: guard.id(), until, orders: waiting });
         Ok(Self {
             guard,
-            reports: Some(reports),
+            link,
             orders,
-            writer: tokio::spawn(pass_on(waiting, writer)),
-            group: Some(group),
+            group: None,
+            started: false,
+            failed: None,
             outcome: None,
             gone: false,
             said_gone: false,
             kill_after: command.kill_after,
             lease_ends,
             told_to_stop: false,
+            holdings: None,
+            hooks,
         })
     }
 
@@ -155,7 +165,25 @@ impl Running {
     pub fn lease(&mut self, ends: Moment) {
         if ends > self.lease_ends {
             self.lease_ends = ends;
-            self.order(Order::Lease(millis(ends)));
+            // One that is still to come is told as it comes.
+            if matches!(self.link, Link::Open(..)) {
+                self.order(Order::Lease(millis(ends)));
+            }
+        }
+    }
+
+    /// What the guard is to release, should we be killed. Said to it where it has changed.
+    pub(crate) fn holds(&mut self, holdings: Holdings) {
+        if self.holdings.as_ref() == Some(&holdings) {
+            return;
+        }
+        let told = match self.link {
+            Link::Awaited(_) => true,
+            Link::Open(..) => self.order(Order::Holdings(Box::new(holdings.clone()))),
+            Link::Closed => return,
+        };
+        if told {
+            self.holdings = Some(holdings);
         }
     }
 
@@ -178,6 +206,11 @@ impl Running {
     /// hear it, both are killed when that should have been over.
     pub fn stop(&mut self, now: Moment) {
         if !std::mem::replace(&mut self.told_to_stop, true) {
+            if let Link::Awaited(_) = self.link {
+                // It has not been told yet to start the command.
+                let _ = self.guard.start_kill();
+                return;
+            }
             self.order(Order::Stop);
             self.lease_ends = self.lease_ends.min(now + self.kill_after + GRACE);
         }
@@ -190,7 +223,11 @@ impl Running {
 
     /// Ends the command and its guard at once, where the guard should have and has not.
     pub fn kill(&mut self) {
-        error!("the guard has not ended the command in time: killing both");
+        if self.started {
+            error!("the guard has not ended the command in time: killing both");
+        } else {
+            error!("the guard has not started the command in time: killing it");
+        }
         self.kill_group();
         // One that is gone already is reaped by `next`.
         let _ = self.guard.start_kill();
@@ -198,37 +235,92 @@ impl Running {
         self.lease_ends = Moment::from_boot(Duration::MAX);
     }
 
-    /// What has become of it. May be dropped and called again; not after [`Told::Gone`].
+    /// What has become of it. May be dropped and called again; not after [`Told::Gone`] or [`Told::NotStarted`].
     pub async fn next(&mut self) -> Told {
-        while let Some(reports) = &mut self.reports {
-            match reports.next().await {
-                Some(Report::Started(_)) => {}
-                Some(Report::Suspended) => return Told::Suspended,
-                Some(Report::Stopping(why)) => return Told::Stopping(why),
-                Some(Report::Ended(outcome)) => {
-                    // It is reaped: its number may be somebody else's.
-                    self.group = None;
-                    self.outcome = Some(outcome);
-                }
-                Some(Report::Gone) => self.gone = true,
-                None => {
-                    self.reports = None;
-                    if !self.gone {
-                        // One that says nothing any more, or nonsense, cannot be relied on.
+        loop {
+            match &mut self.link {
+                Link::Awaited(awaited) => match awaited.connected(&mut self.guard).await {
+                    Ok(stream) => self.begin(stream),
+                    Err(failure) => {
+                        self.failed = Some(format!("{failure:#}"));
                         let _ = self.guard.start_kill();
+                        self.link = Link::Closed;
+                    }
+                },
+                Link::Open(reports, _) => {
+                    let report = reports.next().await;
+                    if let Some(told) = self.reported(report) {
+                        return told;
                     }
                 }
+                Link::Closed => break,
             }
         }
         let ended = self.guard.wait().await;
         if !self.gone {
-            if !std::mem::replace(&mut self.said_gone, true) {
+            if self.started && !std::mem::replace(&mut self.said_gone, true) {
                 warn!("the guard of the command is gone ({}): ending the command", describe(ended));
             }
             // All that it leaves behind descends from us now.
-            end_all().await;
+            end_all(&self.hooks).await;
+        }
+        if !self.started {
+            return Told::NotStarted(self.why_not_started());
         }
         Told::Gone(self.outcome)
+    }
+
+    fn why_not_started(&mut self) -> String {
+        if self.told_to_stop {
+            return "it was to be stopped before it could begin".to_owned();
+        }
+        let failed = self.failed.take();
+        failed.unwrap_or_else(|| "its guard could not start it; see what it said above".to_owned())
+    }
+
+    /// The guard is there. It starts the command as soon as it is told what that runs on.
+    fn begin(&mut self, stream: UnixStream) {
+        let Link::Awaited(awaited) = std::mem::replace(&mut self.link, Link::Closed) else { return };
+        let (reports, writer) = wire::split(stream);
+        let holdings = self.holdings.clone().map(Box::new);
+        let first = Order::Begin { lease_ends: millis(self.lease_ends), holdings };
+        self.link = Link::Open(reports, tokio::spawn(pass_on(first, awaited.orders, writer)));
+    }
+
+    /// Takes in what the guard has said, or that it says nothing any more; what there is to tell of it.
+    fn reported(&mut self, report: Option<Report>) -> Option<Told> {
+        match report {
+            Some(Report::Started(pid)) => {
+                (self.group, self.started) = (Pid::from_raw(pid), true);
+                return Some(Told::Started);
+            }
+            Some(Report::Suspended) => return Some(Told::Suspended),
+            Some(Report::Stopping(why)) => return Some(Told::Stopping(why)),
+            Some(Report::Ended(outcome)) => {
+                // It is reaped: its number may be somebody else's.
+                self.group = None;
+                self.outcome = Some(outcome);
+            }
+            Some(Report::Gone) => {
+                self.gone = true;
+                // What is held is ours to release.
+                self.order(Order::Over);
+            }
+            None => {
+                self.end_link();
+                if !self.gone {
+                    // One that says nothing any more, or nonsense, cannot be relied on.
+                    let _ = self.guard.start_kill();
+                }
+            }
+        }
+        None
+    }
+
+    fn end_link(&mut self) {
+        if let Link::Open(_, writer) = std::mem::replace(&mut self.link, Link::Closed) {
+            writer.abort();
+        }
     }
 
     fn kill_group(&self) {
@@ -237,60 +329,79 @@ impl Running {
         }
     }
 
-    fn order(&self, order: Order) {
-        if self.orders.try_send(order).is_err() {
-            warn!("the guard of the command does not listen: {order:?} was not said");
+    /// Whether it will be passed on.
+    fn order(&self, order: Order) -> bool {
+        let sent = self.orders.try_send(order);
+        if let Err(error) = &sent {
+            warn!("the guard of the command does not listen: {error}");
         }
+        sent.is_ok()
     }
 }
 
 impl Drop for Running {
     /// The guard sees the connection end, and the command with it.
     fn drop(&mut self) {
-        self.writer.abort();
+        self.end_link();
     }
 }
 
-/// Waits until the guard has begun the command.
-async fn begin(listener: &UnixListener, guard: &mut Child) -> anyhow::Result<(Reader, Writer, Pid)> {
-    let id = guard.id();
-    let first = async {
-        let (mut reports, writer) = wire::split(accept(listener, id).await?);
-        let Some(Report::Started(pid)) = reports.next().await else {
-            anyhow::bail!("its guard could not start it; see what it said above")
-        };
-        Ok((reports, writer, Pid::from_raw(pid).context("the guard told of no process")?))
-    };
-    tokio::pin!(first);
-    tokio::select! {
-        first = &mut first => first,
-        // With a short command it may have done all that it had to before we came to look: what it said is there.
-        ended = guard.wait() => match tokio::time::timeout(SAID, first).await {
-            Ok(first) => first,
-            Err(_late) => anyhow::bail!("its guard ended at once: {}", ended?),
-        },
+impl Awaited {
+    /// Waits for the guard. May be dropped and called again.
+    async fn connected(&mut self, guard: &mut Child) -> anyhow::Result<UnixStream> {
+        tokio::select! {
+            stream = accept(&self.listener, self.guard) => Ok(stream?),
+            ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", describe(ended)),
+            () = self.until.as_mut() => anyhow::bail!("its guard did not come up in {STARTING:?}"),
+        }
     }
+}
+
+/// How the guard of a command is started, which connects to the socket of that name.
+fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) -> tokio::process::Command {
+    let mut guard = std::process::Command::new(THIS_PROGRAM);
+    guard.arg("guard").arg("--socket").arg(socket);
+    guard.arg("--kill-after").arg(command.kill_after.as_millis().to_string());
+    if terminal::is_there() {
+        guard.arg("--terminal");
+    }
+    if let Some(soft) = open_files::before() {
+        guard.arg("--open-files").arg(soft.to_string());
+    }
+    guard.arg("--").args(&command.words);
+    // A group of its own: whatever is sent to ours, the guard stays.
+    guard.process_group(0);
+    // What an outer one of us has said of its slots says nothing of ours.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(config::is_child_variable) {
+            guard.env_remove(name);
+        }
+    }
+    guard.arg0("slotkeeper").envs(environment);
+    guard.into()
 }
 
 /// Passes orders on; the connection ends with this task.
-async fn pass_on(mut orders: mpsc::Receiver<Order>, mut writer: Writer) {
-    while let Some(order) = orders.recv().await {
+async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Writer) {
+    let mut next = Some(first);
+    while let Some(order) = next {
         if writer.send(&order).await.is_err() {
             break;
         }
+        next = orders.recv().await;
     }
     std::future::pending::<()>().await;
 }
 
 /// Ends all that a guard which is gone has left behind: it descends from us now.
-async fn end_all() {
-    while tree::end_orphans() {
-        tokio::time::sleep(LOOK).await;
+async fn end_all(hooks: &Groups) {
+    while tree::end_orphans(|group| hooks.contains(group)) {
+        sleep(LOOK).await;
     }
 }
 
 /// The guard's connection; anybody else's is dropped.
-async fn accept(listener: &UnixListener, guard: Option<u32>) -> io::Result<tokio::net::UnixStream> {
+async fn accept(listener: &UnixListener, guard: Option<u32>) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;
         let peer = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());

@@ -52,6 +52,8 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let (before, token) = (agent.session(), agent.semaphore()["fencing_token"].as_u64().unwrap());
+    // A loss kills what still tells of the slot.
+    wait_for("the first hook", || agent.log().contains("hook done"));
     operator.destroy(&before);
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
     wait_for("a new session", || agent.session() != before);

@@ -29,6 +29,7 @@ mod files;
 mod foreign;
 mod guide;
 mod hold;
+mod hooks;
 mod hostile;
 mod http;
 mod impostor;

@@ -6,11 +6,13 @@ use rustix::process::Pid;
 
 /// The guard of the `slotkeeper run` that is this process, while it has one.
 pub fn guard_of(run: Pid) -> Option<Pid> {
-    let parent = |pid: Pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
-    };
     all().find(|pid| parent(*pid) == Some(run) && command_line(*pid).contains("guard --socket"))
+}
+
+/// The process that has started it, or has inherited it.
+pub fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
 }
 
 /// Those in whose command line this occurs; none that only waits to be reaped.

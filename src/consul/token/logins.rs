@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -50,6 +50,8 @@ pub(in crate::consul) struct Logins {
     kept: Mutex<Kept>,
     /// Whoever has it logs in, nobody else.
     turn: Arc<tokio::sync::Mutex<Turn>>,
+    /// Another token is sent.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -89,11 +91,21 @@ type Turned = OwnedMutexGuard<Turn>;
 impl Logins {
     pub(super) fn new(method: AuthMethod) -> Self {
         let bearer = TokenFile::new(method.bearer_token_file.clone());
-        Self { method, bearer, kept: Mutex::default(), turn: Arc::default() }
+        Self { method, bearer, kept: Mutex::default(), turn: Arc::default(), changed: Notify::new() }
     }
 
     pub(super) fn auth_method(&self) -> &str {
         &self.method.name
+    }
+
+    /// The token that is sent now, if there is one.
+    pub(in crate::consul) fn token(&self) -> Option<Secret> {
+        self.held().map(|held| held.token.secret.clone())
+    }
+
+    /// Waits until another token is sent, for one who waits. May be dropped and called again.
+    pub(in crate::consul) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Whether these are logins by the same auth method with the same word.
@@ -317,7 +329,7 @@ impl Logins {
     /// way with the old token are sent again with the new one. What cannot be ended now ends by its MaxTokenTTL.
     fn send_from_now_on(&self, client: &Client, held: Held) -> Result<Arc<Ready>, Error> {
         let token = Arc::clone(&held.token);
-        self.keep(|kept| {
+        let sent = self.keep(|kept| {
             let useless = if kept.over { Some(Arc::new(held)) } else { kept.held.replace(Arc::new(held)) };
             if let Some(useless) = useless {
                 let client = client.clone();
@@ -326,7 +338,9 @@ impl Logins {
                 });
             }
             if kept.over { Err(self.over(client)) } else { Ok(token) }
-        })
+        });
+        self.changed.notify_one();
+        sent
     }
 }
 

@@ -40,3 +40,33 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     plan.write = draft.write(false);
     plan
 }
+
+/// The transaction that releases what a session still has, in the name of its process that is no more; `None` where it has
+/// nothing. It takes the session out of `.lock`, deletes its contender and hands its slots off; a lock's key is left where it
+/// `stays`. Nothing is written where the session does not have its key locked any more.
+pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: Moment) -> Option<Write> {
+    if view.single().is_some() {
+        return lock::release(view, session, stays);
+    }
+    let contender = view.contender(session)?;
+    let key = view.contender_key(session);
+    let check = Op::CheckSession { key: key.clone(), session: session.clone() };
+    let taken_out = view.record().filter(|record| record.slots_of(session) > 0).and_then(|record| {
+        let freed = contender.entry.as_ref().map(|entry| entry.indexes.as_slice()).unwrap_or_default();
+        let mut draft = Draft::new(view, record.clone(), wall, None);
+        draft.take_out(session);
+        // By the record before the write: the session is a holder there, and in nobody's line.
+        let line = line::line(view, None);
+        draft.fill(&line, freed, None, now);
+        draft.name_next(&line);
+        draft.write(false)
+    });
+    // One that only waits: its contender alone, unless it is being let in at this moment.
+    let index = contender.modify_index;
+    let gone = match &taken_out {
+        Some(_) => Op::Delete { key },
+        None => Op::DeleteCas { key, index },
+    };
+    let changes = taken_out.map(|write| write.ops).unwrap_or_default();
+    Some(Write::of(std::iter::once(check).chain(changes).chain([gone]).collect()))
+}

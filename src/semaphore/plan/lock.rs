@@ -31,21 +31,26 @@ pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
 
 /// Plans to be gone.
 pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
-    let plan = Plan::new(Stand::Apart { room: false });
-    if !view.is_owner(me.session) {
-        return plan;
+    let stays = matches!(me.settings.primitive, Primitive::Lock { stays: true, .. });
+    Plan { write: release(view, me.session, stays), ..Plan::new(Stand::Apart { room: false }) }
+}
+
+/// The transaction that releases the lock, and deletes its key unless it `stays`; `None` where the session does not have it.
+pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<Write> {
+    if !view.is_owner(session) {
+        return None;
     }
-    let (key, session) = (view.lock_key(), me.session.clone());
+    let (key, session) = (view.lock_key(), session.clone());
     // Guarded, so that one that arrives late gives back nothing that was taken since.
     let index = view.lock_index();
-    let ops = if matches!(me.settings.primitive, Primitive::Lock { stays: true, .. }) {
+    let ops = if stays {
         // Whoever looks at the key then finds nobody named in it.
         let unlock = Op::Unlock { key: key.clone(), value: Vec::new(), flags: LOCK_FLAGS, session };
         vec![Op::CheckIndex { key, index }, unlock]
     } else {
         vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
     };
-    Plan { write: Some(Write::of(ops)), ..plan }
+    Some(Write::of(ops))
 }
 
 impl Me<'_> {

@@ -11,6 +11,7 @@ mod evict;
 mod line;
 mod lock;
 mod operate;
+mod release;
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 

@@ -2,8 +2,9 @@
 //!
 //! It lives to end the command in time whatever becomes of the agent: killed, stopped, stuck, or cut off from Consul. It
 //! is the command's parent, so that it alone reaps it, and the subreaper of all that descends from it, so that nothing
-//! gets away. It knows nothing of Consul: the agent tells it how long the lease is sure, and until then the command may
-//! live. Should the guard itself be killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the thread that
+//! gets away. It asks Consul nothing while the agent lives: that tells it how long the lease is sure, and until then the
+//! command may live. Where the agent was killed, the guard releases what it held, once nothing is left of the command
+//! (`release.rs`). Should the guard itself be killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the thread that
 //! started the command: the guard has only one), and the agent, the next subreaper, whatever else descends from it.
 
 use std::ffi::OsString;
@@ -24,24 +25,34 @@ use crate::semaphore::Moment;
 use crate::stderr::Stderr;
 
 pub mod fence;
+pub(crate) mod holdings;
+mod release;
 pub(in crate::workload) mod tree;
 pub(crate) mod wire;
 
 use fence::{Act, Fence, Why};
-use wire::{Order, Outcome, Report, Writer};
+use holdings::Holdings;
+use wire::{Order, Outcome, Reader, Report, Writer};
 
 use super::terminal::{self, Terminal};
-use super::{exec, signals};
+use super::{exec, open_files, signals};
+
+/// From the end of a killed agent's command to the end of its guard, which releases what the agent held, at most; with a
+/// second for both to be seen.
+pub(crate) const MAX_RELEASE: Duration = release::MAX_TIME.saturating_add(Duration::from_secs(1));
+
+/// The longest time that an agent is waited for which knows that nothing is left. One that stands still is not dead.
+const FAREWELL: Duration = Duration::from_secs(60);
 
 /// What a guard is started with.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The abstract socket at which the agent listens.
     pub socket: String,
-    /// When the lease ends.
-    pub lease_ends: Moment,
     /// Time that the command has for stopping.
     pub kill_after: Duration,
+    /// The soft limit of open files to go back to, for itself and the command.
+    pub open_files: Option<u64>,
     /// Whether standard input is a terminal that the command shall have when the agent has it.
     pub terminal: bool,
     /// Program and arguments.
@@ -54,6 +65,12 @@ pub struct Start {
 ///
 /// The agent is not there, or the command cannot be started: then nothing runs.
 pub async fn run(start: Start) -> io::Result<()> {
+    if let Some(why) = tree::unfit_proc() {
+        return Err(io::Error::other(why));
+    }
+    if let Some(soft) = start.open_files {
+        open_files::restore(soft);
+    }
     let mut signals = Signals::new(signals::taken_over().chain([SIGCHLD]))?;
     terminal::may_be_set()?;
     set_child_subreaper(Some(getpid()))?;
@@ -62,7 +79,10 @@ pub async fn run(start: Start) -> io::Result<()> {
     let stream = StdUnixStream::connect_addr(&address)?;
     stream.set_nonblocking(true)?;
     let (mut orders, reports) = wire::split(UnixStream::from_std(stream)?);
-    let mut fence = Fence::new(start.lease_ends, start.kill_after);
+    let Some(Order::Begin { lease_ends, holdings }) = orders.next().await else {
+        return Err(io::Error::other("the agent has gone before the command could begin"));
+    };
+    let mut fence = Fence::new(Moment::from_boot(Duration::from_millis(lease_ends)), start.kill_after);
     if fence.due(clock::now()).is_some() {
         return Err(io::Error::other("the lease is over before the command could begin"));
     }
@@ -76,6 +96,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         leader: Some(leader),
         fence,
         reports: Some(reports),
+        holdings,
         terminal,
         told_why: false,
         told_denied: false,
@@ -91,6 +112,11 @@ pub async fn run(start: Start) -> io::Result<()> {
         }
     }
     guard.report(Report::Gone).await;
+    if guard.agent_is_gone(&mut orders).await
+        && let Some(holdings) = guard.holdings.take()
+    {
+        release::in_time(*holdings).await;
+    }
     Ok(())
 }
 
@@ -100,6 +126,8 @@ struct Guard {
     fence: Fence,
     /// Where to the agent is told; none once it is gone.
     reports: Option<Writer>,
+    /// What the agent holds, as it has said last.
+    holdings: Option<Box<Holdings>>,
     /// The terminal on standard input, where the command gets it.
     terminal: Option<Terminal>,
     /// Why the command is being stopped has been told.
@@ -118,7 +146,10 @@ impl Guard {
                     tree::signal_group(leader, signal);
                 }
             }
+            Some(Order::Holdings(holdings)) => self.holdings = Some(holdings),
             Some(Order::Stop) => self.fence.stop(Why::Asked, now),
+            // Neither is said to a guard whose command runs.
+            Some(Order::Begin { .. } | Order::Over) => {}
             Some(Order::Continue) => {
                 if let Some((terminal, leader)) = self.terminal.zip(self.leader) {
                     terminal.hand_on(leader);
@@ -130,6 +161,18 @@ impl Guard {
                 self.fence.stop(Why::AgentGone, now);
             }
         }
+    }
+
+    /// Whether the agent has gone, so that nobody else releases what it held. Nothing is left of the command.
+    async fn agent_is_gone(&mut self, orders: &mut Reader) -> bool {
+        let until = tokio::time::Instant::now() + FAREWELL;
+        while self.reports.is_some() {
+            match tokio::time::timeout_at(until, orders.next()).await {
+                Ok(Some(Order::Over)) | Err(_) => return false,
+                Ok(order) => self.ordered(order).await,
+            }
+        }
+        true
     }
 
     /// Does what is due.

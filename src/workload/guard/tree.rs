@@ -1,31 +1,66 @@
 //! The processes of a command, and signals to them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, test_kill_process, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, pidfd_open,
+    pidfd_send_signal, test_kill_process, waitpid,
 };
+
+/// A process as `/proc` has shown it. Its number alone may be another one's by the time that it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pid: Pid,
+    /// When it was started, in ticks since the machine was.
+    started: u64,
+}
 
 /// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
 /// nothing gets away by leaving its group or its session.
-pub(super) fn descendants() -> BTreeSet<i32> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+pub(super) fn descendants() -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
         let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        if let Some(parent) = parent(&stat) {
-            children.entry(parent).or_default().push(pid);
+        if let Some((parent, started)) = parent(&stat).zip(started(&stat)) {
+            children.entry(parent).or_default().push(Process { pid, started });
         }
     }
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     let mut next = vec![getpid().as_raw_nonzero().get()];
+    // Each has one parent, and so is found once.
     while let Some(pid) = next.pop() {
         let own = children.remove(&pid).unwrap_or_default();
-        next.extend(own.iter().filter(|pid| found.insert(**pid)));
+        next.extend(own.iter().map(|child| child.pid.as_raw_nonzero().get()));
+        found.extend(own);
     }
     found
+}
+
+impl Process {
+    /// Signals it, and no other process that has got its number since.
+    fn signal(self, signal: Signal) -> rustix::io::Result<()> {
+        let file = match pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(file) => file,
+            // A kernel before 5.3, or one that is told to refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => return kill_process(self.pid, signal),
+            Err(error) => return Err(error),
+        };
+        // What has this number is what the descriptor is of: it was opened before this is read.
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
+        if started(&stat) != Some(self.started) {
+            return Err(Errno::SRCH);
+        }
+        match pidfd_send_signal(&file, signal) {
+            Err(Errno::NOSYS) => kill_process(self.pid, signal),
+            sent => sent,
+        }
+    }
 }
 
 /// The children of a process that have ended and are not reaped.
@@ -47,6 +82,12 @@ pub(in crate::workload) fn parent(stat: &str) -> Option<i32> {
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// When a process was started, in the same line: in ticks since the machine was.
+fn started(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// Signals the command's group. `leader` is not reaped yet, so that its number is nobody else's.
 pub(super) fn signal_group(leader: Pid, signal: Signal) {
     // That there is none any more is what is wanted.
@@ -61,35 +102,48 @@ pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
     }
     let in_group = |pid: Pid| leader.is_some() && getpgid(Some(pid)).ok() == leader;
     let mut denied = None;
-    for pid in descendants().into_iter().filter_map(Pid::from_raw) {
+    for process in descendants() {
         // A group is signalled in silence where only some of it may be.
-        let signalled = if in_group(pid) { test_kill_process(pid) } else { kill_process(pid, signal) };
-        if signalled == Err(rustix::io::Errno::PERM) {
-            denied = Some(pid.as_raw_nonzero().get());
+        let in_group = in_group(process.pid);
+        let signalled = if in_group { test_kill_process(process.pid) } else { process.signal(signal) };
+        if signalled == Err(Errno::PERM) {
+            denied = Some(process.pid.as_raw_nonzero().get());
         }
     }
     denied
 }
 
-/// Whether all processes of this machine are shown in `/proc`, by which descendants are found.
-pub(in crate::workload) fn sees_all() -> bool {
-    fs::read_to_string("/proc/1/stat").is_ok()
+/// Why the descendants of a command could not be found in `/proc`, and what to do; `None` where they can.
+pub(crate) fn unfit_proc() -> Option<&'static str> {
+    let own = getpid().as_raw_nonzero().to_string();
+    // By its own number in the namespace that `/proc` is of: another one, or none where that is no ancestor of ours.
+    let shows_us = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str());
+    if !shows_us && fs::symlink_metadata("/proc/self").is_ok() {
+        return Some(
+            "/proc belongs to another PID namespace, so what the command starts could not be found there and ended; \
+             mount a fresh one: `unshare --pid --fork --mount-proc`, `bwrap --unshare-pid --proc /proc`",
+        );
+    }
+    let shows_all = shows_us && fs::read_to_string("/proc/1/stat").is_ok();
+    (!shows_all).then_some(
+        "not all processes are shown in /proc (it is not mounted, or with hidepid), so what the command starts could \
+         not be found there and ended; mount it without hidepid",
+    )
 }
 
-/// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. Hooks, and what
-/// they start, stay in our own process group, where nothing under a guard is.
-pub(in crate::workload) fn end_orphans() -> bool {
-    let ours = getpgid(None).ok();
-    let orphans = descendants().into_iter().filter_map(Pid::from_raw).filter(|pid| {
+/// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. `is_spared` says
+/// of a process group that it is a hook's, and none of what was under the guard.
+pub(in crate::workload) fn end_orphans(is_spared: impl Fn(Pid) -> bool) -> bool {
+    let orphans = descendants().into_iter().filter(|process| {
         // One that has ended meanwhile has no group.
-        getpgid(Some(*pid)).is_ok_and(|group| Some(group) != ours)
+        getpgid(Some(process.pid)).is_ok_and(|group| !is_spared(group))
     });
     let mut any = false;
-    for pid in orphans {
+    for process in orphans {
         any = true;
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = process.signal(Signal::KILL);
         // Those that are another's children come down to us with the next look.
-        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);
     }
     any
 }
@@ -109,9 +163,23 @@ mod tests {
     fn a_child_descends_from_us_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        assert!(descendants().contains(&pid));
-        child.kill().unwrap();
+        let found = || descendants().into_iter().find(|one| one.pid.as_raw_nonzero().get() == pid);
+        let process = found().unwrap();
+        process.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
-        assert!(!descendants().contains(&pid));
+        assert_eq!(found(), None);
+        assert_eq!(process.signal(Signal::KILL), Err(Errno::SRCH));
+    }
+
+    #[test]
+    fn one_that_has_got_the_number_of_another_is_not_signalled() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let process = descendants().into_iter().find(|one| one.pid == pid).unwrap();
+        let earlier = Process { started: process.started - 1, ..process };
+        assert_eq!(earlier.signal(Signal::KILL), Err(Errno::SRCH));
+        assert_eq!(child.try_wait().unwrap(), None);
+        process.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
     }
 }

@@ -9,19 +9,31 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::fence::Why;
+use super::holdings::Holdings;
 
 /// From the agent to the guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
+    /// The first one: start the command.
+    Begin {
+        /// When the lease ends, in milliseconds on the lease clock.
+        lease_ends: u64,
+        /// What to release, should the agent be killed.
+        holdings: Option<Box<Holdings>>,
+    },
     /// The lease was renewed: when it ends, in milliseconds on the lease clock.
     Lease(u64),
+    /// What is held, or what reaches Consul, has changed.
+    Holdings(Box<Holdings>),
     /// Give the command's process group this signal.
     Signal(i32),
     /// Stop the command.
     Stop,
     /// The agent's own job was continued after the command was suspended.
     Continue,
+    /// The agent knows that nothing is left of the command, and releases what it holds itself.
+    Over,
 }
 
 /// From the guard to the agent.

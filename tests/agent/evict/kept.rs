@@ -54,7 +54,9 @@ fn without_a_hook_for_as_long_as_its_session_could_have_lasted() {
 #[test]
 fn a_hook_that_fails_has_stopped_nothing() {
     let consul = Consul::start();
-    for (hook, said) in [("/bin/false", "the hook failed"), ("/nonexistent/hook", "cannot be started")] {
+    for (hook, said) in
+        [("/bin/false", "the hook failed"), ("/nonexistent/hook", "cannot run /nonexistent/hook")]
+    {
         let [(_home, mut agent), (_next_home, mut next)] =
             two(&consul, &format!("hooks: {{on_lost: [{hook}]}}"));
         ask(&consul, PREFIX, &agent.session());

@@ -218,6 +218,13 @@ impl Fortress {
         self.tokens().iter().map(|token| token["AccessorID"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// The token of that name.
+    pub(super) fn secret(&self, accessor: &str) -> String {
+        let token = self.ask(&format!("GET /v1/acl/token/{accessor}"), "").1;
+        let token: Value = serde_json::from_str(&token).unwrap();
+        token["SecretID"].as_str().unwrap().to_owned()
+    }
+
     /// A token of other rules than [`POLICY`].
     pub(super) fn token_of(&self, rules: &str) -> String {
         let name = format!("{:08x}", fastrand::u32(..));

@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 
 use super::fortress::{BOTH, Fortress, PREFIX};
-use crate::process::{Agent, BINARY, Home};
+use crate::process::{Agent, BINARY, Home, is_running};
+use crate::run::job::{Job, bare};
+use crate::support::life::MEEK;
+use crate::support::processes;
 use crate::wait_for;
 
 /// The description of the only token.
@@ -92,6 +95,61 @@ fn a_restarted_agent_logs_in_anew_and_takes_its_session_up_again() {
     assert_eq!(fortress.tokens().len(), 2, "one of them is the killed process's");
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(fortress.tokens().len(), 1);
+}
+
+/// A command that lives until it is stopped, under a `run` that logs in.
+fn job(fortress: &Fortress, home: &Home, ttl: &str) -> Job {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(BINARY);
+    bare(&mut command);
+    command.envs(fortress.environment(home)).args([
+        "run",
+        PREFIX,
+        "-n",
+        "1",
+        "--ttl",
+        ttl,
+        "--kill-after",
+        "1s",
+    ]);
+    command.args(["--", "sh", "-c", MEEK]).arg(folder.path().join("life"));
+    let job = Job::spawn(command, folder);
+    job.await_life();
+    job
+}
+
+/// Kills the agent, and waits for the end of its guard.
+fn kill(job: &mut Job) {
+    let guard = job.guard().as_raw_nonzero().to_string();
+    job.signal(Signal::KILL);
+    assert_eq!(job.code(), None);
+    wait_for("the end of the guard", || !is_running(&guard));
+}
+
+#[test]
+fn the_guard_of_a_killed_command_leaves_neither_session_nor_token() {
+    let fortress = Fortress::start();
+    let home = Home::new();
+    let mut first = job(&fortress, &home, "10m");
+    let secret = fortress.secret(&fortress.accessors()[0]);
+    let guard = first.guard();
+    let environment = std::fs::read(format!("/proc/{guard}/environ")).unwrap();
+    let shown = processes::command_line(guard) + &String::from_utf8_lossy(&environment);
+    assert!(shown.contains("guard --socket") && !shown.contains(&secret));
+    kill(&mut first);
+    assert_eq!(fortress.accessors(), [""; 0], "{}", first.log());
+    fortress.operator().assert_nothing_left(PREFIX);
+
+    // With the token that another login has given since.
+    let mut second = job(&fortress, &home, "10s");
+    let before = fortress.accessors();
+    std::fs::write(home.path("jwt"), fortress.bearer()).unwrap();
+    wait_for("another login", || {
+        let now = fortress.accessors();
+        now.len() == 1 && now != before
+    });
+    kill(&mut second);
+    assert_eq!(fortress.accessors(), [""; 0], "{}", second.log());
 }
 
 /// A command without a configuration file, which logs in by its environment: exit code, output, errors.

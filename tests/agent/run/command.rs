@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
@@ -251,4 +251,57 @@ fn as_the_first_process_of_a_container_it_reaps_orphans() {
     unshare.arg("--config").arg(&file).args(["--", "sh", "-c", script]).arg(folder.path());
     let mut job = Job::spawn(unshare, folder);
     assert_eq!(job.code(), Some(4), "{}\n{}", job.out(), job.log());
+}
+
+#[test]
+fn the_command_and_its_guard_may_open_as_many_files_as_before() {
+    let consul = Consul::start();
+    let script = "ulimit -Sn 300; ulimit -Hn 600; exec \"$@\"";
+    let told = "ulimit -Sn; sed -n 's/Max open files *//p' /proc/$PPID/limits";
+    let mut command = std::process::Command::new("sh");
+    bare(&mut command);
+    command.args(["-c", script, "sh", crate::process::BINARY, "run", "--http-addr"]).arg(consul.address());
+    command.args(ONE).args(["--", "sh", "-c", told]);
+    let mut job = Job::spawn(command, tempfile::tempdir().unwrap());
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+    let words: Vec<_> = job.out().split_ascii_whitespace().map(str::to_owned).collect();
+    assert_eq!(words[..3], ["300", "300", "600"], "{}", job.out());
+}
+
+/// What is slow here is a machine that is busy: the guard stands still as soon as it is there.
+#[test]
+fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
+    let consul = Consul::start();
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nlog: {{level: debug}}\nsession: {{ttl: 10s}}\n\
+         semaphores: [{{name: a, prefix: p/one, limit: 1}}]\n",
+        consul.address()
+    );
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, config).unwrap();
+    let mut command = std::process::Command::new(crate::process::BINARY);
+    bare(&mut command);
+    command.args(["run", "--kill-after", "1s", "--config"]).arg(&file).args(["--", "sh", "-c", "exit 4"]);
+    let mut job = Job::spawn(command, folder);
+    let pid = job.pid().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let guard = loop {
+        let child = std::fs::read_to_string(&children).unwrap_or_default();
+        if let Some(child) = child.split_ascii_whitespace().next() {
+            break Pid::from_raw(child.parse().unwrap()).unwrap();
+        }
+        assert!(job.is_running(), "{}", job.log());
+        std::thread::yield_now();
+    };
+    kill_process(guard, Signal::STOP).unwrap();
+    let renewed = |log: String| log.matches("session renewed").count();
+    let before = renewed(job.log());
+    wait_for("the lease to be renewed twice", || {
+        assert!(job.is_running(), "{}", job.log());
+        renewed(job.log()) >= before + 2
+    });
+    kill_process(guard, Signal::CONT).unwrap();
+    assert_eq!(job.code(), Some(4), "{}", job.log());
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
 }

@@ -4,5 +4,7 @@ mod command;
 mod fence;
 mod fencing;
 pub(crate) mod job;
+mod killed;
+mod namespace;
 mod progress;
 mod terminal;

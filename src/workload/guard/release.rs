@@ -1,0 +1,89 @@
+//! Releases what a killed agent has held, once nothing is left of its command.
+//!
+//! The guard knows what it was told last. The agent, an operator or Consul may have done more since: everything is read
+//! first, and no write is done where the session does not have its key locked any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::holdings::Holdings;
+use crate::clock;
+use crate::consul::{Client, Unobserved};
+use crate::operator::{self, Place};
+use crate::semaphore::{SessionId, plan};
+use crate::stderr::Stderr;
+
+/// The longest time that a guard stays for it.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
+/// Time for everything that is held, for the session, and for the token of a login.
+const SLOTS: Duration = Duration::from_millis(2500);
+const SESSION: Duration = Duration::from_secs(1);
+const TOKEN: Duration = Duration::from_secs(1);
+/// What is released at a time: each is a listing and a transaction.
+const AT_A_TIME: usize = 8;
+
+/// Releases everything, as far as that can be done in time, and says what came of it. What is left ends with the session's
+/// TTL, as if there were no guard.
+pub(super) async fn in_time(holdings: Holdings) {
+    let (done, over) = oneshot::channel();
+    // A thread of its own: what reads certificates and tokens may hang on a dead file system, and is left then.
+    let worker = std::thread::Builder::new().spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let released =
+            runtime.map_err(|error| error.to_string()).and_then(|it| it.block_on(release(&holdings)));
+        // The guard has gone on where this comes too late.
+        let _ = done.send(released);
+    });
+    let released = match worker {
+        Ok(_detached) => timeout(MAX_TIME, over).await.map_or_else(
+            |_late| Err(format!("it took longer than {MAX_TIME:?}")),
+            |ended| ended.unwrap_or_else(|_gone| Err("it failed".to_owned())),
+        ),
+        Err(error) => Err(error.to_string()),
+    };
+    match released {
+        Ok(()) => Stderr::say("the agent was killed: released what it held"),
+        Err(why) => Stderr::say(&format!(
+            "the agent was killed, and not everything that it held could be released: {why}. What is left in Consul ends \
+             with the session, by its TTL at the latest"
+        )),
+    }
+}
+
+async fn release(holdings: &Holdings) -> Result<(), String> {
+    let settings = holdings.settings().map_err(|error| error.to_string())?;
+    let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
+    let slots = timeout(SLOTS, everything(&client.within(SLOTS), holdings)).await;
+    let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS:?}")));
+    // Also where a slot could not be released: its holder is dead then, and the next waiter prunes it.
+    let destroyed = client.within(SESSION).session_destroy(&holdings.session).await;
+    let logged_out = match holdings.logs_out() {
+        // Last, since everything before needs it.
+        true => client.within(TOKEN).logout().await,
+        false => Ok(()),
+    };
+    slots.and(destroyed.and(logged_out).map_err(|error| error.to_string()))
+}
+
+/// Releases every slot and lock; the first failure, if there is one.
+async fn everything(client: &Client, holdings: &Holdings) -> Result<(), String> {
+    let session = SessionId::from(holdings.session.as_str());
+    let semaphores = holdings.semaphores.iter().cloned().map(Place::Semaphore);
+    let places = semaphores.chain(holdings.locks.iter().cloned().map(Place::Lock));
+    let released = places.map(|place| {
+        let session = &session;
+        async move {
+            let plan = |view: &_| {
+                let now = clock::now();
+                Ok(plan::release(view, session, holdings.locks_stay, &clock::wall().text(now), now))
+            };
+            operator::change(client, &place, plan).await.map(drop).map_err(|error| error.to_string())
+        }
+    });
+    let all: Vec<_> = stream::iter(released).buffer_unordered(AT_A_TIME).collect().await;
+    all.into_iter().collect()
+}

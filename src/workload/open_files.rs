@@ -1,0 +1,34 @@
+//! The limit of open files (`RLIMIT_NOFILE`).
+//!
+//! The agent raises its soft limit to the hard one: a semaphore takes a few connections, and 1024 files are soon too few.
+//! What it starts gets the soft limit of before: programs that close every descriptor up to it, or that use `select`, count
+//! on a small one.
+
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The soft limit before it was raised. A limit belongs to the process, and so does this.
+static BEFORE: OnceLock<u64> = OnceLock::new();
+
+/// Raises the soft limit to the hard one, once. Where that is refused the limit stays as it is.
+pub(crate) fn raise() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // `None` is no limit.
+    let Some(soft) = current.filter(|soft| maximum.is_none_or(|hard| *soft < hard)) else { return };
+    if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok() {
+        let _ = BEFORE.set(soft);
+    }
+}
+
+/// The soft limit that other programs get; `None` where it was not raised.
+pub(super) fn before() -> Option<u64> {
+    BEFORE.get().copied()
+}
+
+/// Sets the soft limit of this process, which is about to become or to start another program.
+pub(super) fn restore(soft: u64) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Lower than it is: that is always allowed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum });
+}
