@@ -218,12 +218,12 @@ impl Schedule {
                     known.due = now;
                     continue;
                 }
-                // Too much for one answer, or a Consul that has no such transactions: each alone.
-                Err(failure) if failure.kind == FailureKind::Rejected => {
+                Err(failure) if failure.kind == FailureKind::Unavailable => Err(failure.clone()),
+                // Too much for one answer, or some of it is hidden from the token: each alone.
+                Err(_) => {
                     known.read_now = true;
                     continue;
                 }
-                Err(failure) => Err(failure.clone()),
             };
             told.extend(self.tell(key, &answer, number, false, now));
         }

@@ -182,19 +182,24 @@ fn a_key_that_is_missing_or_hidden_is_read_alone_and_the_rest_again_without_it()
 }
 
 #[test]
-fn values_that_are_too_large_together_are_read_one_by_one() {
-    let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "k", MAX_LONG_POLLS + 2, Class::Held, at(0));
-    asks(&mut schedule, at(0));
-    let due = schedule.deadline().unwrap();
-    let keys: Vec<String> = vec!["k064".into(), "k065".into()];
-    assert_eq!(asks(&mut schedule, due), [Ask::Batch { keys: keys.clone() }]);
-    let told = schedule.answered(Answer::Batch(keys, Err(failure(FailureKind::Rejected))), due);
-    assert!(told.is_empty());
-    assert_eq!(
-        asks(&mut schedule, due),
-        [Ask::Read { key: "k064".into() }, Ask::Read { key: "k065".into() }]
-    );
+fn what_cannot_be_read_together_is_read_one_by_one_unless_consul_is_away() {
+    for kind in [FailureKind::Rejected, FailureKind::Denied, FailureKind::Unavailable] {
+        let mut schedule = Schedule::new(TTL);
+        crowd(&mut schedule, "k", MAX_LONG_POLLS + 2, Class::Held, at(0));
+        asks(&mut schedule, at(0));
+        let due = schedule.deadline().unwrap();
+        let keys: Vec<String> = vec!["k064".into(), "k065".into()];
+        assert_eq!(asks(&mut schedule, due), [Ask::Batch { keys: keys.clone() }]);
+        let told = schedule.answered(Answer::Batch(keys.clone(), Err(failure(kind))), due);
+        let each: Vec<_> = keys.into_iter().map(|key| Ask::Read { key }).collect();
+        if kind == FailureKind::Unavailable {
+            assert_eq!(names(&told), ["k064", "k065"]);
+            assert_eq!(asks(&mut schedule, due), []);
+        } else {
+            assert!(told.is_empty());
+            assert_eq!(asks(&mut schedule, due), each);
+        }
+    }
 }
 
 #[test]
