@@ -1,5 +1,7 @@
 //! Many slots at one agent, within what Consul allows one address by default.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
 use crate::consul::Consul;
@@ -20,6 +22,13 @@ fn prefix(n: usize) -> String {
 
 fn renewals(agent: &Lodger) -> f64 {
     agent.metric("slotkeeper_session_renew_duration_seconds_count")
+}
+
+/// All requests that were answered.
+fn requests(agent: &Lodger) -> f64 {
+    let text = agent.get("/metrics").body;
+    let lines = text.lines().filter(|line| line.starts_with("slotkeeper_consul_requests_total{"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 fn reads(agent: &Lodger) -> f64 {
@@ -46,8 +55,13 @@ fn two_hundred_and_fifty_six_slots_are_held_at_consuls_default_limit_of_connecti
     // From here on each has begun its watches; long polls end, and others take their places.
     let before = renewals(&agent);
     until("renewals", Box::new(|| renewals(&agent) >= before + 2.0));
-    let read = reads(&agent);
+    let (read, asked) = (reads(&agent), requests(&agent));
+    #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+    let began = Instant::now();
     until("renewals", Box::new(|| renewals(&agent) >= before + 4.0));
+    let (asked, took) = (requests(&agent) - asked, began.elapsed().as_secs_f64());
+    let has = connections(agent.pid(), consul.addr());
+    eprintln!("{ENTRIES} slots at rest, TTL 10 s: {has} connections, {:.1} requests a second", asked / took);
     let log = agent.log();
     let warnings: Vec<_> = log.lines().filter(|line| line.contains(" WARN ")).collect();
     assert!(warnings.is_empty(), "{warnings:#?}");

@@ -46,8 +46,11 @@ fn asks(schedule: &mut Schedule, now: Moment) -> Vec<Ask> {
 }
 
 fn polled(asks: &[Ask]) -> Vec<&str> {
-    let key = |ask| if let &Ask::Poll { ref key, .. } = ask { Some(key.as_str()) } else { None };
-    asks.iter().filter_map(key).collect()
+    let polls = asks.iter().filter_map(|ask| match ask {
+        Ask::Poll { key, .. } => Some(key.as_str()),
+        Ask::Read { .. } | Ask::Batch { .. } => None,
+    });
+    polls.collect()
 }
 
 fn names(told: &[Told]) -> Vec<&str> {
