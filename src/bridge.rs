@@ -26,6 +26,33 @@ pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Fai
     answer.map(reading).map_err(|error| failure(&error))
 }
 
+/// What a transaction that reads has brought.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The keys as they are. One that is hidden from the token is not among them.
+    Pairs(Vec<Pair>),
+    /// Nothing, because these of the keys, counted from 0, do not exist or may not be read.
+    Refused(Vec<usize>),
+}
+
+/// Reads several keys by one transaction, no more than Consul takes in one.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failure> {
+    match client.kv_get_many(keys).await {
+        Ok(Txn::Committed(pairs)) => Ok(Found::Pairs(pairs.into_iter().map(pair).collect())),
+        Ok(Txn::RolledBack(faults)) => {
+            let places = faults.iter().map(|fault| fault.op_index).filter(|place| *place < keys.len());
+            let places: Vec<_> = places.collect();
+            // A refusal of no key in particular says nothing of any.
+            Ok(Found::Refused(if places.is_empty() { (0..keys.len()).collect() } else { places }))
+        }
+        Err(error) => Err(failure(&error)),
+    }
+}
+
 /// Reads how long Consul keeps what a session has locked from everybody once it has ended; `None` where it has.
 ///
 /// # Errors

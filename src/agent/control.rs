@@ -96,7 +96,7 @@ impl Agent {
         let client = self.client_for_now();
         for key in self.leases.keys() {
             loop {
-                let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests);
+                let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests, now);
                 if notices.is_empty() {
                     break;
                 }

@@ -3,17 +3,18 @@
 //! The agent has one for its own semaphores, and one for each lease. The requests of all of them are in one set, each
 //! with whom it is for.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
-use super::execute::{self, Watched, Work};
+use super::execute::{self, Work};
 use super::leases::Key;
+use super::watches::{self, Answer, Schedule, Told, Watch};
 use crate::consul::{Client, SessionSpec};
 use crate::semaphore::{Event, Keeper, Moment, Notice};
 
 /// For whom a request is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// The keeper of what the agent holds itself.
     Agent,
@@ -21,19 +22,56 @@ pub(super) enum Owner {
     Lease(Key),
 }
 
-/// Everything that is under way.
-pub(super) type Requests = JoinSet<(Owner, Event)>;
+/// What has come of a request.
+pub(super) enum Done {
+    /// An event for its keeper.
+    Event(Owner, Event),
+    /// An answer for those who watch.
+    Watches(Answer),
+}
 
-/// A keeper with its watches.
+/// Everything that is under way.
+pub(super) struct Requests {
+    pub(super) tasks: JoinSet<Done>,
+    watches: Schedule,
+}
+
+impl Requests {
+    /// None yet. `ttl` is that of the sessions.
+    pub(super) fn new(ttl: Duration) -> Self {
+        Self { tasks: JoinSet::new(), watches: Schedule::new(ttl) }
+    }
+
+    /// Asks for what is watched, as far as it is its turn.
+    pub(super) fn ask_for_watches(&mut self, client: &Client, now: Moment) {
+        while let Some(ask) = self.watches.next(now) {
+            let answer = watches::ask(ask, client.clone());
+            self.tasks.spawn(async move { Done::Watches(answer.await) });
+        }
+    }
+
+    /// What an answer means to those who watch.
+    pub(super) fn watched(&mut self, answer: Answer, now: Moment) -> Vec<(Owner, Event)> {
+        let told = self.watches.answered(answer, now).into_iter();
+        told.map(|Told { watcher: (owner, name), key, answer }| (owner, Event::Watched(name, key, answer)))
+            .collect()
+    }
+
+    /// When it is a watch's turn.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.watches.deadline()
+    }
+}
+
+/// A keeper and for whom it works.
 pub(super) struct Driver {
     owner: Owner,
     pub(super) keeper: Keeper,
-    watches: HashMap<Watched, AbortHandle>,
 }
 
 impl Driver {
     pub(super) fn new(owner: Owner, keeper: Keeper) -> Self {
-        Self { owner, keeper, watches: HashMap::new() }
+        Self { owner, keeper }
     }
 
     /// Carries out what the keeper has decided; gives back what it has to tell.
@@ -42,23 +80,21 @@ impl Driver {
         client: &Client,
         spec: &SessionSpec,
         requests: &mut Requests,
+        now: Moment,
     ) -> Vec<Notice> {
         let mut notices = Vec::new();
         let owner = self.owner;
         while let Some(command) = self.keeper.next_command() {
             match execute::work(command, &self.keeper, client.clone(), spec) {
                 Work::Request(request) => {
-                    requests.spawn(async move { (owner, request.await) });
+                    requests.tasks.spawn(async move { Done::Event(owner, request.await) });
                 }
-                Work::Watch(watched, watch) => {
-                    let watch = requests.spawn(async move { (owner, watch.await) });
-                    self.watches.insert(watched, watch);
+                Work::Watch { name, key, after, wait } => {
+                    let class = watches::class(&self.keeper, &name, &key);
+                    let watch = Watch { watcher: (owner, name), key, after, wait, class };
+                    requests.watches.watch(watch, now);
                 }
-                Work::StopWatch(watched) => {
-                    if let Some(watch) = self.watches.remove(&watched) {
-                        watch.abort();
-                    }
-                }
+                Work::StopWatch { name, key } => requests.watches.unwatch(&(owner, name), &key),
                 Work::Tell(notice) => notices.push(notice),
             }
         }
@@ -67,14 +103,6 @@ impl Driver {
 
     /// Tells the keeper what came of a request.
     pub(super) fn answered(&mut self, event: Event, now: Moment) {
-        if let Event::Watched(name, key, _) = &event {
-            let watched = (name.clone(), key.clone());
-            // One that was called off as it ended, and another one has begun since.
-            if self.watches.get(&watched).is_none_or(|watch| !watch.is_finished()) {
-                return;
-            }
-            self.watches.remove(&watched);
-        }
         self.keeper.handle(event, now);
     }
 }

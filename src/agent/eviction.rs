@@ -148,6 +148,6 @@ impl Agent {
             self.own.keeper.give_on(&kept.name, clock::now());
         }
         // What that has led to goes before anything else is waited for.
-        self.carry_out();
+        self.carry_out(clock::now());
     }
 }

@@ -1,26 +1,25 @@
 //! Carries a command out against Consul and brings its event back.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use crate::consul::{Blocking, Client, Consistency, Read, SessionSpec};
+use crate::consul::{Client, Read, SessionSpec};
 use crate::semaphore::{Command, Event, Keeper, Name, Notice};
 
 /// What is to become of a command.
 pub(super) enum Work {
     /// Wait for its event.
     Request(BoxFuture<'static, Event>),
-    /// Wait for its event, which may be called off.
-    Watch(Watched, BoxFuture<'static, Event>),
+    /// Watch a semaphore's key, in its turn.
+    Watch { name: Name, key: String, after: u64, wait: Duration },
     /// Call a watch off.
-    StopWatch(Watched),
+    StopWatch { name: Name, key: String },
     /// Tell the world.
     Tell(Notice),
 }
-
-/// What is watched: a semaphore's key.
-pub(super) type Watched = (Name, String);
 
 /// Makes work of a command. An answer may take as long as the client allows, and a renewal's as long as the core does.
 pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
@@ -57,18 +56,8 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             let answer = bridge::lock_delay(&client, &session).await;
             Event::DelayRead(name, session, answer)
         })),
-        Command::Watch { name, key, after, wait } => {
-            let blocking = Some(Blocking { index: after, wait });
-            // What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.
-            let read = Read { consistency: Consistency::Default, blocking };
-            let watched = (name.clone(), key.clone());
-            let watch = async move {
-                let answer = bridge::read(&client, &key, read).await;
-                Event::Watched(name, key, answer)
-            };
-            Work::Watch(watched, Box::pin(watch))
-        }
-        Command::StopWatch { name, key } => Work::StopWatch((name, key)),
+        Command::Watch { name, key, after, wait } => Work::Watch { name, key, after, wait },
+        Command::StopWatch { name, key } => Work::StopWatch { name, key },
         Command::Commit { parts } => {
             let names = parts.iter().map(|part| part.name.clone()).collect();
             let ops = parts.into_iter().flat_map(|part| part.ops).collect();

@@ -14,6 +14,7 @@ mod reload;
 mod snapshot;
 mod state_file;
 mod translate;
+mod watches;
 mod workload;
 
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tracing::{info, warn};
 
 use crate::cli::Exit;
@@ -41,7 +42,7 @@ use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running};
 
-use driver::{Driver, Owner, Requests};
+use driver::{Done, Driver, Owner, Requests};
 use ending::{Drain, Patience};
 use eviction::Evictions;
 pub use files::Files;
@@ -153,7 +154,7 @@ impl Agent {
             spec: translate::session_spec(&config.session),
             own: Driver::new(Owner::Agent, Keeper::new(start, now)),
             leases: Leases::new(control::bounds(config), config.session.ttl),
-            requests: JoinSet::new(),
+            requests: Requests::new(config.session.ttl),
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
@@ -185,8 +186,9 @@ impl Agent {
         loop {
             let now = clock::now();
             self.parts.vitals.beat(now);
-            self.carry_out();
+            self.carry_out(now);
             self.mind_leases(now);
+            self.requests.ask_for_watches(&self.client_for_now(), now);
             self.publish(now);
             self.leases.give_answers();
             self.check_tasks()?;
@@ -211,15 +213,15 @@ impl Agent {
             let command = self.running.as_ref().map(Running::deadline);
             let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
-            let evictions = self.evictions.deadline();
-            let wake = [own, leases, bounds, command, patience, evictions].into_iter().flatten();
+            let (evictions, watches) = (self.evictions.deadline(), self.requests.deadline());
+            let wake = [own, leases, bounds, command, patience, evictions, watches].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
-                Some(ended) = self.requests.join_next() => {
+                Some(ended) = self.requests.tasks.join_next() => {
                     self.answered(ended)?;
                     // One change answers the watches of many leases at once, and the world is told once.
                     for _ in 0..MOST_AT_ONCE {
-                        let Some(ended) = self.requests.try_join_next() else { break };
+                        let Some(ended) = self.requests.tasks.try_join_next() else { break };
                         self.answered(ended)?;
                     }
                 }
@@ -257,15 +259,24 @@ impl Agent {
         }
     }
 
-    fn answered(&mut self, ended: Result<(Owner, Event), JoinError>) -> anyhow::Result<()> {
-        match ended {
-            Ok((Owner::Agent, event)) => self.own.answered(event, clock::now()),
-            Ok((Owner::Lease(key), event)) => self.leases.answered(key, event, clock::now()),
-            // A watch that was called off.
-            Err(error) if error.is_cancelled() => {}
-            Err(error) => return Err(error).context("a request's task failed"),
+    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<()> {
+        let now = clock::now();
+        match ended.context("a request's task failed")? {
+            Done::Event(owner, event) => self.take_in(owner, event, now),
+            Done::Watches(answer) => {
+                for (owner, event) in self.requests.watched(answer, now) {
+                    self.take_in(owner, event, now);
+                }
+            }
         }
         Ok(())
+    }
+
+    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) {
+        match owner {
+            Owner::Agent => self.own.answered(event, now),
+            Owner::Lease(key) => self.leases.answered(key, event, now),
+        }
     }
 
     /// A task of ours that ends unnoticed would leave a file as it should not be for ever.
@@ -276,10 +287,10 @@ impl Agent {
     }
 
     /// Carries out what the core has decided.
-    fn carry_out(&mut self) {
+    fn carry_out(&mut self, now: Moment) {
         let client = self.client_for_now();
         loop {
-            let notices = self.own.carry_out(&client, &self.spec, &mut self.requests);
+            let notices = self.own.carry_out(&client, &self.spec, &mut self.requests, now);
             if notices.is_empty() {
                 break;
             }

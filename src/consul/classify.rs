@@ -70,7 +70,23 @@ pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {
     if error.is_connect() || tls_refused(error) {
         Error::Unreachable { tried, cause }
     } else {
-        Error::Interrupted { tried, cause }
+        let likely = likely(&cause);
+        Error::Interrupted { tried, cause: cause + likely }
+    }
+}
+
+/// What the break of a connection probably means. Consul refuses a connection above its limit by a 429 that comes before
+/// the request was sent (from 1.9 on), or closes it without a word.
+fn likely(cause: &str) -> &'static str {
+    if cause.contains("received unexpected message from connection") {
+        "; Consul refuses a connection like this when the address that it comes from has too many: raise \
+         limits.http_max_conns_per_client (200 by default), or have fewer clients at that address"
+    } else if cause.contains("connection closed before message completed") || cause.contains("reset by peer")
+    {
+        "; if this goes on while Consul is up, the address that it comes from may have too many connections \
+         (limits.http_max_conns_per_client, 200 by default)"
+    } else {
+        ""
     }
 }
 
@@ -283,6 +299,18 @@ mod tests {
             error(Operation::KvPut, 403, "Permission denied").to_string(),
             "cannot write k at http://c: permission denied: Permission denied; ask for a token"
         );
+    }
+
+    #[test]
+    fn a_connection_that_breaks_early_names_the_limit_of_connections() {
+        for cause in [
+            "received unexpected message from connection",
+            "connection closed before message completed",
+            "connection error: Connection reset by peer (os error 104)",
+        ] {
+            assert!(likely(cause).contains("limits.http_max_conns_per_client"), "{cause}");
+        }
+        assert_eq!(likely("end of file before message length reached"), "");
     }
 
     #[test]

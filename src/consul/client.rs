@@ -9,7 +9,8 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
 
-use super::endpoint::Endpoint;
+use super::connections::Permit;
+use super::endpoint::{Endpoint, Lane};
 use super::request::{Answer, Request};
 use super::token::{Ready, Refusal, Token};
 use super::{
@@ -183,7 +184,7 @@ impl Client {
     pub(super) async fn send(&self, request: Request) -> Result<Answer, Error> {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
-        let Some(until) = Instant::now().checked_add(after) else {
+        let Some(mut until) = Instant::now().checked_add(after) else {
             return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
         };
         let token = &self.token;
@@ -191,7 +192,7 @@ impl Client {
             .in_time(token.current(self), until, after)
             .await
             .map_err(|source| Error::Token { tried: tried.clone(), source })?;
-        let mut answer = self.attempt(&request, &tried, used.as_deref(), until, after).await?;
+        let mut answer = self.attempt(&request, &tried, used.as_deref(), &mut until, after).await?;
         let mut in_vain = None;
         // A refusal has changed nothing, so asking again is safe.
         if let Some(refusal) = refusal(&answer) {
@@ -199,7 +200,7 @@ impl Client {
             match self.in_time(other, until, after).await {
                 Ok(None) => {}
                 Ok(Some(newer)) => {
-                    answer = self.attempt(&request, &tried, Some(&newer), until, after).await?;
+                    answer = self.attempt(&request, &tried, Some(&newer), &mut until, after).await?;
                     used = Some(newer);
                 }
                 // What was refused says more.
@@ -246,13 +247,16 @@ impl Client {
         request: &Request,
         tried: &Tried,
         token: Option<&Ready>,
-        until: Instant,
+        until: &mut Instant,
         after: Duration,
     ) -> Result<Answer, Error> {
+        let Some(permit) = self.enter(request, until).await else {
+            return Err(Error::Timeout { tried: tried.clone(), after });
+        };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of these.
-        let exchange = Box::pin(self.exchange(request, tried, token));
-        let result = match tokio::time::timeout_at(until, exchange).await {
+        let exchange = Box::pin(self.exchange(request, tried, token, permit));
+        let result = match tokio::time::timeout_at(*until, exchange).await {
             Ok(result) => result,
             Err(_) => Err(Error::Timeout { tried: tried.clone(), after }),
         };
@@ -265,17 +269,33 @@ impl Client {
         result
     }
 
+    /// Waits for a connection. What keeps a lease has no more time for that; all else has its time from then on, since it
+    /// may stand in a line of hundreds, each of which is answered soon.
+    async fn enter(&self, request: &Request, until: &mut Instant) -> Option<Permit<'_>> {
+        let lane = request.lane();
+        let permit = self.shared.endpoint.enter(lane);
+        if lane == Lane::Lease {
+            return tokio::time::timeout_at(*until, permit).await.ok();
+        }
+        let began = Instant::now();
+        let permit = permit.await;
+        *until = until.checked_add(began.elapsed()).unwrap_or(*until);
+        Some(permit)
+    }
+
     async fn exchange(
         &self,
         request: &Request,
         tried: &Tried,
         token: Option<&Ready>,
+        mut permit: Permit<'_>,
     ) -> Result<Answer, Error> {
         let shared = &self.shared;
         let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
         let mut url = shared.endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&shared.scope).extend_pairs(&request.query);
-        let mut sent = shared.endpoint.request(request.method.clone(), url);
+        let http = shared.endpoint.client(&mut permit).map_err(|error| refuse(error.to_string()))?;
+        let mut sent = http.request(request.method.clone(), url);
         if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.header.clone());
         }
@@ -284,7 +304,7 @@ impl Client {
         }
         let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
         let broken = |error| classify::of_transport(tried.clone(), &error);
-        let response = shared.endpoint.execute(sent).await.map_err(broken)?;
+        let response = http.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
         let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
@@ -328,7 +348,7 @@ fn accepted(answer: &Answer) -> bool {
         return false;
     }
     match answer.tried.operation {
-        Operation::Txn => matches!(answer.status, 200 | 409),
+        Operation::Txn | Operation::KvGetMany => matches!(answer.status, 200 | 409),
         Operation::KvGet | Operation::KvList | Operation::KvWatch => {
             answer.status == 200 || (answer.status == 404 && answer.index.is_some())
         }

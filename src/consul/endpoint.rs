@@ -1,24 +1,49 @@
 //! Where requests go: the URL they begin with, and the connections they take.
+//!
+//! Consul allows one address a limited number of connections (`limits.http_max_conns_per_client`, 200). Long polls and all
+//! other requests have pools and bounds of their own, so that what keeps a lease waits for no long poll.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Method, Url};
 
+use super::connections::{Connections, Permit};
 use super::{Address, Settings, SetupError, tls};
 
 /// A connection that takes longer is not going to be. Less than a request may take, so that a host which drops
 /// packets is known to have got nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The most long polls at once. Each takes a connection, which Consul counts until the poll ends.
+pub const MAX_LONG_POLLS: usize = 64;
+/// The most other requests at once, and how many of them are for requests that keep a lease.
+const MAX_CALLS: usize = 8;
+const LEASE_CALLS: usize = 2;
+
+/// Which connections a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// One of those for long polls.
+    Poll,
+    /// Of sessions and tokens: a connection kept for these, or any other that is free.
+    Lease,
+    /// All else, each in its turn.
+    Call,
+}
+
 /// One Consul agent or server.
 pub(super) struct Endpoint {
-    http: reqwest::Client,
+    /// Makes what one connection needs.
+    make: Box<dyn Fn() -> Result<reqwest::Client, SetupError> + Send + Sync>,
+    polls: Connections,
+    lease_calls: Connections,
+    calls: Connections,
     /// Ends in `/v1/`.
     base: Url,
 }
@@ -26,49 +51,75 @@ pub(super) struct Endpoint {
 impl Endpoint {
     pub(super) fn new(settings: &Settings) -> Result<Self, SetupError> {
         let (base, pinned) = base(settings)?;
-        let mut http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::config(&settings.tls, settings.address.is_https())?)
-            .user_agent(concat!("slotkeeper/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(Policy::none())
-            .referer(false)
-            .http1_only()
-            .connect_timeout(CONNECT_TIMEOUT)
-            // Few, and not for long: each that has died unnoticed costs an attempt to renew.
-            .pool_max_idle_per_host(2)
-            .pool_idle_timeout(Duration::from_secs(30))
-            .tcp_nodelay(true)
-            // A blocking read is silent for minutes; this is how it learns that the other side is gone.
-            .tcp_keepalive(Duration::from_secs(15))
-            .tcp_keepalive_interval(Duration::from_secs(5))
-            .tcp_keepalive_retries(3);
-        if let Address::Unix(path) = &settings.address {
-            http = http.unix_socket(path.as_path());
+        let tls = tls::config(&settings.tls, settings.address.is_https())?;
+        let settings = settings.clone();
+        let make = move || client(&settings, tls.clone(), pinned.clone());
+        // What is wrong with the settings is said now.
+        make()?;
+        Ok(Self {
+            make: Box::new(make),
+            polls: Connections::new(MAX_LONG_POLLS),
+            lease_calls: Connections::new(LEASE_CALLS),
+            calls: Connections::new(MAX_CALLS - LEASE_CALLS),
+            base,
+        })
+    }
+
+    /// Waits for a connection.
+    pub(super) async fn enter(&self, lane: Lane) -> Permit<'_> {
+        match lane {
+            Lane::Poll => self.polls.one().await,
+            Lane::Call => self.calls.one().await,
+            Lane::Lease => tokio::select! {
+                biased;
+                kept = self.lease_calls.one() => kept,
+                shared = self.calls.one() => shared,
+            },
         }
-        if let Some(pinned) = pinned {
-            let authority = format!("{}:{}", pinned.host, pinned.port);
-            let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(settings, &error))?;
-            http = http.default_headers(HeaderMap::from_iter([(HOST, authority)])).dns_resolver(pinned);
-        }
-        let http = http.build().map_err(|error| SetupError::Http(describe(&error)))?;
-        Ok(Self { http, base })
+    }
+
+    /// What sends on a connection.
+    pub(super) fn client<'a>(&self, permit: &'a mut Permit<'_>) -> Result<&'a reqwest::Client, SetupError> {
+        permit.client(&self.make)
     }
 
     /// The URL of a path below `/v1/`.
     pub(super) fn url(&self, path: &str) -> Result<Url, impl fmt::Display + use<>> {
         self.base.join(path)
     }
+}
 
-    pub(super) fn request(&self, method: Method, url: Url) -> reqwest::RequestBuilder {
-        self.http.request(method, url)
+/// A client of the library for one connection.
+fn client(
+    settings: &Settings,
+    tls: rustls::ClientConfig,
+    pinned: Option<Pinned>,
+) -> Result<reqwest::Client, SetupError> {
+    let mut http = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .user_agent(concat!("slotkeeper/", env!("CARGO_PKG_VERSION")))
+        .no_proxy()
+        .redirect(Policy::none())
+        .referer(false)
+        .http1_only()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_max_idle_per_host(1)
+        // Not for long: one that has died unnoticed costs an attempt to renew.
+        .pool_idle_timeout(Duration::from_secs(30))
+        .tcp_nodelay(true)
+        // A blocking read is silent for minutes; this is how it learns that the other side is gone.
+        .tcp_keepalive(Duration::from_secs(15))
+        .tcp_keepalive_interval(Duration::from_secs(5))
+        .tcp_keepalive_retries(3);
+    if let Address::Unix(path) = &settings.address {
+        http = http.unix_socket(path.as_path());
     }
-
-    pub(super) async fn execute(
-        &self,
-        request: reqwest::Request,
-    ) -> Result<reqwest::Response, reqwest::Error> {
-        self.http.execute(request).await
+    if let Some(pinned) = pinned {
+        let authority = format!("{}:{}", pinned.host, pinned.port);
+        let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(settings, &error))?;
+        http = http.default_headers(HeaderMap::from_iter([(HOST, authority)])).dns_resolver(pinned);
     }
+    http.build().map_err(|error| SetupError::Http(describe(&error)))
 }
 
 /// The URL that all requests begin with, and where its host really is if that is not what it says.
@@ -87,6 +138,7 @@ fn base(settings: &Settings) -> Result<(Url, Option<Pinned>), SetupError> {
 }
 
 /// Resolves every name to one host: TLS asks for the server's name, TCP goes to the address.
+#[derive(Clone)]
 struct Pinned {
     /// IPv6 hosts in brackets.
     host: String,

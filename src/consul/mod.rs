@@ -7,6 +7,7 @@
 mod address;
 mod classify;
 mod client;
+mod connections;
 mod endpoint;
 mod error;
 mod key;
@@ -23,6 +24,7 @@ mod txn;
 
 pub use address::{Address, AddressError};
 pub use client::{Client, DEFAULT_TIMEOUT, MAX_ANSWER, SetupError};
+pub use endpoint::MAX_LONG_POLLS;
 pub use error::{Class, Error, Tried};
 pub use kv::{KvPair, Put};
 pub use login::Login;

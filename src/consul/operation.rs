@@ -19,6 +19,8 @@ pub enum Operation {
     SessionList,
     /// One key.
     KvGet,
+    /// Several keys, by a transaction that only reads.
+    KvGetMany,
     /// The keys under a prefix.
     KvList,
     /// A read of one key or of a prefix that waits for news.
@@ -39,13 +41,14 @@ pub enum Operation {
 
 impl Operation {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
         Self::SessionInfo,
         Self::SessionList,
         Self::KvGet,
+        Self::KvGetMany,
         Self::KvList,
         Self::KvWatch,
         Self::KvPut,
@@ -65,6 +68,7 @@ impl Operation {
             Self::SessionInfo => "session_info",
             Self::SessionList => "session_list",
             Self::KvGet => "kv_get",
+            Self::KvGetMany => "kv_get_many",
             Self::KvList => "kv_list",
             Self::KvWatch => "kv_watch",
             Self::KvPut => "kv_put",
@@ -84,7 +88,7 @@ impl Operation {
             Self::SessionDestroy => "cannot destroy the session",
             Self::SessionInfo => "cannot look at the session",
             Self::SessionList => "cannot list the sessions",
-            Self::KvGet => "cannot read",
+            Self::KvGet | Self::KvGetMany => "cannot read",
             Self::KvList => "cannot list",
             Self::KvWatch => "cannot watch",
             Self::KvPut => "cannot write",
@@ -110,6 +114,7 @@ impl Operation {
             Self::SessionInfo
             | Self::SessionList
             | Self::KvGet
+            | Self::KvGetMany
             | Self::KvList
             | Self::KvWatch
             | Self::Leader => false,

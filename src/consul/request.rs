@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use super::endpoint::Lane;
 use super::token::Ready;
 use super::{Error, Indexed, Operation, Read, Secret, Tried};
 
@@ -73,6 +74,28 @@ impl Request {
     pub(super) fn hiding(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
+    }
+
+    /// Which connections it takes.
+    pub(super) fn lane(&self) -> Lane {
+        match self.operation {
+            _ if !self.waits.is_zero() => Lane::Poll,
+            Operation::SessionCreate
+            | Operation::SessionRenew
+            | Operation::SessionDestroy
+            | Operation::Login
+            | Operation::Logout => Lane::Lease,
+            Operation::SessionInfo
+            | Operation::SessionList
+            | Operation::KvGet
+            | Operation::KvGetMany
+            | Operation::KvList
+            | Operation::KvWatch
+            | Operation::KvPut
+            | Operation::KvDelete
+            | Operation::Txn
+            | Operation::Leader => Lane::Call,
+        }
     }
 
     /// Reads as `read` says.

@@ -269,6 +269,22 @@ impl Client {
     /// [`Error::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not
     /// an error. Where the outcome is unknown, read again before anything else.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
+        self.transact(Operation::Txn, ops).await
+    }
+
+    /// Reads several keys at one instant, by a transaction that writes nothing. Where one of them does not exist it is
+    /// rolled back, and the faults name all such keys. A key that the token may not read is left out in silence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`], [`Error::BadAnswer`] where the values are larger than
+    /// [`MAX_ANSWER`](super::MAX_ANSWER) together.
+    pub async fn kv_get_many(&self, keys: &[String]) -> Result<Txn, Error> {
+        let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
+        self.transact(Operation::KvGetMany, &ops).await
+    }
+
+    async fn transact(&self, operation: Operation, ops: &[TxnOp]) -> Result<Txn, Error> {
         let wire: Vec<_> = ops.iter().map(|op| WireOp { kv: WireKv::of(op) }).collect();
         let target = match wire.as_slice() {
             [] => String::new(),
@@ -276,10 +292,10 @@ impl Client {
             [first, rest @ ..] => format!("{} and {} more", shown(first.kv.key), rest.len()),
         };
         let body = serde_json::to_vec(&wire).map_err(|error| Error::BadRequest {
-            tried: self.tried(Operation::Txn, &target),
+            tried: self.tried(operation, &target),
             said: error.to_string(),
         })?;
-        let answer = self.send(Request::put(Operation::Txn, "txn", target).body(body)).await?;
+        let answer = self.send(Request::put(operation, "txn", target).body(body)).await?;
         let committed = answer.status == 200;
         let (tried, used) = (answer.tried.clone(), answer.used.clone());
         let WireAnswer { results, errors } = answer.json()?;

@@ -35,6 +35,10 @@ impl Consul {
         self.server.addr().to_string()
     }
 
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.server.addr()
+    }
+
     pub(crate) fn https_addr(&self) -> SocketAddr {
         self.server.https_addr()
     }

@@ -45,6 +45,7 @@ mod openapi;
 mod operator;
 mod outage;
 mod page;
+mod polls;
 mod process;
 mod prune;
 mod queue;

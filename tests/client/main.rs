@@ -14,6 +14,7 @@ mod acl;
 mod consul;
 mod faults;
 mod hostile;
+mod lanes;
 mod login;
 mod logins;
 mod plain;

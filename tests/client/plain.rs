@@ -62,6 +62,25 @@ async fn a_session_that_consul_refuses() {
 }
 
 #[tokio::test]
+async fn several_keys_are_read_at_one_instant_or_those_that_are_missing_are_named() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let keys: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+    for key in ["a", "c"] {
+        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+    }
+    let Txn::RolledBack(faults) = client.kv_get_many(&keys).await.unwrap() else { panic!("b is missing") };
+    let faults: Vec<_> = faults.iter().map(|fault| (fault.op_index, fault.fault)).collect();
+    assert_eq!(faults, [(1, Fault::NoSuchKey)]);
+    assert!(client.kv_put("b", b"b", Put::Plain, 7).await.unwrap());
+    let Txn::Committed(pairs) = client.kv_get_many(&keys).await.unwrap() else { panic!("rolled back") };
+    for (pair, key) in pairs.iter().zip(&keys) {
+        assert_eq!((&pair.key, pair.value.as_slice(), pair.flags), (key, key.as_bytes(), 7));
+    }
+    assert_eq!(pairs.len(), 3);
+}
+
+#[tokio::test]
 async fn a_key_is_written_read_and_removed() {
     let consul = Consul::start().await;
     let client = client(consul.addr());

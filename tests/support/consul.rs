@@ -26,6 +26,8 @@ pub struct Setup {
     pub keeps_data: bool,
     /// HCL beside what every test needs; for ACLs, TLS and limits.
     pub config: String,
+    /// Allow one address as many connections as Consul does by default, 200.
+    pub default_limits: bool,
     /// Listen for HTTPS too; `config` has the certificates.
     pub https: bool,
     /// Listen for HTTPS alone, where this lets one in.
@@ -127,9 +129,9 @@ impl Consul {
 
     fn spawn(&self) -> Child {
         let folder = self.folder.path();
-        let own = "limits { http_max_conns_per_client = 4096 }\n\
-                   performance { raft_multiplier = 1 }\n\
-                   disable_update_check = true\n";
+        let limits =
+            if self.setup.default_limits { "" } else { "limits { http_max_conns_per_client = 4096 }\n" };
+        let own = format!("{limits}performance {{ raft_multiplier = 1 }}\ndisable_update_check = true\n");
         std::fs::write(folder.join("own.hcl"), own).unwrap();
         std::fs::write(folder.join("test.hcl"), &self.setup.config).unwrap();
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();

@@ -1,5 +1,7 @@
 //! Processes as `/proc` shows them.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use rustix::process::Pid;
@@ -29,4 +31,26 @@ fn all() -> impl Iterator<Item = Pid> {
 pub fn command_line(pid: Pid) -> String {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).replace('\0', " ")
+}
+
+/// How many TCP connections a process has to that address, established ones.
+pub fn connections(process: u32, to: SocketAddr) -> usize {
+    const ESTABLISHED: &str = "01";
+    let sockets: BTreeSet<_> = std::fs::read_dir(format!("/proc/{process}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|descriptor| {
+            let leads_to = std::fs::read_link(descriptor.path()).ok()?;
+            Some(leads_to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let port = format!(":{:04X}", to.port());
+    let table = std::fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap_or_default();
+    let is_one = |line: &&str| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        matches!(fields[..], [_, _, remote, ESTABLISHED, _, _, _, _, _, inode, ..]
+            if remote.ends_with(&port) && sockets.contains(inode))
+    };
+    table.lines().filter(is_one).count()
 }

@@ -159,9 +159,10 @@ impl Leases {
         client: &Client,
         spec: &SessionSpec,
         requests: &mut Requests,
+        now: Moment,
     ) -> Vec<Notice> {
         let Some(Running { driver, .. }) = self.running.get_mut(&key) else { return Vec::new() };
-        let notices = driver.carry_out(client, spec, requests);
+        let notices = driver.carry_out(client, spec, requests, now);
         notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
     }
 

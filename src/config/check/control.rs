@@ -10,8 +10,8 @@ use crate::config::raw;
 
 /// The token's file where none is given.
 const TOKEN_FILE: &str = "/run/slotkeeper/control.token";
-/// Leases at once where no number is given. Each has its session to renew and up to two keys to watch, a connection
-/// each; Consul allows one client 200 (`limits.http_max_conns_per_client`), of which the agent needs some itself.
+/// Leases at once where no number is given: about as many as can have a long poll each, so that every waiter sees its
+/// grant at once. With them an agent has at most 72 of the 200 connections that Consul allows one address.
 const MAX_LEASES: usize = 64;
 /// Waits at once where no number is given.
 const MAX_WAITS: usize = 32;

@@ -70,8 +70,8 @@ pub(super) struct Control {
     /// token. Without effect for a unix socket.
     #[schemars(extend("default" = "/run/slotkeeper/control.token"))]
     pub(super) token_file: Option<PathBuf>,
-    /// Leases held and waited for together, at most. Each takes up to three of the connections that Consul allows one
-    /// client, 200 by default.
+    /// Leases held and waited for together, at most. An agent has at most 72 connections to Consul, however many leases
+    /// there are; of more than 64 some see changes later, at most a third of the TTL.
     #[schemars(range(min = 1, max = 1000), extend("default" = 64))]
     pub(super) max_leases: Option<i64>,
     /// Requests that wait for a lease at once, at most.

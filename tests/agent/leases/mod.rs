@@ -14,6 +14,7 @@ use slotkeeper::shutdown::Ask;
 use slotkeeper::status::State;
 
 mod lender;
+mod polls;
 
 use lender::{Lender, text};
 

@@ -1,0 +1,351 @@
+//! Which watched keys have a long poll, and when the others are read: pure.
+//!
+//! Consul counts a long poll against its limit of connections until the poll ends, also where the client has closed
+//! the connection. So no poll is called off: its place goes to the most urgent key once Consul has answered it. What
+//! several watchers wait for is asked for once. Keys without a long poll are read together, by read-only transactions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::agent::driver::Owner;
+use crate::bridge::Found;
+use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
+use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
+
+/// Long polls that own contenders of held slots leave to waiters, where there are any: a grant that nobody sees is a slot
+/// that nobody uses.
+const MIN_WAITER_POLLS: usize = 16;
+/// Transactions that read keys at once. Each may bring values of several MiB.
+const MAX_BATCHES: usize = 2;
+/// The longest time from one read of a key without a long poll to the next.
+const MAX_PERIOD: Duration = Duration::from_secs(20);
+/// A failure is remembered for this long, which is longer than the core waits before it asks again.
+const FAILURE_MEMORY: Duration = Duration::from_secs(60);
+
+/// What a watch is for, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::agent) enum Class {
+    /// Its own contender tells a holder that it was evicted, or has lost its slot.
+    Held,
+    /// A waiter's own contender, or the record at the head of the queue: it shows a grant, or a slot that is free.
+    Waiting,
+    /// A holder's record: a holder that knows it releases in one request.
+    Record,
+    /// Another's contender, which tells of crashes.
+    Other,
+}
+
+/// A keeper, and which of its semaphores.
+pub(in crate::agent) type Watcher = (Owner, Name);
+
+/// A key to be watched.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct Watch {
+    pub(in crate::agent) watcher: Watcher,
+    /// The full key.
+    pub(in crate::agent) key: String,
+    /// The index of what is known; 0 asks for what is there.
+    pub(in crate::agent) after: u64,
+    /// The longest that a poll waits.
+    pub(in crate::agent) wait: Duration,
+    pub(in crate::agent) class: Class,
+}
+
+/// What to ask Consul for. Each is answered by the [`Answer`] of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum Ask {
+    /// A blocking read of a key.
+    Poll { key: String, after: u64, wait: Duration },
+    /// A plain read of a key.
+    Read { key: String },
+    /// A plain read of several keys, by one transaction.
+    Batch { keys: Vec<String> },
+}
+
+/// What Consul has answered.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum Answer {
+    Poll(String, Result<Reading, Failure>),
+    Read(String, Result<Reading, Failure>),
+    /// To these keys.
+    Batch(Vec<String>, Result<Found, Failure>),
+}
+
+/// An answer for a watcher.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct Told {
+    pub(in crate::agent) watcher: Watcher,
+    pub(in crate::agent) key: String,
+    pub(in crate::agent) answer: Result<Reading, Failure>,
+}
+
+/// Numbers what is asked, so that an answer is known to be older than a watcher.
+type Number = u64;
+
+#[derive(Debug)]
+struct Entry {
+    watcher: Watcher,
+    after: u64,
+    wait: Duration,
+    class: Class,
+    /// It is answered by the next look at the key, also where that finds nothing new.
+    must_answer: bool,
+    /// The number of the last question before it came.
+    came: Number,
+}
+
+#[derive(Debug)]
+struct Key {
+    watchers: Vec<Entry>,
+    /// The long poll under way, and after which index it waits.
+    poll: Option<(Number, u64)>,
+    /// The plain read under way.
+    look: Option<Number>,
+    /// It is to be read alone, at once.
+    read_now: bool,
+    /// Without a long poll it is read then.
+    due: Moment,
+}
+
+/// The watches of all keepers of an agent.
+#[derive(Debug)]
+pub(in crate::agent) struct Schedule {
+    period: Duration,
+    keys: BTreeMap<String, Key>,
+    last: Number,
+    batches: usize,
+    /// Who was told of a failure, and when: the next answer tells that it has passed, and must not wait for a change.
+    failed: BTreeMap<(Watcher, String), Moment>,
+}
+
+impl Schedule {
+    /// A schedule that reads a key without a long poll at least three times in a TTL.
+    pub(in crate::agent) fn new(ttl: Duration) -> Self {
+        // A little less, since the request takes time as well.
+        let period = (ttl / 10 * 3).min(MAX_PERIOD);
+        Self { period, keys: BTreeMap::new(), last: 0, batches: 0, failed: BTreeMap::new() }
+    }
+
+    /// Watches a key from now on, until its watcher is told of it once.
+    pub(in crate::agent) fn watch(&mut self, watch: Watch, now: Moment) {
+        let Watch { watcher, key, after, wait, class } = watch;
+        let failed = self.failed.remove(&(watcher.clone(), key.clone())).is_some();
+        let (came, due) = (self.last, now + self.period);
+        let entry = self.keys.entry(key);
+        let key = entry.or_insert_with(|| Key {
+            watchers: Vec::new(),
+            poll: None,
+            look: None,
+            read_now: false,
+            due,
+        });
+        key.watchers.retain(|one| one.watcher != watcher);
+        if key.watchers.is_empty() {
+            key.due = due;
+        }
+        // The poll under way does not tell of what changed before it began.
+        let behind = key.poll.is_some_and(|(_, polled)| after < polled);
+        let must_answer = after == 0 || failed;
+        if after == 0 || behind || (failed && key.poll.is_some()) {
+            key.read_now = true;
+        } else if failed {
+            key.due = now;
+        }
+        key.watchers.push(Entry { watcher, after, wait, class, must_answer, came });
+    }
+
+    /// Forgets a watch. Its long poll goes on, for whoever watches the key next.
+    pub(in crate::agent) fn unwatch(&mut self, watcher: &Watcher, key: &str) {
+        self.failed.remove(&(watcher.clone(), key.to_owned()));
+        if let Some(key) = self.keys.get_mut(key) {
+            key.watchers.retain(|one| one.watcher != *watcher);
+        }
+        self.forget_idle(key);
+    }
+
+    /// What to ask now; to be called until there is nothing.
+    pub(in crate::agent) fn next(&mut self, now: Moment) -> Option<Ask> {
+        self.next_read(now).or_else(|| self.next_poll(now)).or_else(|| self.next_batch(now))
+    }
+
+    /// When there is something to ask, if nothing happens before.
+    pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
+        let due = self.keys.values().filter(|key| key.is_idle()).map(|key| key.due);
+        due.min().filter(|_| self.batches < MAX_BATCHES)
+    }
+
+    /// Takes an answer; what it means to the watchers.
+    pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<Told> {
+        match answer {
+            Answer::Poll(key, answer) => {
+                let Some(known) = self.keys.get_mut(&key) else { return Vec::new() };
+                let Some((number, _)) = known.poll.take() else { return Vec::new() };
+                known.due = now + self.period;
+                // Its end is an answer too, so that whoever asked is the one to say when to ask again.
+                self.tell(&key, &answer, number, true, now)
+            }
+            Answer::Read(key, answer) => {
+                let Some(known) = self.keys.get_mut(&key) else { return Vec::new() };
+                let Some(number) = known.look.take() else { return Vec::new() };
+                self.tell(&key, &answer, number, false, now)
+            }
+            Answer::Batch(keys, answer) => {
+                self.batches = self.batches.saturating_sub(1);
+                self.batch_answered(&keys, answer, now)
+            }
+        }
+    }
+
+    fn batch_answered(&mut self, keys: &[String], answer: Result<Found, Failure>, now: Moment) -> Vec<Told> {
+        let mut told = Vec::new();
+        for (place, key) in keys.iter().enumerate() {
+            let Some(known) = self.keys.get_mut(key) else { continue };
+            let Some(number) = known.look.take() else { continue };
+            let answer = match &answer {
+                Ok(Found::Pairs(pairs)) => match pairs.iter().find(|pair| pair.key == *key) {
+                    Some(pair) => Ok(Reading { index: pair.modify_index, pair: Some(pair.clone()) }),
+                    None => {
+                        known.read_now = true;
+                        continue;
+                    }
+                },
+                Ok(Found::Refused(places)) if places.contains(&place) => {
+                    // A read of the key alone says what is the matter, and has an index.
+                    known.read_now = true;
+                    continue;
+                }
+                Ok(Found::Refused(_)) => {
+                    known.due = now;
+                    continue;
+                }
+                Err(failure) if failure.kind == FailureKind::Unavailable => Err(failure.clone()),
+                // Too much for one answer, or some of it is hidden from the token: each alone.
+                Err(_) => {
+                    known.read_now = true;
+                    continue;
+                }
+            };
+            told.extend(self.tell(key, &answer, number, false, now));
+        }
+        for key in keys {
+            self.forget_idle(key);
+        }
+        told
+    }
+
+    /// Tells those watchers of a key to whom the answer to that question means something; `ends`: it is the end of
+    /// their long poll.
+    fn tell(
+        &mut self,
+        key: &str,
+        answer: &Result<Reading, Failure>,
+        number: Number,
+        ends: bool,
+        now: Moment,
+    ) -> Vec<Told> {
+        let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
+        let poll = known.poll;
+        let concerns = |one: &mut Entry| {
+            let was_there = one.came < number;
+            match answer {
+                Ok(Reading { pair: Some(pair), .. }) if pair.modify_index > one.after => true,
+                Ok(Reading { pair: None, .. }) => was_there,
+                Ok(_) => was_there && (ends || one.must_answer),
+                // One for which the long poll is enough is told of how that ends.
+                Err(_) => was_there && (one.must_answer || poll.is_none_or(|(_, polled)| one.after < polled)),
+            }
+        };
+        let concerned: Vec<_> = known.watchers.extract_if(.., concerns).collect();
+        if answer.is_err() {
+            self.failed.retain(|_, at| now.since(*at) < FAILURE_MEMORY);
+            let key = || key.to_owned();
+            self.failed.extend(concerned.iter().map(|one| ((one.watcher.clone(), key()), now)));
+        }
+        self.forget_idle(key);
+        let told = |one: Entry| Told { watcher: one.watcher, key: key.to_owned(), answer: answer.clone() };
+        concerned.into_iter().map(told).collect()
+    }
+
+    fn next_read(&mut self, now: Moment) -> Option<Ask> {
+        let wanted = |key: &Key| key.read_now && key.look.is_none() && !key.watchers.is_empty();
+        let (name, key) = self.keys.iter_mut().find(|(_, key)| wanted(key))?;
+        key.read_now = false;
+        key.due = now + self.period;
+        self.last += 1;
+        key.look = Some(self.last);
+        Some(Ask::Read { key: name.clone() })
+    }
+
+    fn next_poll(&mut self, now: Moment) -> Option<Ask> {
+        let polled = || self.keys.values().filter(|key| key.poll.is_some());
+        if polled().count() >= MAX_LONG_POLLS {
+            return None;
+        }
+        let held = polled().filter(|key| key.class() == Some(Class::Held)).count();
+        let yields = held >= MAX_LONG_POLLS - MIN_WAITER_POLLS;
+        let rank = |key: &Key| {
+            let first = key.watchers.iter().min_by_key(|one| (one.class, &one.watcher))?;
+            let after_waiters = yields && first.class == Class::Held;
+            let class = if after_waiters { Class::Waiting } else { first.class };
+            // Of waiters the eldest, who is nearest to the head of its queue.
+            Some((class, after_waiters, first.watcher.clone()))
+        };
+        let free = self.keys.iter_mut().filter(|(_, key)| key.is_idle() && !key.must_answer());
+        let (name, key) = free.min_by_key(|(_, key)| rank(key))?;
+        let after = key.watchers.iter().map(|one| one.after).min()?;
+        let wait = key.watchers.iter().map(|one| one.wait).max()?;
+        key.due = now + self.period;
+        self.last += 1;
+        key.poll = Some((self.last, after));
+        Some(Ask::Poll { key: name.clone(), after, wait })
+    }
+
+    fn next_batch(&mut self, now: Moment) -> Option<Ask> {
+        if self.deadline()? > now {
+            return None;
+        }
+        let mut waiting: Vec<_> = self.keys.iter_mut().filter(|(_, key)| key.is_idle()).collect();
+        // Also those that are not due yet: full transactions are the fewest.
+        waiting.sort_by_key(|(_, key)| key.due);
+        waiting.truncate(TXN_OPERATIONS);
+        self.last += 1;
+        let mut keys = Vec::new();
+        for (name, key) in waiting {
+            key.due = now + self.period;
+            key.look = Some(self.last);
+            keys.push(name.clone());
+        }
+        match <[String; 1]>::try_from(keys) {
+            Ok([key]) => Some(Ask::Read { key }),
+            Err(keys) => {
+                self.batches += 1;
+                Some(Ask::Batch { keys })
+            }
+        }
+    }
+
+    fn forget_idle(&mut self, name: &str) {
+        let is_over = |key: &Key| key.watchers.is_empty() && key.poll.is_none() && key.look.is_none();
+        if self.keys.get(name).is_some_and(is_over) {
+            self.keys.remove(name);
+        }
+    }
+}
+
+impl Key {
+    /// Whether somebody watches it, and nothing is under way.
+    fn is_idle(&self) -> bool {
+        !self.watchers.is_empty() && self.poll.is_none() && self.look.is_none()
+    }
+
+    fn must_answer(&self) -> bool {
+        self.watchers.iter().any(|one| one.must_answer)
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.watchers.iter().map(|one| one.class).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
