@@ -350,6 +350,7 @@ impl Metrics {
             | Notice::GaveUp { .. }
             | Notice::Evicted { .. }
             | Notice::LimitDiffers { .. }
+            | Notice::FormDiffers { .. }
             | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. } => {}
         }
