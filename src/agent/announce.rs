@@ -10,8 +10,8 @@ use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 use crate::workload::hooks::{Call, Hooks, Succeeded};
 
 /// What is wrong with a list beside a map, and what to write.
-const JOINS_A_MAP: &str = "the record is a map, as `consul lock -n` makes it, and this agent would make it a list once it is \
-                           gone, which `consul lock -n` refuses; write `format: map`";
+const JOINS_A_MAP: &str = "the record is a map, but this agent would make a new one as a list, which `consul lock -n` refuses; \
+                           write `format: map`";
 
 /// Characters of a session's id. That of a stranger is whatever Consul says.
 const LONGEST: usize = 64;

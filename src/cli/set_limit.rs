@@ -91,8 +91,7 @@ impl Done {
         let waiting = counted(self.foreign_waiters, "foreign client was", "foreign clients were");
         changed.then(|| {
             format!(
-                "warning: {waiting} waiting; `consul lock -n` and Consul's Go client end while they wait where the stored \
-                 limit is not their own, {}",
+                "warning: {waiting} waiting; a `consul lock -n` or Go client that waits ends if its own limit is not {}",
                 self.limit
             )
         })
