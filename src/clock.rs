@@ -23,6 +23,12 @@ pub fn now() -> Moment {
     Moment::from_boot(Duration::new(seconds, nanos))
 }
 
+/// The processor's time that this process, with all its threads, has had.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// What the wall clock shows, for dates that people and Prometheus read. Nothing is decided by it.
 #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> Wall {

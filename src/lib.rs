@@ -19,6 +19,9 @@ pub mod http;
 pub mod metrics;
 pub mod operator;
 pub mod progress;
+#[cfg(test)]
+#[path = "../tests/support/seed.rs"]
+mod seed;
 pub mod semaphore;
 pub mod shutdown;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod gauges;
 mod make;
+mod process;
 mod text;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use make::{Maker, buckets, opts};
+use process::Process;
 use text::encode;
 pub use text::openmetrics;
 
@@ -230,8 +232,7 @@ impl Metrics {
         let revision = option_env!("SLOTKEEPER_REVISION").unwrap_or("unknown");
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), revision]).set(1);
         self.registry.register(Box::new(build))?;
-        let process = prometheus::process_collector::ProcessCollector::for_self();
-        self.registry.register(Box::new(process))
+        self.registry.register(Box::new(Process::of_this()))
     }
 
     /// Makes every series of a semaphore.
@@ -349,6 +350,7 @@ impl Metrics {
             | Notice::GaveUp { .. }
             | Notice::Evicted { .. }
             | Notice::LimitDiffers { .. }
+            | Notice::FormDiffers { .. }
             | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. } => {}
         }
@@ -451,6 +453,9 @@ mod tests {
         ] {
             assert!(text.contains(series), "{series} is missing in\n{text}");
         }
+        let cpu = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total ")).unwrap();
+        let cpu: f64 = cpu.parse().unwrap();
+        assert!(cpu > 0.0 && cpu.fract() > 0.0, "not in whole seconds: {cpu}");
         metrics.remove_semaphore("s");
         assert!(!encode(&metrics.registry.gather()).unwrap().contains("semaphore=\"s\""));
     }

@@ -2,6 +2,8 @@
 
 use clap::Parser;
 
+use crate::support::seed::VARIABLE;
+
 /// Random faults against three Consul servers and dozens of `slotkeeper run`; exits with 1 where an invariant is violated.
 #[derive(Debug, Parser)]
 pub(crate) struct Arguments {
@@ -10,7 +12,7 @@ pub(crate) struct Arguments {
     pub(crate) minutes: f64,
     /// What the plan of faults, and of jobs, is drawn from. It decides what is done when and to the how-manieth; what
     /// the processes are doing in that instant cannot be repeated.
-    #[arg(long)]
+    #[arg(long, env = VARIABLE)]
     pub(crate) seed: Option<u64>,
     /// Instead: cut the holder of a slot off from Consul, that of ours and that of `consul lock`, so many times.
     #[arg(long, value_name = "TRIALS", num_args = 0..=1, default_missing_value = "3")]

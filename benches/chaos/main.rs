@@ -49,6 +49,7 @@ use serde_json::Value;
 use stage::{SEMAPHORES, Stage};
 use support::cluster::Cluster;
 use support::processes;
+use support::seed::VARIABLE;
 use tokio::process::Command;
 use tokio::task::LocalSet;
 use tokio::time::timeout;
@@ -78,9 +79,10 @@ async fn main() -> ExitCode {
 
 /// Plays, and says whether anything was violated.
 async fn play(arguments: &Arguments) -> bool {
-    let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
+    let seed = arguments.seed.unwrap_or_else(|| fastrand::u32(..).into());
     let length = Duration::from_secs_f64(arguments.minutes * 60.0);
-    println!("seed {seed}, {} minutes", arguments.minutes);
+    let again = format!("{VARIABLE}={seed} scripts/chaos {}", arguments.minutes);
+    println!("base seed {seed}; to repeat the plan: {again}");
     let mut rng = Rng::with_seed(seed);
     let (of_clients, of_servers) = (plan::of_clients(&mut rng, length), plan::of_servers(&mut rng, length));
 
@@ -117,6 +119,7 @@ async fn play(arguments: &Arguments) -> bool {
         std::fs::write(folder.path().join("events"), stage.events()).unwrap();
         println!("its logs, lives and events are kept in {}", folder.keep().display());
         println!("servers:\n{}", cluster.logs());
+        println!("to repeat the plan: {again}");
     }
     !verdict.violations.is_empty()
 }

@@ -9,6 +9,10 @@ use crate::config;
 use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 
+/// What is wrong with a list beside a map, and what to write.
+const JOINS_A_MAP: &str = "the record is a map, but this agent would make a new one as a list, which `consul lock -n` refuses; \
+                           write `format: map`";
+
 /// Characters of a session's id. That of a stranger is whatever Consul says.
 const LONGEST: usize = 64;
 
@@ -90,9 +94,10 @@ pub(super) fn log(notice: &Notice) {
         } => {
             warn!(
                 semaphore = %name, stored, configured,
-                "the stored limit governs, not the configured one; `limit_policy: set` would write ours"
+                "the stored limit governs, not the configured one; `slotkeeper set-limit` changes it for everybody"
             );
         }
+        Notice::FormDiffers { name } => warn!(semaphore = %name, "{JOINS_A_MAP}"),
         Notice::LimitChanged { name, from, to } => {
             info!(semaphore = %name, from, to, "the stored limit was changed");
         }
@@ -119,6 +124,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
             let session = leader.as_ref().map(|leader| leader.session.as_str());
             debug!(semaphore = %name, session, "seen by one who waits for a lease: who has the lock");
         }
+        Notice::FormDiffers { name } => debug!(semaphore = %name, "{JOINS_A_MAP}"),
         Notice::Delayed { name, left } => {
             debug!(semaphore = %name, ?left, "seen by one who waits for a lease: a lock-delay");
         }
@@ -173,6 +179,7 @@ pub(super) fn call_hook(
         | Notice::Blocked { .. }
         | Notice::GaveUp { .. }
         | Notice::LimitDiffers { .. }
+        | Notice::FormDiffers { .. }
         | Notice::LimitChanged { .. }
         | Notice::LimitSet { .. }
         | Notice::Pruned { .. }

@@ -106,8 +106,11 @@ impl Journal {
                 (What::Pruned, Some(name), Some(format!("{holders} dead taken out")))
             }
             Notice::Removed { name } => (What::Removed, Some(name), None),
-            // They come round by themselves.
-            Notice::Renewed { .. } | Notice::RenewFailed { .. } | Notice::Conflict { .. } => return,
+            // They come round by themselves; the log alone says what is odd about the configuration.
+            Notice::Renewed { .. }
+            | Notice::RenewFailed { .. }
+            | Notice::Conflict { .. }
+            | Notice::FormDiffers { .. } => return,
         };
         self.note(what, name.map(|name| &**name), detail);
     }

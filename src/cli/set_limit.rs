@@ -4,9 +4,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::operator_flags::OperatorFlags;
-use super::row::LetIn;
+use super::row::{LetIn, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, printable, say};
+use super::{Exit, ask, complain, printable, say};
 use crate::operator::{self, Changed, Error, Place};
 use crate::semaphore::{View, plan};
 use crate::{clock, config};
@@ -15,7 +15,8 @@ use crate::{clock, config};
 ///
 /// Waiters for whom there are slots then are let in at once, in their order. Where more slots are held than the new
 /// limit has, nobody is thrown out, so nothing is asked; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
-/// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out.
+/// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out. A waiting
+/// `consul lock -n`, or Go client, whose own limit is another one ends; one that holds goes on.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
     /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
@@ -45,6 +46,9 @@ impl SetLimit {
             // The plan has found a record in both.
             let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
             say(&done, self.json, Done::describe)?;
+            if let Some(warning) = done.warning() {
+                complain(warning)?;
+            }
             Ok(Exit::Done)
         })
     }
@@ -58,6 +62,8 @@ struct Done {
     limit: u32,
     slots_taken: u32,
     let_in: Vec<LetIn>,
+    /// Clients of other implementations that were in line.
+    foreign_waiters: usize,
 }
 
 fn limit(text: &str) -> Result<u32, String> {
@@ -75,6 +81,19 @@ impl Done {
             limit: after.limit,
             slots_taken: after.taken(),
             let_in: LetIn::all(&changed.before, &changed.after),
+            foreign_waiters: changed.before.waiters().iter().filter(|one| one.entry.is_none()).count(),
+        })
+    }
+
+    /// What the change does to foreign clients, where there are any.
+    fn warning(&self) -> Option<String> {
+        let changed = self.limit != self.limit_before && self.foreign_waiters > 0;
+        let waiting = counted(self.foreign_waiters, "foreign client was", "foreign clients were");
+        changed.then(|| {
+            format!(
+                "warning: {waiting} waiting; a `consul lock -n` or Go client that waits ends if its own limit is not {}",
+                self.limit
+            )
         })
     }
 

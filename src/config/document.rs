@@ -3,6 +3,7 @@
 use serde_yaml::{Mapping, Value};
 
 use super::fault::{Fault, Place};
+use super::findings::one_line;
 use super::locate::{self, Part};
 use super::overrides::{Override, Overrides};
 use super::path::{FieldPath, Step};
@@ -41,6 +42,8 @@ impl Document {
             // The place stands before the message; once is enough.
             let said_at = at.map(|(line, column)| format!(" at line {line} column {column}"));
             let message = error.to_string().replacen(said_at.as_deref().unwrap_or_default(), "", 1);
+            // It may name a key of the file's.
+            let message = one_line(&message);
             let place = Place::File { name: name.to_owned(), at };
             Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {message}") }
         })?;

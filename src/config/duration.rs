@@ -100,6 +100,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases())]
+
         #[test]
         fn what_is_shown_reads_back(millis in 0u64..=u64::from(u32::MAX) * 1000) {
             let duration = Duration::from_millis(millis);

@@ -109,7 +109,7 @@ impl Findings {
 }
 
 /// A message that quotes what somebody wrote, kept to one line of bearable length.
-fn one_line(message: &str) -> String {
+pub(super) fn one_line(message: &str) -> String {
     printable(message, 400)
 }
 

@@ -184,6 +184,8 @@ semaphores:
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases())]
+
         #[test]
         fn no_text_breaks_the_search(text in "([a-c]|[:,\\[\\]{}&*!<\n -]){0,60}") {
             for part in [Part::Key, Part::SecondKey, Part::Value] {

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Method, Uri};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::http::error::Error;
 use crate::http::serve::Limits;
-use crate::http::{Site, endpoints, openapi, uncached};
+use crate::http::{Site, endpoints, host, openapi, uncached};
 use request::Request;
 
 pub use gate::Gate;
@@ -54,7 +54,7 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Error::method_not_allowed(&method, uri.path())
         });
-    gate.close(routes).layer(map_response(uncached))
+    gate.close(routes).layer(from_fn(host::exactly_one)).layer(map_response(uncached))
 }
 
 /// What their server allows, where so many may wait.

@@ -33,7 +33,7 @@ pub(crate) enum Code {
     NotInTime,
     /// Kept out until somebody mends something.
     Blocked,
-    /// The body is not what is taken.
+    /// The body, or the request's head, is not what is taken.
     BadRequest,
     /// The body is too long.
     TooLarge,

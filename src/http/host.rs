@@ -1,4 +1,4 @@
-//! By which name a loopback address is asked for.
+//! By which name an agent is asked for: exactly one, and of a loopback address a harmless one.
 //!
 //! A website may have a name of its own resolve to 127.0.0.1. A browser then takes what answers there for the website's own
 //! and lets its scripts read it (DNS rebinding); but it says the name, which is how that is told from anybody's honest request.
@@ -6,12 +6,23 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::Request;
-use axum::http::header;
 use axum::http::uri::Authority;
+use axum::http::{Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::{Code, Error};
+
+/// Refuses what HTTP/1.1 does (RFC 9112, 3.2): no Host, by which a proxy before us and we could mean different hosts, or
+/// several of them.
+pub(crate) async fn exactly_one(request: Request, next: Next) -> Response {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    if hosts == 1 || (hosts == 0 && request.version() < Version::HTTP_11) {
+        return next.run(request).await;
+    }
+    let text = format!("a request has one Host header, and this one has {hosts}; send one");
+    Error::new(Code::BadRequest, text).into_response()
+}
 
 /// Lets nobody in who asks for another host.
 pub(super) async fn check(request: Request, next: Next) -> Response {

@@ -4,7 +4,7 @@ mod api;
 pub(crate) mod error;
 mod events;
 mod health;
-mod host;
+pub(crate) mod host;
 pub(crate) mod openapi;
 mod page;
 mod picture;
@@ -91,7 +91,7 @@ pub fn router(site: Site, address: IpAddr) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| Error::read_only(&method, uri.path()));
     let routes =
         if address.to_canonical().is_loopback() { routes.layer(from_fn(host::check)) } else { routes };
-    routes.layer(map_response(uncached))
+    routes.layer(from_fn(host::exactly_one)).layer(map_response(uncached))
 }
 
 /// What the document says of them.

@@ -160,6 +160,8 @@ pub struct Machine {
     told_delay: bool,
     set_limit: bool,
     told_limit: Option<u32>,
+    /// It was told that the record has another form than the configured one.
+    told_form: bool,
     /// The stored limit that was seen last.
     seen_limit: Option<u32>,
     /// When everything was listed last.
@@ -213,6 +215,7 @@ impl Machine {
             hindsight: Hindsight::default(),
             told_delay: false,
             told_limit: None,
+            told_form: false,
             seen_limit: None,
             listed_at: None,
             asked_at: now,

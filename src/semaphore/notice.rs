@@ -188,6 +188,11 @@ pub enum Notice {
         /// The configured one.
         configured: u32,
     },
+    /// The record is a map, and the configuration would have made it a list.
+    FormDiffers {
+        /// Which semaphore.
+        name: Name,
+    },
     /// Somebody has changed the stored limit. Where that is told by another notice already, this one is not.
     LimitChanged {
         /// Which semaphore.

@@ -319,6 +319,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases())]
+
         #[test]
         fn any_bytes_decode_or_are_refused(value: Vec<u8>, flags: u64) {
             let _ = Record::decode(&value, flags);

@@ -7,7 +7,8 @@
 //!
 //! [`model`] plays all of the small games.
 //!
-//! A failing run prints its seed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
+//! Runs have the seeds that follow the base seed (`TEST_SEED`), which is another one each time. The seed of a failing run
+//! is printed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
 //! `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
 
 mod agent;
@@ -19,13 +20,18 @@ mod referee;
 mod rules;
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::seed;
 use crate::semaphore::{Form, Primitive};
 use world::{Chaos, Game, World};
 
 /// Runs of each kind in an ordinary test run.
 const RUNS: u64 = 12;
+
+/// The variable with the seed of the only run to play.
+const ONE_RUN: &str = "SLOTKEEPER_SIM_SEED";
 
 const GAME: Game = Game {
     primitive: Primitive::Semaphore,
@@ -45,18 +51,24 @@ const GAME: Game = Game {
 
 fn seeds() -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    match number("SLOTKEEPER_SIM_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("SLOTKEEPER_SIM_RUNS").unwrap_or(RUNS)).collect(),
+    if let Some(seed) = number(ONE_RUN) {
+        return vec![seed];
     }
+    let base = seed::base();
+    (0..number("SLOTKEEPER_SIM_RUNS").unwrap_or(RUNS)).map(|run| base.wrapping_add(run)).collect()
 }
 
+/// Plays all runs of a game, and says which ones failed.
 fn play(game: Game) {
-    for seed in seeds() {
+    let run = |seed| {
         let mut world = World::new(seed, game);
         world.run(Duration::from_secs(40));
         world.come_to_rest();
-    }
+    };
+    let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
+    let failed: Vec<_> = seeds().into_iter().filter(fails).collect();
+    let Some(first) = failed.first() else { return };
+    panic!("{game:?}: seeds {failed:?} failed; to replay one: {}", seed::command(ONE_RUN, *first));
 }
 
 #[test]

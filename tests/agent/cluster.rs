@@ -1,5 +1,6 @@
 //! Three servers: what their clients keep while one of them is hurt.
 
+use std::io::Read;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -10,7 +11,7 @@ use crate::process::BINARY;
 use crate::run::job::Job;
 use crate::support::life::{MEEK, STUBBORN};
 use crate::support::lives::{self, Lived};
-use crate::support::{cluster, http};
+use crate::support::{cluster, http, processes};
 use crate::wait_for;
 
 /// The shared cluster, for tests that do not wait asynchronously.
@@ -216,6 +217,22 @@ fn a_server_that_falls_silent_costs_its_client_the_slot_in_time() {
     assert_eq!(first.code(), Some(80), "{}", first.log());
     second.signal(Signal::TERM);
     assert_eq!(second.code(), Some(143), "{}", second.log());
+}
+
+/// A Consul that hangs in its stop holds up neither a test nor the chaos.
+#[test]
+fn a_server_that_does_not_end_on_sigterm_is_killed() {
+    let mut deaf = std::process::Command::new("sh")
+        .args(["-c", "trap '' TERM; echo deaf; exec sleep 1000"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 4];
+    deaf.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut ends = |patience| runtime.block_on(processes::end(&mut deaf, Signal::TERM, patience));
+    assert!(!ends(Duration::from_millis(100)), "SIGTERM is ignored");
+    assert!(ends(Duration::from_secs(1)), "it has ended by then");
 }
 
 /// The judge of the lives above, and of the chaos that `scripts/chaos` plays.

@@ -77,6 +77,38 @@ fn health_status_and_metrics_as_the_contract_says() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
+/// RFC 9112, 3.2.
+#[test]
+fn a_request_names_exactly_one_host() {
+    let consul = Consul::start();
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: s, prefix: service/s, limit: 1}]\n\
+         control: {listen: '127.0.0.1:0', token_file: '$HOME/token'}\n",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    for address in [agent.address(), &agent.control_address()] {
+        for (version, hosts, status) in
+            [("1.1", 0, "400"), ("1.1", 1, "200"), ("1.1", 2, "400"), ("1.0", 0, "200"), ("1.0", 2, "400")]
+        {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+            let token = std::fs::read_to_string(home.path("token")).unwrap();
+            let hosts_sent = "Host: localhost\r\n".repeat(hosts);
+            let head = format!("{hosts_sent}Authorization: Bearer {}\r\nConnection: close\r\n", token.trim());
+            write!(stream, "GET /livez HTTP/{version}\r\n{head}\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            let wanted = format!("HTTP/{version} {status} ");
+            assert!(answer.starts_with(&wanted), "{address}, {hosts} under {version}: {answer}");
+            assert_eq!(answer.contains(r#""code":"bad_request""#), status == "400", "{answer}");
+        }
+    }
+    assert_eq!(agent.terminate(), Some(0));
+}
+
 #[test]
 fn a_website_that_has_its_name_lead_to_loopback_reads_nothing() {
     let consul = Consul::start();

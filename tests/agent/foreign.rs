@@ -9,6 +9,7 @@ use crate::consul::Consul;
 use crate::hold::home;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::set_limit::set_limit;
 use crate::wait_for;
 
 const MAP_FLAGS: u64 = 16_210_313_421_097_356_768;
@@ -57,6 +58,8 @@ fn shares_a_semaphore_with_consul_lock_in_its_own_form() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!(holders(), Some((MAP_FLAGS, 2)));
+    let warnings = agent.log().matches("write `format: map`").count();
+    assert_eq!(warnings, 1, "its list would end `consul lock`: {}", agent.log());
     // A second `consul lock` waits for ours.
     let waiting = ConsulLock::start(&consul);
     wait_for("it to stand in line", || agent.semaphore()["queue_length"] == 1);
@@ -65,6 +68,30 @@ fn shares_a_semaphore_with_consul_lock_in_its_own_form() {
     wait_for("it to take our place", || holders() == Some((MAP_FLAGS, 2)) && contenders() == 2);
     waiting.end();
     theirs.end();
+}
+
+#[test]
+fn a_changed_limit_ends_a_consul_lock_that_waits_and_set_limit_says_so() {
+    let consul = Consul::start();
+    let home = Home::new();
+    let map = "semaphores: [{name: s, prefix: service/s, limit: 2, format: map}]";
+    home.configure(&consul.address(), map);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let holding = ConsulLock::start(&consul);
+    wait_for("consul lock to hold", || agent.semaphore()["slots_taken"] == 2);
+    let (code, _, errors) = set_limit(&consul.address(), &["service/s", "2"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let mut waiting = ConsulLock::start(&consul);
+    wait_for("it to stand in line", || agent.semaphore()["queue_length"] == 1);
+    let (code, _, errors) = set_limit(&consul.address(), &["service/s", "3"]);
+    assert_eq!(code, Some(0));
+    assert!(errors.contains("warning: 1 foreign client was waiting"), "{errors}");
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(1), "it refuses another limit than its own");
+    assert_eq!(agent.semaphore()["slots_taken"], 2, "who holds goes on");
+    assert!(!agent.log().contains("write `format: map`"), "{}", agent.log());
+    holding.end();
+    assert_eq!(agent.terminate(), Some(0));
 }
 
 #[test]

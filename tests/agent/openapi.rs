@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use crate::consul::Consul;
 use crate::process::{Agent, Home};
+use crate::support::seed;
 
 /// What may be asked for by name: slots enough that nothing has to be waited for, and a bound on leases that is reached.
 const CONFIG: &str = "session: {ttl: 10s}\n\
@@ -55,8 +56,7 @@ fn check(home: &Home, address: &str, phases: &str) -> Output {
             "--generation-database",
             "none",
         ])
-        // The same ones each time, so that a finding is a change of ours.
-        .args(["--seed", "1", "--max-examples", "20"])
+        .args(["--seed", &seed::base().to_string(), "--max-examples", "20"])
         // It finds out what the lock is called, and waits for it until the lease that it had before runs out.
         .args(["--request-timeout", "40", "--max-response-time", "30"])
         // How fast it makes its requests up says nothing of what is served.

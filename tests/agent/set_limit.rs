@@ -93,8 +93,8 @@ fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
     assert_eq!((code, said.as_str()), (Some(0), "service/s: the limit is 4 already; nothing to do\n"));
     let (code, said, _) = set_limit(&consul.address(), &["service/s/.lock", "5", "--json"]);
     let done: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let expected =
-        serde_json::json!({"prefix": PREFIX, "limit_before": 4, "limit": 5, "slots_taken": 4, "let_in": []});
+    let expected = serde_json::json!({"prefix": PREFIX, "limit_before": 4, "limit": 5, "slots_taken": 4, "let_in": [],
+            "foreign_waiters": 0});
     assert_eq!((code, done), (Some(0), expected));
     for agent in waiters.iter_mut().map(|(_, waiter)| waiter).chain([&mut holder]) {
         assert_eq!(agent.terminate(), Some(0));

@@ -78,10 +78,14 @@ fn check(rendered: &Rendered) -> (Option<i32>, String) {
             }
         }
     }
+    slotkeeper_check(&config.to_string())
+}
+
+fn slotkeeper_check(config: &str) -> (Option<i32>, String) {
     let mut command = Command::new(BINARY);
     command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
@@ -133,12 +137,14 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("{mode: sidecar, wait: 4s}", "write at least 5s, or `mode: wrapper`"),
         ("{mode: on_demand, wait: 0s}", "write at least 5s"),
         (
-            "workload: {container: {command: [a], ports: [{name: slotkeeper, containerPort: 1}]}}",
+            "{config: {locks: [{name: a, key: b}]}, workload: {container: {image: a, command: [a], ports: \
+             [{name: slotkeeper, containerPort: 1}]}}}",
             "another name",
         ),
         ("{mode: sidecar, workload: {container: {ports: [{containerPort: 9377}]}}}", "another `port`"),
         (
-            "workload: {container: {command: [a], volumeMounts: [{name: a, mountPath: /opt/slotkeeper/}]}}",
+            "{config: {locks: [{name: a, key: b}]}, workload: {container: {image: a, command: [a], volumeMounts: \
+             [{name: a, mountPath: /opt/slotkeeper/}]}}}",
             "mount it elsewhere",
         ),
         ("killAfter: 30s", "write at most 8833ms, or config.session.ttl of at least 70s"),
@@ -152,6 +158,14 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "needs its `command`",
         ),
         ("{workload: {container: {image: 'import:7', command: [a]}}}", "write semaphores or locks"),
+        (
+            "{config: {locks: [{name: a, key: b}]}, workload: {container: {imag: 'import:7', command: [/import]}}}",
+            "workload.container.image: missing",
+        ),
+        ("{mode: sidecar, workload: {container: {args: [--all]}}}", "workload.container.image: missing"),
+        ("nameOverride: Bad_Name", "/nameOverride"),
+        ("fullnameOverride: -bad", "/fullnameOverride"),
+        ("serviceAccount: {name: Bad Name}", "/serviceAccount/name"),
         ("workload: {kind: CronJob}", "workload.cronJob.schedule: a CronJob needs one"),
         ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
         ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: without effect on a Job"),
@@ -166,6 +180,78 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
     for ((values, said), answer) in refusals.iter().zip(helm(&jobs)) {
         let refused = rendered(&answer).err().unwrap_or_else(|| panic!("not refused: {values}"));
         assert!(refused.contains(said), "{values}: {refused}");
+    }
+}
+
+/// What slotkeeper would refuse when the pod is there already, which would wait for ever in its Init.
+#[test]
+fn what_slotkeeper_refuses_the_chart_refuses() {
+    let faults = [
+        ("{session: {ttl: 48h}}", "config.session.ttl: 48h is out of bounds; write 10s to 24h"),
+        ("{session: {ttl: 9s}}", "9s is out of bounds"),
+        ("{session: {lock_delay: 61s}}", "config.session.lock_delay: 61s is out of bounds"),
+        ("{consul: {address: ''}}", "consul.address: empty"),
+        ("{consul: {address: 'ftp://x'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'HTTP://x'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'consul:8500?dc=a'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'http://user:secret@consul'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: '::1:8500'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: ' consul:8500'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'unix://run/consul.sock'}}", "consul.address: no address of Consul"),
+        ("{semaphores: [{name: 'a b', prefix: p, limit: 1}]}", "/config/semaphores/0/name"),
+        (
+            "{semaphores: [{name: a, prefix: /p, limit: 1}]}",
+            "config.semaphores[0].prefix: `/p` begins with a slash",
+        ),
+        ("{locks: [{name: a, key: /p}]}", "config.locks[0].key: `/p` begins with a slash"),
+        ("{semaphores: [{name: a, prefix: p//q, limit: 1}]}", "has an empty, `.` or `..` segment"),
+        ("{semaphores: [{name: a, prefix: p/../q, limit: 1}]}", "has an empty, `.` or `..` segment"),
+        ("{semaphores: [{name: a, prefix: p/.lock, limit: 1}]}", "ends in `.lock`"),
+        ("{semaphores: [{name: a, prefix: p, limit: 1, slots: 2}]}", "slots: 2 is more than the limit, 1"),
+        (
+            "{semaphores: [{name: a, prefix: p, limit: 1}, {name: a, prefix: q, limit: 1}]}",
+            "config.semaphores[1].name: `a` is the name of config.semaphores[0]",
+        ),
+        (
+            "{semaphores: [{name: a-b, prefix: p, limit: 1}], locks: [{name: a.b, key: q}]}",
+            "config.locks[0].name: `a.b` is the name of config.semaphores[0], or differs",
+        ),
+        (
+            "{semaphores: [{name: a, prefix: p, limit: 1}, {name: b, prefix: p/, limit: 1}]}",
+            "config.semaphores[1].prefix: `p/` is that of config.semaphores[0] already",
+        ),
+        (
+            "{semaphores: [{name: a, prefix: p/q/r, limit: 1}, {name: b, prefix: p, limit: 1}]}",
+            "config.semaphores[0]: `p/q/r` lies below `p`, the prefix of config.semaphores[1]",
+        ),
+    ];
+    let taken = [
+        "{consul: {address: 'https://consul:8501/eu/'}, locks: [{name: a, key: p/.lock}]}",
+        "{consul: {address: 'unix:///run/consul.sock'}, locks: [{name: a, key: p}]}",
+        "{consul: {address: '[::1]:8500'}, locks: [{name: a, key: p}, {name: b, key: p/q}]}",
+        "{consul: {address: 'consul:8500'}, session: {ttl: 24h, lock_delay: 60s}, locks: [{name: a, key: p/...}]}",
+        "{consul: {address: consul}, semaphores: [{name: a, prefix: p/a/, limit: 2, slots: 2}, {name: b, prefix: p/ab, limit: 1}]}",
+    ];
+    let whole = |config: &str| {
+        let mut config = yaml(config);
+        if config.get("semaphores").or(config.get("locks")).is_none() {
+            config["locks"] = json!([{"name": "a", "key": "k"}]);
+        }
+        config
+    };
+    let of = |config: &str| to_render(&chart(), &json!({"mode": "sidecar", "config": whole(config)}));
+    let check = |config: &str| slotkeeper_check(&whole(config).to_string());
+    let jobs: Vec<Value> = faults.iter().map(|(config, _)| of(config)).chain(taken.map(of)).collect();
+    let answers = helm(&jobs);
+    for ((config, said), answer) in faults.iter().zip(&answers) {
+        let refused = rendered(answer).err().unwrap_or_else(|| panic!("not refused: {config}"));
+        assert!(refused.contains(said), "{config}: {refused}");
+        assert_eq!(check(config).0, Some(78), "{config} is refused by the chart alone");
+    }
+    for (config, answer) in taken.iter().zip(&answers[faults.len()..]) {
+        assert!(rendered(answer).is_ok(), "{config}: {answer}");
+        let (code, said) = check(config);
+        assert_eq!(code, Some(0), "{config}: {said}");
     }
 }
 

@@ -263,6 +263,8 @@ fn fragments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases())]
+
     #[test]
     fn no_text_breaks_the_reader(text in prop_oneof!["\\PC{0,80}", fragments()]) {
         match parse(&text) {

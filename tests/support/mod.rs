@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this fails a test, nothing else")]
+#![allow(clippy::print_stdout, reason = "libtest shows it where a test fails")]
 #![allow(unreachable_pub, reason = "a module of each test binary")]
 
 pub mod authority;
@@ -21,5 +22,6 @@ pub mod network;
 pub mod ports;
 pub mod processes;
 pub mod proxy;
+pub mod seed;
 pub mod traffic;
 pub mod wait;

@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
+
+const POLL: Duration = Duration::from_millis(20);
 
 /// The guard of the `slotkeeper run` that is this process, while it has one.
 pub fn guard_of(run: Pid) -> Option<Pid> {
@@ -25,6 +29,22 @@ pub fn mentioning(what: &str) -> Vec<Pid> {
 fn all() -> impl Iterator<Item = Pid> {
     let processes = Path::new("/proc").read_dir().unwrap().flatten();
     processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// Ends a process by `signal`, and by SIGKILL if that has not ended it within `patience`. Says whether `signal` did.
+pub async fn end(child: &mut Child, signal: Signal, patience: Duration) -> bool {
+    let _ = kill_process(Pid::from_child(child), signal);
+    let ended = async {
+        while child.try_wait().unwrap().is_none() {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    let in_time = tokio::time::timeout(patience, ended).await.is_ok();
+    if !in_time {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    in_time
 }
 
 /// Its words.

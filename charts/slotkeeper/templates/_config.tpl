@@ -49,7 +49,78 @@
 {{- $_ := set . "wait" $.Values.wait -}}
 {{- end -}}
 {{- end -}}
+{{- include "slotkeeper.refuseConfig" $config -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* What slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
+{{- define "slotkeeper.refuseConfig" -}}
+{{- if hasKey .consul "address" -}}
+{{- if not .consul.address -}}
+{{- fail "consul.address: empty; write http://host:port, https://host:port or unix:///path" -}}
+{{- end -}}
+{{- if not (regexMatch "^((https?://)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/@?#\\s]+)(:[0-9]{1,5})?(/[A-Za-z0-9/._~%-]*)?|unix:///.*[^/])$" .consul.address) -}}
+{{- fail "consul.address: no address of Consul; write http://host:port, https://host:port or unix:///path, without a user, a query or a fragment" -}}
+{{- end -}}
+{{- end -}}
+{{- $session := default dict .session -}}
+{{- range $field, $bounds := dict "ttl" (list "10s" "24h") "lock_delay" (list "0s" "60s") -}}
+{{- with get $session $field -}}
+{{- $milliseconds := include "slotkeeper.milliseconds" . | int64 -}}
+{{- if or (lt $milliseconds (include "slotkeeper.milliseconds" (first $bounds) | int64)) (gt $milliseconds (include "slotkeeper.milliseconds" (last $bounds) | int64)) -}}
+{{- fail (printf "config.session.%s: %s is out of bounds; write %s to %s" $field . (first $bounds) (last $bounds)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- include "slotkeeper.refuseEntries" . -}}
+{{- end -}}
+
+{{/* Names and keys that exclude each other. Takes the configuration. */}}
+{{- define "slotkeeper.refuseEntries" -}}
+{{- $names := dict -}}
+{{- $keys := dict -}}
+{{- $prefixes := dict -}}
+{{- range $list := list "semaphores" "locks" -}}
+{{- range $index, $entry := default list (get $ $list) -}}
+{{- $at := printf "config.%s[%d]" $list $index -}}
+{{- $variable := $entry.name | upper | replace "-" "_" | replace "." "_" -}}
+{{- if hasKey $names $variable -}}
+{{- fail (printf "%s.name: `%s` is the name of %s, or differs from it in dashes and dots alone; write another" $at $entry.name (get $names $variable)) -}}
+{{- end -}}
+{{- $_ := set $names $variable $at -}}
+{{- $field := ternary "prefix" "key" (eq $list "semaphores") -}}
+{{- $written := get $entry $field -}}
+{{- $key := trimAll "/" $written -}}
+{{- if hasPrefix "/" $written -}}
+{{- fail (printf "%s.%s: `%s` begins with a slash; write it without" $at $field $written) -}}
+{{- end -}}
+{{- if regexMatch "(^|/)[.]{0,2}(/|$)" $key -}}
+{{- fail (printf "%s.%s: `%s` has an empty, `.` or `..` segment; write a plain path" $at $field $written) -}}
+{{- end -}}
+{{- if and (eq $field "prefix") (eq (base $key) ".lock") -}}
+{{- fail (printf "%s.prefix: `%s` ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone" $at $written) -}}
+{{- end -}}
+{{- if hasKey $keys $key -}}
+{{- fail (printf "%s.%s: `%s` is that of %s already; write another" $at $field $written (get $keys $key)) -}}
+{{- end -}}
+{{- $_ := set $keys $key $at -}}
+{{- if eq $field "prefix" -}}
+{{- $_ := set $prefixes $key $at -}}
+{{- end -}}
+{{- if and (eq $field "prefix") (gt (default 1 $entry.slots | int64) (int64 $entry.limit)) -}}
+{{- fail (printf "%s.slots: %d is more than the limit, %d; write at most that" $at (int64 $entry.slots) (int64 $entry.limit)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $at := $keys -}}
+{{- $above := "" -}}
+{{- range $segment := initial (splitList "/" $key) -}}
+{{- $above = ternary (printf "%s/%s" $above $segment) $segment (ne $above "") -}}
+{{- if hasKey $prefixes $above -}}
+{{- fail (printf "%s: `%s` lies below `%s`, the prefix of %s, and would be counted there; write one beside it" $at $key $above (get $prefixes $above)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "slotkeeper.namesSlots" -}}
@@ -106,6 +177,9 @@
 {{- end -}}
 {{- end -}}
 {{- with .Values.workload -}}
+{{- if and .enabled (not .container.image) (or .container.command .container.args) -}}
+{{- fail "workload.container.image: missing, and the example's image would run your command; write the image that has it" -}}
+{{- end -}}
 {{- if and (eq .kind "CronJob") (not .cronJob.schedule) -}}
 {{- fail "workload.cronJob.schedule: a CronJob needs one, such as \"0 3 * * *\"" -}}
 {{- end -}}

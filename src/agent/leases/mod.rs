@@ -215,6 +215,7 @@ impl Leases {
             | Notice::Delayed { .. }
             | Notice::Released { .. }
             | Notice::LimitDiffers { .. }
+            | Notice::FormDiffers { .. }
             | Notice::LimitChanged { .. }
             | Notice::LimitSet { .. }
             | Notice::Pruned { .. }

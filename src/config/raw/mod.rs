@@ -109,7 +109,7 @@ pub(super) struct Drain {
     #[schemars(extend("default" = "10s"))]
     pub(super) timeout: Option<WrittenDuration>,
     /// `at_once`: give the slots back as soon as the agent is told to stop. `after_workload`: hold them until the
-    /// workload says it is done, or the timeout ends; not available in this version.
+    /// workload says that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout ends.
     #[schemars(extend("default" = "at_once"))]
     pub(super) release: Option<Release>,
 }

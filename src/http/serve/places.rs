@@ -71,6 +71,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases())]
+
         /// However many a neighbour opens, and whenever: others lose no place as long as they have fewer than it.
         #[test]
         fn a_neighbour_takes_no_place_of_one_that_has_fewer(

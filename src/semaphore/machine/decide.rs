@@ -1,6 +1,7 @@
 //! What a machine makes of what it has seen: it follows the plan, and tells where that leads to.
 
 use super::*;
+use crate::semaphore::record::Form;
 
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
@@ -301,5 +302,16 @@ impl Machine {
         if stored == Some(self.settings.limit) {
             self.set_limit = false;
         }
+        self.tell_form(view, cx);
+    }
+
+    /// A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
+    fn tell_form(&mut self, view: &View, cx: &mut Context<'_>) {
+        let Some(record) = view.record() else { return };
+        let differs = self.settings.form == Form::List && record.form() == Form::Map;
+        if differs && !self.told_form {
+            cx.tell(Notice::FormDiffers { name: self.name.clone() });
+        }
+        self.told_form = differs;
     }
 }

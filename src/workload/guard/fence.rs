@@ -187,6 +187,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases())]
+
         /// Whatever happens and whenever it is looked at: who is prompt has killed before the last lease that it knew
         /// of is over.
         #[test]

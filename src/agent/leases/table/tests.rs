@@ -137,6 +137,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases())]
+
     /// Whatever happens in whatever order: the bounds hold, no lease comes back, and none is believed in for longer than
     /// its session surely lives, or than its client has asked for it.
     #[test]

@@ -314,6 +314,8 @@ fn who_was_let_in_without_being_known_signs_its_entry_after_a_while() {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases())]
+
     /// Whatever the record, plans never list more than the limit unless it was exceeded before, never touch a live
     /// foreigner, and come to rest: clearing a share away, standing in line and saying so are three transactions.
     #[test]

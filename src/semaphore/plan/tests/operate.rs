@@ -145,6 +145,8 @@ fn a_lock_that_nobody_has_is_deleted_and_one_that_somebody_has_is_not() {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases())]
+
     /// Whatever stands there: only the dead who were named go, nobody comes in past the limit, and it comes to an end.
     #[test]
     fn pruning_takes_out_nobody_else(
