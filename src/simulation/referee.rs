@@ -36,6 +36,12 @@ impl Client {
         self.terms.push((configuration.terms.limit_policy, configuration.terms.limit));
     }
 
+    /// Whether what it was told last, to set that limit, it was told before: it may have done so then, and does not do it again.
+    pub(super) fn may_have_set(&self) -> bool {
+        let [.., before, last] = self.terms.as_slice() else { return false };
+        last.0 == LimitPolicy::Set && before == last
+    }
+
     /// How often it was told to set a limit.
     pub(super) fn orders(&self) -> usize {
         self.terms.iter().filter(|(policy, _)| *policy == LimitPolicy::Set).count()
@@ -99,8 +105,8 @@ impl Referee {
     }
 
     /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
-    /// time there was room for it and nobody in line.
-    pub(super) fn gave_up(&self, settings: &Settings, asked_at: Moment, now: Moment) {
+    /// time there was room for it and nobody in line. `has_set`: its limit it may have set already.
+    pub(super) fn gave_up(&self, settings: &Settings, has_set: bool, asked_at: Moment, now: Moment) {
         let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
         let found = self.rooms.iter().rev().scan(false, |over, room| {
             let shown = !*over;
@@ -111,6 +117,8 @@ impl Referee {
             let stored = room.limit.unwrap_or(settings.limit);
             let (limit, refused) = match settings.limit_policy {
                 LimitPolicy::Adopt => (stored, false),
+                // Somebody may have set another one since.
+                LimitPolicy::Set if has_set => (stored.min(settings.limit), false),
                 LimitPolicy::Set => (settings.limit, false),
                 LimitPolicy::Refuse => (stored, stored != settings.limit),
             };
@@ -262,6 +270,62 @@ impl Referee {
                 }
                 holds
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::semaphore::{Identity, Pair};
+    use crate::simulation::GAME;
+
+    const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+    /// One of limit 2 and policy `set` that tries once gives up where the stored limit, 1, is taken.
+    fn gives_up(has_set: bool) {
+        let mut rng = fastrand::Rng::with_seed(0);
+        let terms = Configuration::new(GAME, false, &mut rng).of("one");
+        let (wait, limit_policy) = (Some(Duration::ZERO), LimitPolicy::Set);
+        let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
+        let entry =
+            Entry::new(crate::semaphore::contender::Standing::Held, 1, 0, String::new(), Identity::default());
+        let pair = |key: &str, value: Vec<u8>, session: Option<&str>| Pair {
+            key: key.into(),
+            value,
+            flags: 0,
+            session: session.map(SessionId::from),
+            times_locked: 0,
+            create_index: 5,
+            modify_index: 5,
+        };
+        let lock = pair("one/.lock", br#"{"Limit":1,"Holders":["a"]}"#.to_vec(), None);
+        let held = pair("one/a", entry.held(vec![0], "").encode(), Some("a"));
+        let mut referee = Referee::new(0, "one", Game { waits: true, policies: true, ..GAME });
+        referee.check(Some(View::new("one", vec![lock, held], 5)), 5, None, 0, NOW);
+        referee.gave_up(&settings, has_set, NOW, NOW + Duration::from_millis(3));
+    }
+
+    #[test]
+    fn whose_limit_is_set_already_goes_by_the_one_that_somebody_has_set_since() {
+        gives_up(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "was given up")]
+    fn who_has_yet_to_set_its_limit_finds_room_by_it() {
+        gives_up(false);
+    }
+
+    #[test]
+    fn what_one_is_told_twice_it_may_have_done_before() {
+        let told = |terms: &[(LimitPolicy, u32)]| Client { terms: terms.to_vec(), ..Client::default() };
+        let (set, adopt) = (LimitPolicy::Set, LimitPolicy::Adopt);
+        assert!(told(&[(set, 2), (set, 2)]).may_have_set());
+        for anew in
+            [&[(set, 2)][..], &[(set, 2), (set, 3)], &[(adopt, 2), (set, 2)], &[(adopt, 2), (adopt, 2)]]
+        {
+            assert!(!told(anew).may_have_set(), "{anew:?}");
         }
     }
 }
