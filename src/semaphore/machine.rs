@@ -157,6 +157,8 @@ pub struct Machine {
     dead_since: BTreeMap<SessionId, Moment>,
     /// What is known of a lock besides its key.
     hindsight: Hindsight,
+    /// Who was announced to have the lock.
+    leader: Option<SessionId>,
     told_delay: bool,
     set_limit: bool,
     told_limit: Option<u32>,
@@ -211,6 +213,7 @@ impl Machine {
             recheck_at: None,
             dead_since: BTreeMap::new(),
             hindsight: Hindsight::default(),
+            leader: None,
             told_delay: false,
             told_limit: None,
             seen_limit: None,

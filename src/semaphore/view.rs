@@ -82,6 +82,17 @@ pub struct Leftover {
     pub index: u64,
 }
 
+/// A key under the prefix that the session of its name has not locked, so that this session cannot enter by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupied {
+    /// The full key.
+    pub key: String,
+    /// The index of its last change, for a guarded delete.
+    pub index: u64,
+    /// The session that has it locked.
+    pub by: Option<SessionId>,
+}
+
 /// What is known of a semaphore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
@@ -94,6 +105,8 @@ pub struct View {
     pub contenders: Vec<Contender>,
     /// Entries of ours to be swept up.
     pub leftovers: Vec<Leftover>,
+    /// Keys that bear a name which may be a session's, and that this session has not locked.
+    occupied: Vec<Occupied>,
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
@@ -118,6 +131,7 @@ impl View {
             lock: Lock::Missing,
             contenders: Vec::new(),
             leftovers: Vec::new(),
+            occupied: Vec::new(),
             alive: BTreeSet::new(),
             missing: BTreeMap::new(),
             known: Some(index),
@@ -282,7 +296,14 @@ impl View {
         if key == self.lock_key() {
             return self.lock_index();
         }
-        self.owner(key).map_or(0, |one| one.modify_index)
+        let occupied = || self.occupied.iter().find(|one| one.key == key).map_or(0, |one| one.index);
+        self.owner(key).map_or_else(occupied, |one| one.modify_index)
+    }
+
+    /// What lies under a session's contender key, where the session has not locked it.
+    pub fn in_place_of(&self, session: &SessionId) -> Option<&Occupied> {
+        let key = self.contender_key(session);
+        self.occupied.iter().find(|one| one.key == key)
     }
 
     /// The session whose contender has that key.

@@ -17,6 +17,7 @@ mod foreign;
 mod model;
 mod referee;
 mod rules;
+mod storm;
 mod world;
 
 use std::time::Duration;

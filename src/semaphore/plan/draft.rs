@@ -199,9 +199,13 @@ impl<'a> Draft<'a> {
         let (key, value) = (self.view.contender_key(me.session), entry.encode());
         self.ops.push(match self.view.contender(me.session) {
             Some(one) => Op::DeleteCas { key: key.clone(), index: one.modify_index },
-            // Should a process before this one have written it just now, or a write of its be on its way still, only
-            // one of the two is done.
-            None => Op::CheckNotExists { key: key.clone() },
+            None => match self.view.in_place_of(me.session) {
+                // Anything but a contender: left by an operator, or by a backup that was restored.
+                Some(occupied) => Op::DeleteCas { key: key.clone(), index: occupied.index },
+                // Should a process before this one have written it just now, or a write of its be on its way still, only
+                // one of the two is done.
+                None => Op::CheckNotExists { key: key.clone() },
+            },
         });
         self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Contender, LOCK, Leftover, Lock, Pair, View};
+use super::{Contender, LOCK, Leftover, Lock, Occupied, Pair, View};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::record::Record;
 use crate::semaphore::single::Single;
@@ -90,6 +90,7 @@ impl View {
                         self.forget(&session);
                     }
                     self.leftovers.retain(|leftover| leftover.key != *key);
+                    self.occupied.retain(|occupied| occupied.key != *key);
                 }
                 Op::List { .. }
                 | Op::CheckIndex { .. }
@@ -159,6 +160,7 @@ impl View {
         if let Some(session) = &pair.session {
             self.contenders.retain(|one| one.session != *session);
         }
+        self.occupied.retain(|occupied| occupied.key != pair.key);
         self.add(pair);
         self.sort();
         let record = self.record().map(|record| record.holders.iter().cloned().collect::<BTreeSet<_>>());
@@ -197,6 +199,12 @@ impl View {
             self.lock_stood = self.lock_stood.max(index);
         }
         let entry = Entry::decode(&pair.value);
+        // No session's id has a slash.
+        let own = pair.session.as_ref().is_some_and(|session| session.as_str() == name);
+        if name != LOCK && !own && !name.contains('/') {
+            let (key, index, by) = (pair.key.clone(), pair.modify_index, pair.session.clone());
+            self.occupied.push(Occupied { key, index, by });
+        }
         match pair.session {
             Some(session) => {
                 if name == session.as_str() {
