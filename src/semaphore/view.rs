@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::SessionId;
 use super::contender::{Entry, Standing};
-use super::record::{NotASemaphore, Record};
+use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
 use super::single::Single;
 
 mod learn;
@@ -55,6 +55,8 @@ pub enum Lock {
     Conflict {
         /// What it is.
         found: NotASemaphore,
+        /// The session that has it locked.
+        owner: Option<SessionId>,
         /// The index of its last change.
         index: u64,
     },
@@ -107,6 +109,10 @@ pub struct View {
     pub leftovers: Vec<Leftover>,
     /// Keys that bear a name which may be a session's, and that this session has not locked.
     occupied: Vec<Occupied>,
+    /// Sessions that have left `.lock`, and the index by which they had.
+    left: BTreeMap<SessionId, u64>,
+    /// What foreign contenders were offered, as far as is known here.
+    pub(super) offers: BTreeMap<SessionId, Offer>,
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
@@ -132,6 +138,8 @@ impl View {
             contenders: Vec::new(),
             leftovers: Vec::new(),
             occupied: Vec::new(),
+            left: BTreeMap::new(),
+            offers: BTreeMap::new(),
             alive: BTreeSet::new(),
             missing: BTreeMap::new(),
             known: Some(index),
@@ -281,8 +289,28 @@ impl View {
         let in_line =
             |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
         let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
-        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
+        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), self.arrival(one)));
         waiters
+    }
+
+    /// A contender's place among its priority. A foreign client leaves `.lock` by one write and deletes its contender by
+    /// another: in between it is no first waiter, and one that stays has come when it left.
+    pub fn arrival(&self, one: &Contender) -> u64 {
+        let left = self.left.get(&one.session).filter(|_| one.entry.is_none());
+        left.map_or(one.create_index, |left| one.create_index.max(*left))
+    }
+
+    /// Foreign clients in line.
+    pub fn foreign_waiters(&self) -> impl Iterator<Item = &Contender> {
+        self.waiters().into_iter().filter(|one| one.entry.is_none())
+    }
+
+    /// Whether a foreign contender has let slots pass for so long that it is passed over.
+    pub fn is_idle(&self, one: &Contender) -> bool {
+        let stored = self.record().and_then(|record| record.offered.get(&one.session));
+        let offers = [stored, self.offers.get(&one.session)].into_iter().flatten();
+        one.entry.is_none()
+            && offers.into_iter().any(|offer| offer.index == one.modify_index && offer.open >= MAX_OFFER)
     }
 
     /// A session's place among the [`Self::waiters`], from 1.

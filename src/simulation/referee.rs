@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::rules;
 use crate::semaphore::contender::Entry;
+use crate::semaphore::record::MAX_OFFER;
 use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings, View};
 
 use super::configuration::Configuration;
@@ -16,6 +17,8 @@ const IDLE_IN_CALM: Duration = Duration::from_millis(500);
 /// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
 /// and what was not told is found by the next listing.
 const IDLE: Duration = Duration::from_secs(60);
+/// What is lost besides to a foreign client that never acts, until everybody knows.
+const OFFERS: Duration = Duration::from_secs(3);
 /// One that tries once and has got no answer gives up after this.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
@@ -65,6 +68,9 @@ pub(super) struct Referee {
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
     idle_since: Option<Moment>,
+    /// A slot stands open for foreign clients that stand before ours, since when, and how long that has been so in all.
+    open_since: Option<Moment>,
+    open: Duration,
     /// The fencing token under which each session holds.
     tokens: HashMap<SessionId, u64>,
     /// The last token that each session was told.
@@ -85,6 +91,8 @@ impl Referee {
             before: View::new(name, Vec::new(), 0),
             ceiling: 0,
             idle_since: None,
+            open_since: None,
+            open: Duration::ZERO,
             tokens: HashMap::new(),
             told: HashMap::new(),
             ended: Vec::new(),
@@ -256,6 +264,13 @@ impl Referee {
         // One that takes its slots together with others may have to wait for those.
         let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
+        self.open += self.open_since.map(|since| now.since(since)).unwrap_or_default();
+        let entries = line.iter().filter_map(|one| one.entry.as_ref());
+        let waits = entries.clone().next().is_some_and(fits);
+        self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
+        let longest = MAX_OFFER * self.game.idlers as u32 + self.game.idlers as u32 * OFFERS;
+        let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
+        assert!(!counts || self.open <= longest, "seed {}: slots stood open for {:?}", self.seed, self.open);
     }
 
     fn note_ended(&mut self, after: &View, index: u64) {

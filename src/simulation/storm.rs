@@ -378,3 +378,67 @@ fn a_contender_key_that_another_session_has_locked_is_named() {
         assert_eq!((storm.holds(), storm.session()), (holds, session), "{:?}", storm.told);
     }
 }
+
+/// The next one comes, when the one before it has gone.
+fn successor(storm: &mut Storm) -> Duration {
+    let Storm { keeper, .. } = Storm::new(Primitive::Semaphore);
+    storm.keeper = keeper;
+    (storm.answers, storm.waiting) = (BTreeMap::new(), Vec::new());
+    // Names and sessions are made of the number.
+    storm.number += 1000;
+    let came = storm.now;
+    while !storm.holds() {
+        storm.run(Duration::from_millis(1));
+        assert!(storm.now.since(came) < Duration::from_secs(5), "{:?}", storm.told);
+    }
+    let waited = storm.now.since(came);
+    storm.keeper.drain(storm.now);
+    while !storm.keeper.has_ended() {
+        storm.run(Duration::from_millis(1));
+    }
+    waited
+}
+
+#[test]
+fn an_idle_foreign_contender_is_left_its_turn_a_few_times_although_each_that_waits_behind_it_is_another() {
+    let mut storm = Storm::new(Primitive::Semaphore);
+    let (id, now) = (Uuid::from_u128(OTHER).to_string(), storm.now);
+    storm.consul.create_lasting_session(Uuid::from_u128(OTHER), now);
+    let contender =
+        |value: &'static str| Write { key: format!("{NAME}/{id}"), value: value.into(), flags: 0 };
+    storm.consul.store.lock(contender(""), &id, now).expect("a free key");
+    let turn = Duration::from_millis(300);
+    let turns: Vec<_> = (0..30).map(|_| successor(&mut storm)).collect();
+    let left = turns.iter().filter(|waited| **waited >= turn).count();
+    assert!((9..=11).contains(&left), "{turns:?}");
+    assert!(turns[15..].iter().all(|waited| *waited < turn / 10), "{turns:?}");
+    // When it shows itself again it is left its turn again.
+    storm.consul.store.lock(contender("again"), &id, storm.now).expect("its key");
+    assert!(successor(&mut storm) >= turn);
+}
+
+#[test]
+fn a_foreign_client_that_has_left_the_record_is_no_waiter_in_front() {
+    let mut storm = Storm::begun(Primitive::Semaphore, false);
+    storm.consul.store.set(free_record(), storm.now);
+    storm.run(Duration::from_millis(50));
+    assert!(storm.holds(), "its contender is there yet: {:?}", storm.told);
+}
+
+#[test]
+fn the_turn_of_a_foreign_client_ends_when_it_leaves_the_line() {
+    let mut storm = Storm::new(Primitive::Semaphore);
+    storm.let_another_hold();
+    // Before anybody of ours looks it has left the record, and not yet the line.
+    storm.consul.store.set(free_record(), storm.now);
+    storm.run(Duration::from_millis(100));
+    assert!(!storm.holds());
+    storm.consul.store.delete(&format!("{NAME}/{}", Uuid::from_u128(OTHER)), storm.now);
+    storm.run(Duration::from_millis(20));
+    assert!(storm.holds(), "{:?}", storm.told);
+}
+
+fn free_record() -> Write {
+    let record = Record::new(Form::List, 1);
+    Write { key: format!("{NAME}/.lock"), value: record.encode().into(), flags: 0 }
+}

@@ -45,7 +45,7 @@ impl Machine {
     }
 
     /// Everything has been read, consistently.
-    fn learn_all(&mut self, view: View, cx: &mut Context<'_>) {
+    fn learn_all(&mut self, mut view: View, cx: &mut Context<'_>) {
         self.works(cx);
         self.proved = true;
         self.need = None;
@@ -53,6 +53,9 @@ impl Machine {
         self.crowded = false;
         self.listed_at = Some(cx.now);
         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
+        if let Some(before) = &self.view {
+            view.follow(before);
+        }
         self.view = Some(view);
         self.seen(false, cx);
     }
@@ -173,6 +176,10 @@ impl Machine {
                 self.contention.reset();
                 self.crowded = false;
                 self.proved = true;
+                if self.settings.is_lock() {
+                    // That it was taken proves that it was free, as the view has it.
+                    self.see_owner(false, cx);
+                }
                 let limit = |view: &View| view.record().map(|record| record.limit);
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
@@ -181,7 +188,9 @@ impl Machine {
                     let after = limit(view);
                     if let Some(Listing { pairs, index }) = listing {
                         self.listed_at = Some(cx.now);
-                        *view = View::new(&self.settings.prefix, pairs, index);
+                        let mut listed = View::new(&self.settings.prefix, pairs, index);
+                        listed.follow(view);
+                        *view = listed;
                         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
                     }
                     if let (Some(from), Some(to)) = (before, after)
@@ -326,6 +335,7 @@ impl Machine {
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
         let free = view.record().is_some_and(|record| record.limit > record.taken());
         self.free_since = free.then(|| self.free_since.unwrap_or(now));
+        self.offers.see(view, free, now);
     }
 
     fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
@@ -373,6 +383,7 @@ impl Machine {
 
     fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.retry_at = Some(cx.now + self.failures.next(cx.rng));
+        self.offers.lose_sight(cx.now);
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
         if before != Some(failure.kind) {
             cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });

@@ -87,6 +87,10 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     plan.recheck(draft.prune(me, now));
     plan.recheck(draft.fill(&line, &[], me.free_since, now));
     let granted = draft.has_granted(me.session);
+    if draft.left_to_foreign {
+        // Where it leaves the line instead, its turn is over.
+        plan.watch.extend(watch::turn(view, &line[..place]));
+    }
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
     let stays = granted || !me.settings.try_once();
     // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to

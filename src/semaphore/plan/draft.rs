@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
                 let key = self.view.contender_key(one.session);
                 self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
             }
-            (Kind::Me { .. }, None) | (Kind::Foreign, _) => return,
+            (Kind::Me { .. }, None) | (Kind::Foreign { .. }, _) => return,
         }
         self.hold(one.session, one.slots);
     }
@@ -253,6 +253,7 @@ impl<'a> Draft<'a> {
     /// The transaction, if there is anything to do.
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
         if self.changes() {
+            self.record.offered = self.view.offers_to_store();
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });
