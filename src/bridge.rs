@@ -178,7 +178,8 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
     } else if is(&[Fault::InvalidSession]) {
         Ok(Commit::SessionGone)
     } else if is(&[Fault::LockDelay]) {
-        Ok(Commit::Delayed)
+        let delayed = faults.iter().filter(|fault| fault.fault == Fault::LockDelay);
+        Ok(Commit::Delayed { steps: delayed.map(|fault| fault.op_index).collect() })
     } else {
         Ok(Commit::Refused { why: format!("Consul refused the transaction: {}", said()) })
     }

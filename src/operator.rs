@@ -132,7 +132,7 @@ pub async fn change(
                 attempts = Attempts::begin();
                 continue;
             }
-            Ok(Commit::Stale { .. } | Commit::SessionGone | Commit::Delayed) => {
+            Ok(Commit::Stale { .. } | Commit::SessionGone | Commit::Delayed { .. }) => {
                 Error::Contended { lock: view.lock_key(), attempts: attempts.failed + 1 }
             }
             Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),

@@ -1,6 +1,8 @@
 //! What lies under a semaphore's `.lock`.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 
 use super::assert_harmless;
 use crate::semaphore::record::SEMAPHORE_FLAGS;
@@ -33,11 +35,13 @@ pub(super) fn flags(kind: u8) -> u64 {
     }
 }
 
-/// The fields that are not a semaphore's.
-fn foreign(value: &[u8]) -> Map<String, Value> {
-    let mut object: Map<String, Value> = serde_json::from_slice(value).expect("it was decoded");
-    let ours =
-        |name: &str| ["limit", "holders"].contains(&name.to_ascii_lowercase().as_str()) || name == "Next";
-    object.retain(|name, _| !ours(name));
-    object
+/// The fields that are not a semaphore's, as they are written.
+fn foreign(value: &[u8]) -> BTreeMap<String, String> {
+    let object: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(value).expect("it was decoded");
+    let ours = |name: &str| {
+        ["limit", "holders"].contains(&name.to_ascii_lowercase().as_str())
+            || ["Next", "Offered"].contains(&name)
+    };
+    let foreign = object.into_iter().filter(|(name, _)| !ours(name));
+    foreign.map(|(name, value)| (name, value.get().to_owned())).collect()
 }

@@ -245,7 +245,10 @@ pub enum Commit {
     },
     /// Nothing was done: nobody has a key locked that was to be, but whoever had it last lost it with its session, and
     /// Consul gives it to nobody before that session's lock-delay is over.
-    Delayed,
+    Delayed {
+        /// The steps that were to lock such a key, counted from 0.
+        steps: Vec<usize>,
+    },
     /// Nothing was done: the session has ended.
     SessionGone,
     /// Nothing was done, for another reason.

@@ -8,6 +8,10 @@ use super::printable;
 /// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
 const VERSION: u32 = 1;
 
+/// Bytes of an entry that anybody else has to write again when it is granted its slots. What is larger is no client of ours,
+/// and would make that transaction too large.
+const MAX_WAITING: usize = 32 * 1024;
+
 /// Where a participant stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,7 +139,8 @@ impl Entry {
     /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let entry: Self = serde_json::from_slice(value).ok()?;
-        (entry.slotkeeper <= VERSION).then_some(entry)
+        let fits = entry.state == Standing::Held || value.len() <= MAX_WAITING;
+        (entry.slotkeeper <= VERSION && fits).then_some(entry)
     }
 
     /// Whether a later version of slotkeeper wrote a contender's value.
@@ -181,6 +186,18 @@ mod tests {
         ] {
             assert_eq!(words.as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn what_is_too_large_to_be_written_again_is_foreign() {
+        let entry = |state, bytes| {
+            let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
+            entry.body = Some("x".repeat(bytes));
+            Entry::decode(&entry.encode()).is_some()
+        };
+        assert!(entry(Standing::Waiting, 31 * 1024) && !entry(Standing::Waiting, 32 * 1024));
+        // One that holds is written by itself alone.
+        assert!(entry(Standing::Held, 32 * 1024));
     }
 
     #[test]

@@ -313,11 +313,12 @@ impl Keeper {
         let mut before = 0;
         for name in names {
             let part = before..before + self.machines.get(name).map_or(0, Machine::steps_under_way);
+            let own = |steps: &[usize]| {
+                steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start).collect()
+            };
             let own = match answer {
-                Ok(Commit::Stale { steps }) => {
-                    let own = steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start);
-                    Ok(Commit::Stale { steps: own.collect() })
-                }
+                Ok(Commit::Stale { steps }) => Ok(Commit::Stale { steps: own(steps) }),
+                Ok(Commit::Delayed { steps }) => Ok(Commit::Delayed { steps: own(steps) }),
                 other => other.clone(),
             };
             before = part.end;

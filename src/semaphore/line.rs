@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::SessionId;
 use super::contender::Entry;
 use super::record::{Form, Record};
+use super::size::can_be_acquired;
 use super::view::{Contender, View};
 
 /// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
@@ -18,9 +19,8 @@ pub(super) const NAMED: usize = 16;
 /// session as often. Whoever wants more than that pulls them itself, as the head of the line.
 pub(super) const NAMED_SLOTS: u32 = 128;
 
-/// Slots that the configuration allows one to want, `config`'s bound. Whoever says more is not believed: what `.lock`
-/// and the contenders say may be any number.
-const MOST_SLOTS: u32 = 10_000;
+/// Slots that the configuration allows one session to want.
+const MAX_SLOTS: u32 = 10_000;
 
 /// Those whom one transaction lets in, which may have 64 steps in all (Consul up to 1.13).
 pub(super) const GRANTS: usize = 40;
@@ -41,7 +41,10 @@ pub(super) enum Kind<'a> {
         index: u64,
     },
     /// Another client's. It takes its slots itself.
-    Foreign,
+    Foreign {
+        /// It has let slots pass for so long that none is left to it.
+        idle: bool,
+    },
 }
 
 /// Somebody in line.
@@ -86,11 +89,11 @@ pub(super) fn line<'a>(view: &'a View, own: Option<Own<'a>>) -> Vec<InLine<'a>> 
         own.is_some_and(|own| own.holds.iter().any(|held| wanted.contains(held)))
     };
     let waiters = view.waiters().into_iter().filter(|one| !waits_for_us(one));
-    let mut line: Vec<_> = waiters.map(|one| (key(one), InLine::of(one))).collect();
+    let mut line: Vec<_> = waiters.map(|one| (key(view, one), InLine::of(view, one))).collect();
     if let Some(own) = own {
         // One that was let in before and has been taken out goes to the end.
         let stands = view.contender(own.session).filter(|one| !one.says_held() && !own.anew);
-        let arrival = stands.map_or(u64::MAX, |one| one.create_index);
+        let arrival = stands.map_or(u64::MAX, |one| view.arrival(one));
         line.retain(|(_, one)| one.session != own.session);
         let kind = Kind::Me { together: own.together };
         line.push((
@@ -102,15 +105,15 @@ pub(super) fn line<'a>(view: &'a View, own: Option<Own<'a>>) -> Vec<InLine<'a>> 
     line.into_iter().map(|(_, one)| one).collect()
 }
 
-fn key(one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
-    (std::cmp::Reverse(one.priority()), one.create_index)
+fn key(view: &View, one: &Contender) -> (std::cmp::Reverse<i32>, u64) {
+    (std::cmp::Reverse(one.priority()), view.arrival(one))
 }
 
 impl<'a> InLine<'a> {
-    fn of(one: &'a Contender) -> Self {
+    fn of(view: &View, one: &'a Contender) -> Self {
         let (slots, kind) = match &one.entry {
             Some(entry) => (entry.slots.max(1), Kind::Ours { entry, index: one.modify_index }),
-            None => (1, Kind::Foreign),
+            None => (1, Kind::Foreign { idle: view.is_idle(one) }),
         };
         Self { session: &one.session, slots, kind }
     }
@@ -120,17 +123,24 @@ impl<'a> InLine<'a> {
         match self.kind {
             Kind::Me { together } => !together,
             Kind::Ours { entry, .. } => entry.together.is_empty(),
-            Kind::Foreign => false,
+            Kind::Foreign { .. } => false,
         }
     }
 
     /// Whether it waits for a slot, and not for a higher limit or another form.
     pub(super) fn is_served_by(&self, record: &Record) -> bool {
-        self.slots <= record.limit.min(MOST_SLOTS) && (self.slots == 1 || record.form() == Form::List)
+        // What `.lock` and the contenders say may be any number.
+        let fits = || self.slots <= MAX_SLOTS && can_be_acquired(record.form(), self.slots, 0);
+        self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List && fits())
     }
 
     pub(super) fn is_foreign(&self) -> bool {
-        matches!(self.kind, Kind::Foreign)
+        matches!(self.kind, Kind::Foreign { .. })
+    }
+
+    /// Whether it has let slots pass for so long that it is passed over.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.kind, Kind::Foreign { idle: true })
     }
 }
 
@@ -144,11 +154,11 @@ pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool, m
             break;
         }
         match one.kind {
-            Kind::Foreign if their_turn => {
+            Kind::Foreign { idle: false } if their_turn => {
                 free -= 1;
                 filled.left_to_foreign = true;
             }
-            Kind::Foreign => {}
+            Kind::Foreign { .. } => {}
             Kind::Me { .. } | Kind::Ours { .. } if !one.is_served_by(record) => {}
             Kind::Me { .. } | Kind::Ours { .. } if one.slots > free => break,
             Kind::Ours { .. } if !one.is_grantable() => break,
@@ -163,7 +173,8 @@ pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool, m
 
 /// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them.
 pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
-    let in_line = line.iter().filter(|one| record.slots_of(one.session) == 0 && one.is_served_by(record));
+    let is_served = |one: &&InLine<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
+    let in_line = line.iter().filter(|one| !one.is_idle()).filter(is_served);
     let others = SessionId::from(Record::OTHERS);
     let mut next: Vec<SessionId> = Vec::new();
     for one in in_line.take(NAMED) {

@@ -20,10 +20,12 @@ mod context;
 mod decide;
 mod evicted;
 mod hindsight;
+mod offers;
 mod watches;
 
 pub(super) use context::Context;
 use hindsight::Hindsight;
+use offers::Offers;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -144,6 +146,7 @@ pub struct Machine {
     /// The role in which one waits, and since when.
     stood: (Role, Moment),
     free_since: Option<Moment>,
+    offers: Offers,
     /// Everything is listed again at the latest then, whatever the watches tell.
     list_at: Option<Moment>,
     /// Since which index it has stood in line.
@@ -157,6 +160,8 @@ pub struct Machine {
     dead_since: BTreeMap<SessionId, Moment>,
     /// What is known of a lock besides its key.
     hindsight: Hindsight,
+    /// Who was announced to have the lock.
+    leader: Option<SessionId>,
     told_delay: bool,
     set_limit: bool,
     told_limit: Option<u32>,
@@ -205,6 +210,7 @@ impl Machine {
             watch_failing_since: None,
             stood: (Role::default(), now),
             free_since: None,
+            offers: Offers::default(),
             list_at: None,
             arrival: None,
             crowded: false,
@@ -213,6 +219,7 @@ impl Machine {
             recheck_at: None,
             dead_since: BTreeMap::new(),
             hindsight: Hindsight::default(),
+            leader: None,
             told_delay: false,
             told_limit: None,
             told_form: false,

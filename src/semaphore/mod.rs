@@ -24,6 +24,7 @@ mod session;
 mod session_id;
 mod settings;
 mod single;
+mod size;
 mod time;
 mod view;
 
@@ -38,5 +39,6 @@ pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
 pub use single::Single;
+pub use size::{can_be_acquired, largest_limit};
 pub use time::{Moment, Wall};
 pub use view::{Contender, Lock, Pair, View};

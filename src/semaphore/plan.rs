@@ -175,7 +175,9 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         Lock::Record { record, .. } => Some(record),
         // The latter is in no semaphore's view.
         Lock::Missing | Lock::Single(_) => None,
-        Lock::Conflict { found, .. } => return Plan::blocked(view, conflict(view, found)),
+        Lock::Conflict { found, owner, .. } => {
+            return Plan::blocked(view, conflict(view, found, owner.as_ref()));
+        }
     };
     let holding = view.holds(me.session, me.settings.slots);
     if view.was_granted(me.session) {
@@ -275,13 +277,20 @@ impl Me<'_> {
     }
 }
 
-fn conflict(view: &View, what: &NotASemaphore) -> String {
+fn conflict(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> String {
     if *what == NotASemaphore::SingleKeyLock {
-        return format!(
-            "{} is a single-key lock, such as `consul lock -n 1` takes there; waiting until it is gone. Choose another \
-             prefix if it is there to stay",
-            view.lock_key()
-        );
+        let (key, prefix) = (view.lock_key(), view.prefix());
+        return match owner {
+            Some(owner) => format!(
+                "{key} is a single-key lock, such as `consul lock -n 1` takes there, held by session {}; waiting until the \
+                 key is deleted. Choose another prefix if the lock is there to stay",
+                excerpt(owner.as_str())
+            ),
+            None => format!(
+                "{key} is a single-key lock, such as `consul lock -n 1` takes there, and nobody holds it: `slotkeeper \
+                 destroy {prefix}` deletes it"
+            ),
+        };
     }
     format!("{}; choose another prefix, or delete the key if nobody needs it", no_semaphore(view, what))
 }

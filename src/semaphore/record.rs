@@ -3,7 +3,13 @@
 //! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
 //! rewritten in the form, the spelling and with the foreign fields it was found with.
 
-use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::{SessionId, printable};
@@ -19,6 +25,24 @@ const LARGEST: usize = 512 * 1024;
 
 /// The field of the hint.
 const NEXT: &str = "Next";
+
+/// The field that says what foreign contenders were offered.
+const OFFERED: &str = "Offered";
+
+/// A foreign contender is left free slots for so long, all in all. Then it is passed over until its key changes.
+pub const MAX_OFFER: Duration = Duration::from_secs(3);
+
+/// Foreign contenders of which a record says what they were offered.
+pub(super) const MAX_OFFERS: usize = 16;
+
+/// How long free slots were left to a foreign contender that did not take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The index of its key's last change. One whose key has changed is another one.
+    pub index: u64,
+    /// How long, [`MAX_OFFER`] at most.
+    pub open: Duration,
+}
 
 /// How the holders are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +93,10 @@ pub enum NotASemaphore {
         /// `Limit` or `Holders`.
         field: &'static str,
     },
-    /// The limit is no whole number from 0 to 2³²−1.
-    #[error("its Limit is {found}, not a whole number from 0 up")]
+    /// The limit is not written as a whole number from 0 to 2³²−1.
+    #[error(
+        "its Limit is {found}, not a whole number from 0 to 4294967295, written without a point or an exponent"
+    )]
     BadLimit {
         /// The value found, made safe to print.
         found: String,
@@ -94,10 +120,97 @@ pub struct Record {
     /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
     /// nothing but speed depends on it.
     pub next: Vec<SessionId>,
+    /// How long slots were left to foreign contenders, a hint as well: a waiter that comes later need not begin anew.
+    pub offered: BTreeMap<SessionId, Offer>,
     form: Form,
     flags: u64,
     /// The whole object as found: keeps foreign fields, spellings and order.
-    object: Map<String, Value>,
+    object: Object,
+}
+
+/// A JSON object with its values as they are written: a number in a foreign field may be larger or more exact than any type
+/// here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Object(Vec<(String, String)>);
+
+impl Object {
+    /// The one field of that name in any case, with its spelling.
+    fn field(&self, name: &'static str) -> Result<(&str, &str), NotASemaphore> {
+        let mut found = self.0.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
+        match found.next() {
+            None => Ok((key, value)),
+            Some(_) => Err(NotASemaphore::Twice { field: name }),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
+        serde_json::from_str(value).ok()
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(key, _)| key == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Sets the field, or leaves it out.
+    fn hint(&mut self, name: &str, value: Option<Value>) {
+        match value {
+            Some(value) => self.set(name, value.to_string()),
+            None => self.0.retain(|(key, _)| key != name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let (mut fields, mut places) = (Vec::<(String, String)>::new(), HashMap::new());
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    let value = value.get().to_owned();
+                    match places.get(&name).and_then(|place: &usize| fields.get_mut(*place)) {
+                        // Where a name stands twice the last value counts, at the first place.
+                        Some((_, known)) => *known = value,
+                        None => {
+                            places.insert(name.clone(), fields.len());
+                            fields.push((name, value));
+                        }
+                    }
+                }
+                Ok(Object(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_char('{')?;
+        for (place, (name, value)) in self.0.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
+        }
+        out.write_char('}')
+    }
+}
+
+impl Offer {
+    /// Whether it was left a slot for long enough that others ought to know.
+    pub(super) fn is_worth_storing(&self) -> bool {
+        self.open >= MAX_OFFER / 10
+    }
 }
 
 impl Record {
@@ -111,9 +224,9 @@ impl Record {
 
     /// A record that nobody has written yet.
     pub fn new(form: Form, limit: u32) -> Self {
-        let object = [("Limit", Value::Null), ("Holders", Value::Null)];
-        let object = object.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { limit, holders: Vec::new(), next: Vec::new(), form, flags: form.flags(), object }
+        let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
+        let (holders, next, offered) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { limit, holders, next, offered, form, flags: form.flags(), object }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -129,17 +242,15 @@ impl Record {
         if value.len() > LARGEST {
             return Err(NotASemaphore::TooLarge { bytes: value.len() });
         }
-        let Ok(Value::Object(object)) = serde_json::from_slice(value) else {
+        let Ok(object) = serde_json::from_slice::<Object>(value) else {
             return Err(NotASemaphore::NotAnObject { found: excerpt(&String::from_utf8_lossy(value)) });
         };
-        let limit = field(&object, "Limit")?.1;
-        let limit = limit
-            .as_u64()
-            .and_then(|limit| u32::try_from(limit).ok())
-            .ok_or_else(|| NotASemaphore::BadLimit { found: excerpt(&limit.to_string()) })?;
-        let (form, holders) = decode_holders(field(&object, "Holders")?.1, flags)?;
-        let next = object.get(NEXT).map(decode_next).unwrap_or_default();
-        Ok(Self { limit, holders, next, form, flags, object })
+        let limit = object.field("Limit")?.1;
+        let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
+        let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
+        let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
+        let offered = object.get(OFFERED).as_ref().and_then(decode_offered).unwrap_or_default();
+        Ok(Self { limit, holders, next, offered, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -152,15 +263,20 @@ impl Record {
             ),
         };
         for (name, value) in [("Limit", Value::from(self.limit)), ("Holders", holders)] {
-            let name = field(&object, name).map_or(name, |(found, _)| found).to_owned();
-            object.insert(name, value);
+            let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
+            object.set(&name, value.to_string());
         }
-        if self.next.is_empty() {
-            object.shift_remove(NEXT);
-        } else {
-            object.insert(NEXT.to_owned(), self.next.iter().map(SessionId::as_str).collect());
-        }
-        Value::Object(object).to_string().into_bytes()
+        let next = || self.next.iter().map(SessionId::as_str).collect();
+        object.hint(NEXT, (!self.next.is_empty()).then(next));
+        let millis = |offer: &Offer| u64::try_from(offer.open.as_millis()).unwrap_or(u64::MAX);
+        let offers = self.offered.iter();
+        let offered = || {
+            let offers = offers
+                .map(|(id, offer)| (id.as_str().to_owned(), Value::from(vec![offer.index, millis(offer)])));
+            Value::Object(offers.collect())
+        };
+        object.hint(OFFERED, (!self.offered.is_empty()).then(offered));
+        object.to_string().into_bytes()
     }
 
     /// How the holders are written.
@@ -188,22 +304,9 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The one field of that name in any case, with its spelling.
-fn field<'a>(
-    object: &'a Map<String, Value>,
-    name: &'static str,
-) -> Result<(&'a str, &'a Value), NotASemaphore> {
-    let mut found = object.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-    let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
-    match found.next() {
-        None => Ok((key, value)),
-        Some(_) => Err(NotASemaphore::Twice { field: name }),
-    }
-}
-
-fn decode_holders(value: &Value, flags: u64) -> Result<(Form, Vec<SessionId>), NotASemaphore> {
-    let bad = || NotASemaphore::BadHolders { found: excerpt(&value.to_string()) };
-    match value {
+fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), NotASemaphore> {
+    let bad = || NotASemaphore::BadHolders { found: excerpt(value) };
+    match &serde_json::from_str(value).map_err(|_| bad())? {
         // Which form an empty record has is told by the flags alone.
         Value::Null if flags == SEMAPHORE_FLAGS => Ok((Form::Map, Vec::new())),
         Value::Null => Ok((Form::List, Vec::new())),
@@ -223,6 +326,16 @@ fn decode_holders(value: &Value, flags: u64) -> Result<(Form, Vec<SessionId>), N
 fn decode_next(value: &Value) -> Vec<SessionId> {
     let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
     ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
+}
+
+/// The same of what foreign contenders were offered.
+fn decode_offered(value: &Value) -> Option<BTreeMap<SessionId, Offer>> {
+    let offer = |(session, value): (&String, &Value)| {
+        let [index, millis] = value.as_array()?.as_slice() else { return None };
+        let open = Duration::from_millis(millis.as_u64()?).min(MAX_OFFER);
+        Some((SessionId::from(session.as_str()), Offer { index: index.as_u64()?, open }))
+    };
+    value.as_object().filter(|map| map.len() <= MAX_OFFERS)?.iter().map(offer).collect()
 }
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
@@ -276,7 +389,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_semaphore_and_says_what_it_found() {
-        let cases: [(&[u8], u64, &str); 10] = [
+        let cases: [(&[u8], u64, &str); 13] = [
             (b"", LOCK_FLAGS, "single-key lock"),
             (b"", 0, "no JSON object but ``"),
             (b"hello \x1b[31m", 0, "hello \\u{1b}[31m"),
@@ -286,6 +399,18 @@ mod tests {
             (br#"{"Limit":1,"limit":2,"Holders":[]}"#, 0, "Limit twice"),
             (br#"{"Limit":-1,"Holders":[]}"#, 0, "Limit is `-1`"),
             (br#"{"Limit":1.5,"Holders":[]}"#, 0, "Limit is `1.5`"),
+            // Go refuses it too.
+            (
+                br#"{"Limit":2.0,"Holders":[]}"#,
+                0,
+                "Limit is `2.0`, not a whole number from 0 to 4294967295, written without",
+            ),
+            (br#"{"Limit":2e0,"Holders":[]}"#, 0, "Limit is `2e0`"),
+            (
+                br#"{"Limit":4294967296,"Holders":[]}"#,
+                0,
+                "`4294967296`, not a whole number from 0 to 4294967295",
+            ),
             (br#"{"Limit":1,"Holders":[7]}"#, 0, "Holders are `[7]`"),
         ];
         for (value, flags, said) in cases {
@@ -296,6 +421,39 @@ mod tests {
         assert!(Record::decode(format!("{spaces}{record} ").as_bytes(), 0).is_ok());
         let error = Record::decode(format!("{spaces}{record}  ").as_bytes(), 0).unwrap_err();
         assert_eq!(error.to_string(), "it has 524289 bytes, more than any semaphore's record");
+    }
+
+    #[test]
+    fn foreign_numbers_stay_as_they_are_written() {
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let numbers = "123456789012345678901234567890,1.10,-0,1E5,1e400,0.1000000000000000055511151231257827";
+        let found = format!(r#"{{"Limit":2,"Holders":["a"],"Odd":[{numbers}],"Deep":{deep},"Big":1e400}}"#);
+        let mut record = Record::decode(found.as_bytes(), 0).unwrap();
+        assert_eq!(record.encode(), found.as_bytes());
+        record.holders.clear();
+        assert_eq!(String::from_utf8(record.encode()).unwrap(), found.replace(r#""a""#, ""));
+    }
+
+    #[test]
+    fn of_a_name_that_stands_twice_the_last_value_counts() {
+        let record = Record::decode(br#"{"Limit":1,"Holders":[],"Limit":2}"#, 0).unwrap();
+        assert_eq!((record.limit, record.encode()), (2, br#"{"Limit":2,"Holders":[]}"#.to_vec()));
+    }
+
+    #[test]
+    fn what_foreign_contenders_were_offered_is_read_back_and_ignored_where_it_is_nothing() {
+        let found = br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900],"b":[9,9999]}}"#;
+        let record = Record::decode(found, 0).unwrap();
+        let offer = |index, millis| Offer { index, open: Duration::from_millis(millis) };
+        assert_eq!(
+            record.offered,
+            BTreeMap::from([("a".into(), offer(7, 900)), ("b".into(), offer(9, 3000))])
+        );
+        assert_eq!(record.encode(), br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900],"b":[9,3000]}}"#);
+        for odd in ["1", "[]", r#"{"a":1}"#, r#"{"a":[1]}"#, r#"{"a":[1,-1]}"#, r#"{"a":[1,1e400]}"#] {
+            let found = format!(r#"{{"Limit":1,"Holders":[],"Offered":{odd}}}"#);
+            assert_eq!(Record::decode(found.as_bytes(), 0).unwrap().offered, BTreeMap::new());
+        }
     }
 
     #[test]

@@ -26,26 +26,34 @@ pub struct Single {
 
 impl Single {
     pub(super) fn of(pair: Pair) -> Self {
-        let Pair { key: _, value, flags, session, times_locked, create_index, modify_index } = pair;
-        let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&value, flags));
+        let Pair { key, value, flags, session, times_locked, create_index, modify_index } = pair;
+        let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&key, &value, flags));
         let entry = Entry::decode(&value);
         let stored = Box::new((value, flags));
         Self { owner: session, times_locked, create_index, index: modify_index, entry, stored, wrong }
     }
 }
 
-fn found_in_place_of_a_lock(value: &[u8], flags: u64) -> String {
-    let delete = "choose another key, or delete it if nobody needs it";
-    let (what, mend) = match Record::decode(value, flags) {
-        Ok(record) => (
-            format!("a semaphore's record, with a limit of {}", record.limit),
-            "take a slot of it (`semaphores`, `run --limit N`), or choose another key",
-        ),
-        Err(_) if value.is_empty() => ("no value".to_owned(), delete),
-        Err(_) => (format!("the value {}", excerpt(&String::from_utf8_lossy(value))), delete),
+fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64) -> String {
+    let delete = || "choose another key, or delete it if nobody needs it".to_owned();
+    let (what, fix) = match Record::decode(value, flags) {
+        Ok(record) => {
+            let record_of = key.strip_suffix("/.lock").filter(|_| record.holders.is_empty());
+            let fix = match record_of {
+                // `destroy` refuses where a client waits.
+                Some(prefix) => format!(
+                    "nobody holds a slot of it: `slotkeeper destroy {prefix}` deletes it, or take a slot of it \
+                     (`semaphores`, `run --limit N`)"
+                ),
+                None => "take a slot of it (`semaphores`, `run --limit N`), or choose another key".to_owned(),
+            };
+            (format!("a semaphore's record, with a limit of {}", record.limit), fix)
+        }
+        Err(_) if value.is_empty() => ("no value".to_owned(), delete()),
+        Err(_) => (format!("the value {}", excerpt(&String::from_utf8_lossy(value))), delete()),
     };
     format!(
-        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}. It is left as it is; {mend}"
+        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}. It is left as it is; {fix}"
     )
 }
 
@@ -54,7 +62,7 @@ mod tests {
     use super::*;
 
     fn wrong(value: &str, flags: u64) -> Option<String> {
-        let (key, session) = ("k".to_owned(), None);
+        let (key, session) = ("p/.lock".to_owned(), None);
         let value = value.as_bytes().to_vec();
         Single::of(Pair { key, value, flags, session, times_locked: 0, create_index: 1, modify_index: 2 })
             .wrong
@@ -64,7 +72,10 @@ mod tests {
     fn what_is_no_lock_is_described() {
         assert_eq!(wrong("whatever", LOCK_FLAGS), None);
         let said = |value, flags| wrong(value, flags).unwrap();
-        assert!(said(r#"{"Limit":3,"Holders":[]}"#, 0).contains("a semaphore's record, with a limit of 3"));
+        let empty = said(r#"{"Limit":3,"Holders":[]}"#, 0);
+        assert!(empty.contains("a semaphore's record, with a limit of 3"));
+        assert!(empty.contains("nobody holds a slot of it: `slotkeeper destroy p` deletes it"), "{empty}");
+        assert!(!said(r#"{"Limit":3,"Holders":["a"]}"#, 0).contains("destroy"));
         assert!(said("10\u{1b}[2J", 7).contains("flags 7 and the value `10"));
         assert!(!said("10\u{1b}[2J", 7).contains('\u{1b}'));
         assert!(said("", 0).contains("no value"));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::SessionId;
 use super::contender::{Entry, Standing};
-use super::record::{NotASemaphore, Record};
+use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
 use super::single::Single;
 
 mod learn;
@@ -55,6 +55,8 @@ pub enum Lock {
     Conflict {
         /// What it is.
         found: NotASemaphore,
+        /// The session that has it locked.
+        owner: Option<SessionId>,
         /// The index of its last change.
         index: u64,
     },
@@ -82,6 +84,17 @@ pub struct Leftover {
     pub index: u64,
 }
 
+/// A key under the prefix that the session of its name has not locked, so that this session cannot enter by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupied {
+    /// The full key.
+    pub key: String,
+    /// The index of its last change, for a guarded delete.
+    pub index: u64,
+    /// The session that has it locked.
+    pub by: Option<SessionId>,
+}
+
 /// What is known of a semaphore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
@@ -94,6 +107,12 @@ pub struct View {
     pub contenders: Vec<Contender>,
     /// Entries of ours to be swept up.
     pub leftovers: Vec<Leftover>,
+    /// Keys that bear a name which may be a session's, and that this session has not locked.
+    occupied: Vec<Occupied>,
+    /// Sessions that have left `.lock`, and the index by which they had.
+    left: BTreeMap<SessionId, u64>,
+    /// What foreign contenders were offered, as far as is known here.
+    pub(super) offers: BTreeMap<SessionId, Offer>,
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
@@ -118,6 +137,9 @@ impl View {
             lock: Lock::Missing,
             contenders: Vec::new(),
             leftovers: Vec::new(),
+            occupied: Vec::new(),
+            left: BTreeMap::new(),
+            offers: BTreeMap::new(),
             alive: BTreeSet::new(),
             missing: BTreeMap::new(),
             known: Some(index),
@@ -267,8 +289,28 @@ impl View {
         let in_line =
             |one: &&Contender| !one.says_held() && !one.is_evicted() && !holders.contains(&one.session);
         let mut waiters: Vec<_> = self.contenders.iter().filter(in_line).collect();
-        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), one.create_index));
+        waiters.sort_by_key(|one| (std::cmp::Reverse(one.priority()), self.arrival(one)));
         waiters
+    }
+
+    /// A contender's place among its priority. A foreign client leaves `.lock` by one write and deletes its contender by
+    /// another: in between it is no first waiter, and one that stays has come when it left.
+    pub fn arrival(&self, one: &Contender) -> u64 {
+        let left = self.left.get(&one.session).filter(|_| one.entry.is_none());
+        left.map_or(one.create_index, |left| one.create_index.max(*left))
+    }
+
+    /// Foreign clients in line.
+    pub fn foreign_waiters(&self) -> impl Iterator<Item = &Contender> {
+        self.waiters().into_iter().filter(|one| one.entry.is_none())
+    }
+
+    /// Whether a foreign contender has let slots pass for so long that it is passed over.
+    pub fn is_idle(&self, one: &Contender) -> bool {
+        let stored = self.record().and_then(|record| record.offered.get(&one.session));
+        let offers = [stored, self.offers.get(&one.session)].into_iter().flatten();
+        one.entry.is_none()
+            && offers.into_iter().any(|offer| offer.index == one.modify_index && offer.open >= MAX_OFFER)
     }
 
     /// A session's place among the [`Self::waiters`], from 1.
@@ -282,7 +324,14 @@ impl View {
         if key == self.lock_key() {
             return self.lock_index();
         }
-        self.owner(key).map_or(0, |one| one.modify_index)
+        let occupied = || self.occupied.iter().find(|one| one.key == key).map_or(0, |one| one.index);
+        self.owner(key).map_or_else(occupied, |one| one.modify_index)
+    }
+
+    /// What lies under a session's contender key, where the session has not locked it.
+    pub fn in_place_of(&self, session: &SessionId) -> Option<&Occupied> {
+        let key = self.contender_key(session);
+        self.occupied.iter().find(|one| one.key == key)
     }
 
     /// The session whose contender has that key.

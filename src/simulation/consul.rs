@@ -154,7 +154,7 @@ impl Consul {
                 Commit::SessionGone
             }
             Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::LockDelay(_))) => {
-                Commit::Delayed
+                Commit::Delayed { steps: faults.into_iter().map(|(step, _)| step).collect() }
             }
             Err(faults) => Commit::Stale { steps: faults.into_iter().map(|(step, _)| step).collect() },
         }

@@ -17,6 +17,8 @@ enum Step {
     /// Read, and if there is room, write a moment later.
     Read,
     Leave,
+    /// Stand in line, and never act.
+    Idle,
 }
 
 /// The semaphore that they are after.
@@ -28,6 +30,7 @@ pub(super) struct Foreign {
     limit: u32,
     /// Whether it keeps fields that it does not know.
     keeps: bool,
+    idle: bool,
     step: Step,
     /// What it has read and is about to write by.
     read: Option<View>,
@@ -39,7 +42,8 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    pub(super) fn new(form: Form, limit: u32, rng: &mut fastrand::Rng) -> Self {
+    /// `idle`: it stands in line as long as the game lasts, and never acts.
+    pub(super) fn new(form: Form, limit: u32, idle: bool, rng: &mut fastrand::Rng) -> Self {
         let (id, work) = (Uuid::from_u128(rng.u128(..)), Duration::from_millis(rng.u64(1..800)));
         let keeps = form == Form::List && rng.bool();
         Self {
@@ -47,6 +51,7 @@ impl Foreign {
             form,
             limit,
             keeps,
+            idle,
             step: Step::Enter,
             read: None,
             seen: 0,
@@ -56,8 +61,14 @@ impl Foreign {
         }
     }
 
-    /// Does what is next; after how long to come again.
-    pub(super) fn step(&mut self, consul: &mut Consul, rng: &mut fastrand::Rng, now: Moment) -> Duration {
+    /// Does what is next; after how long to come again. `over`: nobody new comes.
+    pub(super) fn step(
+        &mut self,
+        consul: &mut Consul,
+        rng: &mut fastrand::Rng,
+        over: bool,
+        now: Moment,
+    ) -> Duration {
         let near = Duration::from_micros(rng.u64(200..5000));
         match self.step {
             Step::Enter => {
@@ -66,8 +77,14 @@ impl Foreign {
                 let key = format!("{NAME}/{}", self.id);
                 let write = Write { key, value: "opaque".into(), flags: self.form.flags() };
                 consul.store.lock(write, &self.id.to_string(), now).expect("a new session");
-                self.step = Step::Read;
+                self.step = if self.idle { Step::Idle } else { Step::Read };
                 near
+            }
+            Step::Idle => {
+                if over {
+                    self.leave(consul, now);
+                }
+                Duration::from_millis(100)
             }
             Step::Read => match self.read.take() {
                 Some(view) => {

@@ -18,6 +18,7 @@ mod foreign;
 mod model;
 mod referee;
 mod rules;
+mod storm;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,7 @@ const GAME: Game = Game {
     primitive: Primitive::Semaphore,
     agents: 6,
     foreigners: 0,
+    idlers: 0,
     limit: 2,
     form: Form::List,
     weights: true,
@@ -106,6 +108,15 @@ fn clients_of_other_kinds_and_ours_all_have_their_turn() {
         play(Game { foreigners: 4, form, weights: form == Form::List, ..GAME });
         let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
         play(Game { foreigners: 3, limit: 1, form, weights: false, chaos, ..GAME });
+    }
+}
+
+#[test]
+fn foreign_clients_that_never_act_are_passed_over() {
+    for form in [Form::List, Form::Map] {
+        play(Game { idlers: 2, form, weights: form == Form::List, ..GAME });
+        let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..Chaos::CALM };
+        play(Game { foreigners: 2, idlers: 1, limit: 1, form, weights: false, chaos, ..GAME });
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::rules;
 use crate::semaphore::contender::Entry;
+use crate::semaphore::record::MAX_OFFER;
 use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings, View};
 
 use super::configuration::Configuration;
@@ -16,6 +17,8 @@ const IDLE_IN_CALM: Duration = Duration::from_millis(500);
 /// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
 /// and what was not told is found by the next listing.
 const IDLE: Duration = Duration::from_secs(60);
+/// What is lost besides to a foreign client that never acts, until everybody knows.
+const OFFERS: Duration = Duration::from_secs(3);
 /// One that tries once and has got no answer gives up after this.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
@@ -34,6 +37,12 @@ impl Client {
     /// From now on it may do what that says.
     pub(super) fn may(&mut self, configuration: &Configuration) {
         self.terms.push((configuration.terms.limit_policy, configuration.terms.limit));
+    }
+
+    /// Whether what it was told last, to set that limit, it was told before: it may have done so then, and does not do it again.
+    pub(super) fn may_have_set(&self) -> bool {
+        let [.., before, last] = self.terms.as_slice() else { return false };
+        last.0 == LimitPolicy::Set && before == last
     }
 
     /// How often it was told to set a limit.
@@ -59,6 +68,9 @@ pub(super) struct Referee {
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
     idle_since: Option<Moment>,
+    /// A slot stands open for foreign clients that stand before ours, since when, and how long that has been so in all.
+    open_since: Option<Moment>,
+    open: Duration,
     /// The fencing token under which each session holds.
     tokens: HashMap<SessionId, u64>,
     /// The last token that each session was told.
@@ -79,6 +91,8 @@ impl Referee {
             before: View::new(name, Vec::new(), 0),
             ceiling: 0,
             idle_since: None,
+            open_since: None,
+            open: Duration::ZERO,
             tokens: HashMap::new(),
             told: HashMap::new(),
             ended: Vec::new(),
@@ -99,8 +113,8 @@ impl Referee {
     }
 
     /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
-    /// time there was room for it and nobody in line.
-    pub(super) fn gave_up(&self, settings: &Settings, asked_at: Moment, now: Moment) {
+    /// time there was room for it and nobody in line. `has_set`: its limit it may have set already.
+    pub(super) fn gave_up(&self, settings: &Settings, has_set: bool, asked_at: Moment, now: Moment) {
         let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
         let found = self.rooms.iter().rev().scan(false, |over, room| {
             let shown = !*over;
@@ -111,6 +125,8 @@ impl Referee {
             let stored = room.limit.unwrap_or(settings.limit);
             let (limit, refused) = match settings.limit_policy {
                 LimitPolicy::Adopt => (stored, false),
+                // Somebody may have set another one since.
+                LimitPolicy::Set if has_set => (stored.min(settings.limit), false),
                 LimitPolicy::Set => (settings.limit, false),
                 LimitPolicy::Refuse => (stored, stored != settings.limit),
             };
@@ -248,6 +264,13 @@ impl Referee {
         // One that takes its slots together with others may have to wait for those.
         let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
+        self.open += self.open_since.map(|since| now.since(since)).unwrap_or_default();
+        let entries = line.iter().filter_map(|one| one.entry.as_ref());
+        let waits = entries.clone().next().is_some_and(fits);
+        self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
+        let longest = MAX_OFFER * self.game.idlers as u32 + self.game.idlers as u32 * OFFERS;
+        let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
+        assert!(!counts || self.open <= longest, "seed {}: slots stood open for {:?}", self.seed, self.open);
     }
 
     fn note_ended(&mut self, after: &View, index: u64) {
@@ -262,6 +285,62 @@ impl Referee {
                 }
                 holds
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::semaphore::{Identity, Pair};
+    use crate::simulation::GAME;
+
+    const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+    /// One of limit 2 and policy `set` that tries once gives up where the stored limit, 1, is taken.
+    fn gives_up(has_set: bool) {
+        let mut rng = fastrand::Rng::with_seed(0);
+        let terms = Configuration::new(GAME, false, &mut rng).of("one");
+        let (wait, limit_policy) = (Some(Duration::ZERO), LimitPolicy::Set);
+        let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
+        let entry =
+            Entry::new(crate::semaphore::contender::Standing::Held, 1, 0, String::new(), Identity::default());
+        let pair = |key: &str, value: Vec<u8>, session: Option<&str>| Pair {
+            key: key.into(),
+            value,
+            flags: 0,
+            session: session.map(SessionId::from),
+            times_locked: 0,
+            create_index: 5,
+            modify_index: 5,
+        };
+        let lock = pair("one/.lock", br#"{"Limit":1,"Holders":["a"]}"#.to_vec(), None);
+        let held = pair("one/a", entry.held(vec![0], "").encode(), Some("a"));
+        let mut referee = Referee::new(0, "one", Game { waits: true, policies: true, ..GAME });
+        referee.check(Some(View::new("one", vec![lock, held], 5)), 5, None, 0, NOW);
+        referee.gave_up(&settings, has_set, NOW, NOW + Duration::from_millis(3));
+    }
+
+    #[test]
+    fn whose_limit_is_set_already_goes_by_the_one_that_somebody_has_set_since() {
+        gives_up(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "was given up")]
+    fn who_has_yet_to_set_its_limit_finds_room_by_it() {
+        gives_up(false);
+    }
+
+    #[test]
+    fn what_one_is_told_twice_it_may_have_done_before() {
+        let told = |terms: &[(LimitPolicy, u32)]| Client { terms: terms.to_vec(), ..Client::default() };
+        let (set, adopt) = (LimitPolicy::Set, LimitPolicy::Adopt);
+        assert!(told(&[(set, 2), (set, 2)]).may_have_set());
+        for anew in
+            [&[(set, 2)][..], &[(set, 2), (set, 3)], &[(adopt, 2), (set, 2)], &[(adopt, 2), (adopt, 2)]]
+        {
+            assert!(!told(anew).may_have_set(), "{anew:?}");
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Game {
     pub(super) agents: usize,
     /// Other clients at a time.
     pub(super) foreigners: usize,
+    /// Those that stand in line and never act.
+    pub(super) idlers: usize,
     pub(super) limit: u32,
     pub(super) form: Form,
     /// Some agents want several slots.
@@ -148,8 +150,9 @@ impl World {
             world.agents.push(agent);
             world.act(place);
         }
-        for place in 0..game.foreigners {
-            world.foreigners.push(Foreign::new(game.form, game.limit, &mut world.rng));
+        for place in 0..game.foreigners + game.idlers {
+            let idle = place >= game.foreigners;
+            world.foreigners.push(Foreign::new(game.form, game.limit, idle, &mut world.rng));
             let wait = Duration::from_millis(world.rng.u64(..100));
             world.later(wait, Coming::Foreign { place });
         }
@@ -299,12 +302,12 @@ impl World {
     }
 
     fn foreign(&mut self, place: usize) {
-        let after = self.foreigners[place].step(&mut self.consul, &mut self.rng, self.now);
+        let after = self.foreigners[place].step(&mut self.consul, &mut self.rng, !self.open, self.now);
         if self.foreigners[place].done {
             if !self.open {
                 return;
             }
-            self.foreigners[place] = Foreign::new(self.game.form, self.game.limit, &mut self.rng);
+            self.foreigners[place] = Foreign::new(self.game.form, self.game.limit, false, &mut self.rng);
         }
         self.later(after, Coming::Foreign { place });
     }

@@ -1,6 +1,8 @@
 //! Semaphores that others made, and what is none.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use slotkeeper::consul::Put;
@@ -8,7 +10,8 @@ use slotkeeper::consul::Put;
 use crate::consul::Consul;
 use crate::hold::home;
 use crate::operator::Operator;
-use crate::process::{Agent, Home};
+use crate::process::{Agent, BINARY, Home};
+use crate::run::job::{Job, run};
 use crate::set_limit::set_limit;
 use crate::wait_for;
 
@@ -24,16 +27,21 @@ fn two(consul: &Consul) -> Home {
 /// `consul lock -n 2 service/s`, holding until it is ended.
 struct ConsulLock(Child);
 
+fn consul_lock(consul: &str, limit: &str, command: &str) -> Command {
+    let mut lock = Command::new(crate::support::consul::binary());
+    lock.args(["lock", "-n", limit, "-http-addr", consul, "service/s", command]);
+    lock.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    lock
+}
+
 impl ConsulLock {
     fn start(consul: &Consul) -> Self {
-        let child = Command::new(crate::support::consul::binary())
-            .args(["lock", "-n", "2", "-http-addr", &consul.address(), "service/s", "sleep 600"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
+        Self(consul_lock(&consul.address(), "2", "sleep 600").spawn().unwrap())
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 
     fn end(mut self) {
@@ -195,4 +203,219 @@ fn a_sibling_prefix_is_another_semaphore() {
     agent.await_ready();
     assert_eq!(agent.semaphore()["queue_length"], 0);
     assert_eq!(agent.terminate(), Some(0));
+}
+
+/// A foreign client that stands in line and never acts.
+fn idle(operator: &Operator) -> String {
+    let session = operator.create_session();
+    operator.put(&format!("service/s/{session}"), "", Put::Acquire(&session), MAP_FLAGS);
+    session
+}
+
+/// Runs the commands of `make` one after the other in each of `loops` threads while `meanwhile` goes on; how many ended well.
+fn in_loops(loops: usize, make: impl Fn() -> Command + Sync, meanwhile: impl FnOnce(&AtomicUsize)) -> usize {
+    let (over, turns) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..loops {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(make().stderr(Stdio::null()).status().unwrap().success());
+                    turns.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Also where it fails, or the loops would go on for ever.
+        let end = EndsLoops(&over);
+        meanwhile(&turns);
+        drop(end);
+    });
+    turns.into_inner()
+}
+
+struct EndsLoops<'a>(&'a AtomicBool);
+
+impl Drop for EndsLoops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_foreign_contender_that_never_acts_does_not_keep_ours_from_what_other_clients_take_in_turn() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    idle(&operator);
+    let lock = || consul_lock(&address, "2", "sleep 0.4");
+    in_loops(3, lock, |turns| {
+        wait_for("all slots to be taken", || {
+            operator.lock("service/s").is_some() && operator.holders("service/s").len() == 2
+        });
+        let before = turns.load(Ordering::Relaxed);
+        let mut ours = Job::start(&address, &["service/s", "-n", "2", "--timeout", "100s"], &["true"]);
+        assert_eq!(ours.code(), Some(0), "{}", ours.log());
+        let passed = turns.load(Ordering::Relaxed) - before;
+        assert!(passed < 150, "{passed} acquired before it");
+    });
+}
+
+#[test]
+fn loops_of_commands_leave_a_foreign_contender_that_never_acts_its_turn_a_few_times() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let session = idle(&operator);
+    let offered = || {
+        let record = operator.lock("service/s")?;
+        serde_json::from_slice::<Value>(&record.value).ok()?["Offered"][&session][1].as_u64()
+    };
+    let one = || run(&address, &["service/s", "-n", "1"], &["true"]);
+    in_loops(3, one, |turns| {
+        wait_for("it to be left some turns", || offered() == Some(3000));
+        let left = turns.load(Ordering::Relaxed);
+        assert!((5..=20).contains(&left), "{left} turns of 0.3 s and more are 3 s");
+        // From here on it costs nobody anything, in whatever process. Ninety turns of 0.3 s would be 27 s.
+        wait_for("the others to have their turns", || turns.load(Ordering::Relaxed) >= left + 90);
+        assert_eq!(offered(), Some(3000));
+    });
+    // It may wake up, and is left its turn again.
+    operator.put(&format!("service/s/{session}"), "awake", Put::Acquire(&session), MAP_FLAGS);
+    assert!(one().stderr(Stdio::null()).status().unwrap().success());
+    assert!(offered().is_some_and(|millis| (300..3000).contains(&millis)), "{:?}", offered());
+}
+
+#[test]
+fn a_foreign_client_that_looks_once_a_second_gets_in() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    let one = || run(&address, &["service/s", "-n", "1", "--format", "list"], &["true"]);
+    in_loops(3, one, |turns| {
+        wait_for("somebody to have held", || turns.load(Ordering::Relaxed) > 0);
+        let session = idle(&operator);
+        let acquires = || {
+            let found = operator.lock("service/s").unwrap();
+            let record: Value = serde_json::from_slice(&found.value).unwrap();
+            if !record["Holders"].as_array().unwrap().is_empty() {
+                return false;
+            }
+            let record = format!(r#"{{"Limit":1,"Holders":["{session}"]}}"#);
+            operator.try_put("service/s/.lock", &record, Put::Cas(found.modify_index), 0)
+        };
+        wait_for("it to acquire", || {
+            std::thread::sleep(Duration::from_secs(1));
+            acquires()
+        });
+        assert_eq!(operator.holders("service/s"), [session.clone()]);
+        operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
+        operator.delete(&format!("service/s/{session}"));
+        operator.destroy(&session);
+    });
+}
+
+#[test]
+fn a_foreign_client_that_has_left_the_record_is_no_first_waiter() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let session = idle(&operator);
+    operator.put("service/s/.lock", &format!(r#"{{"Limit":1,"Holders":["{session}"]}}"#), Put::Cas(0), 0);
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_state("waiting");
+    wait_for("it to be known", || operator.next("service/s").len() == 1);
+    // As Go does it: it leaves `.lock` first, and deletes its contender later. Here it never does.
+    let index = operator.lock("service/s").unwrap().modify_index;
+    operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Cas(index), 0);
+    agent.await_ready();
+    // It was left no turn: that would stand in the record.
+    assert_eq!(operator.record("service/s")["Offered"], Value::Null);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn consul_lock_hands_on_without_a_turn_of_its_own() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let theirs = [ConsulLock::start(&consul), ConsulLock::start(&consul)];
+    wait_for("them to hold", || {
+        operator.lock("service/s").is_some() && operator.holders("service/s").len() == 2
+    });
+    let home = two(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_state("waiting");
+    let [first, second] = theirs;
+    first.end();
+    agent.await_ready();
+    assert_eq!(operator.record("service/s")["Offered"], Value::Null, "it was left no turn");
+    second.end();
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn a_key_of_another_kind_that_nobody_holds_names_what_deletes_it() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    // A crashed `consul lock -n 1` leaves its key.
+    let theirs = ConsulLock(consul_lock(&consul.address(), "1", "sleep 600").spawn().unwrap());
+    wait_for("it to hold", || operator.lock("service/s").is_some_and(|pair| pair.session.is_some()));
+    let session = operator.lock("service/s").unwrap().session.unwrap();
+    let ours = Job::start(&consul.address(), &["service/s", "-n", "1", "--format", "list"], &["true"]);
+    wait_for("the holder to be named", || ours.log().contains(&session));
+    theirs.kill();
+    operator.destroy(&session);
+    let cure = "nobody holds it: `slotkeeper destroy service/s` deletes it";
+    wait_for("the cure to be named", || ours.log().contains(cure));
+    destroy(&consul);
+    let mut ours = ours;
+    assert_eq!(ours.code(), Some(0), "{}", ours.log());
+
+    // The other way round: what a semaphore leaves keeps a lock out.
+    assert_eq!(operator.holders("service/s"), [""; 0]);
+    let mut ours = Job::start(&consul.address(), &["service/s", "--lock"], &["true"]);
+    let cure = "nobody holds a slot of it: `slotkeeper destroy service/s` deletes it";
+    wait_for("the cure to be named", || ours.log().contains(cure));
+    destroy(&consul);
+    assert_eq!(ours.code(), Some(0), "{}", ours.log());
+}
+
+fn destroy(consul: &Consul) {
+    let mut destroy = Command::new(BINARY);
+    destroy.args(["destroy", "service/s", "--yes", "--http-addr", &consul.address()]).stdout(Stdio::null());
+    assert!(destroy.status().unwrap().success());
+}
+
+#[test]
+fn a_waiter_whose_entry_is_too_large_to_be_written_again_stalls_nobody() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let [holder, big] = [operator.create_session(), operator.create_session()];
+    operator.put(&format!("service/s/{holder}"), "", Put::Acquire(&holder), 0);
+    operator.put("service/s/.lock", &format!(r#"{{"Limit":1,"Holders":["{holder}"]}}"#), Put::Cas(0), 0);
+    // With `held` in it, the transaction that grants it its slot would have more than 512 KiB.
+    let pod = "x".repeat(390 * 1024);
+    let entry = format!(r#"{{"slotkeeper":1,"state":"waiting","slots":1,"who":{{"pod":"{pod}"}}}}"#);
+    operator.put(&format!("service/s/{big}"), &entry, Put::Acquire(&big), 0);
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_state("waiting");
+    operator.destroy(&holder);
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn as_many_slots_as_may_be_configured_can_be_acquired_and_given_on() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let all = "semaphores: [{name: s, prefix: service/s, limit: 8800, slots: 8800}]";
+    let [first, second] = [Home::new(), Home::new()];
+    for home in [&first, &second] {
+        home.configure(&consul.address(), all);
+    }
+    let mut agent = Agent::start(&first);
+    agent.await_ready();
+    assert_eq!(operator.holders("service/s").len(), 8800);
+    let mut next = Agent::start(&second);
+    next.await_state("waiting");
+    assert_eq!(agent.terminate(), Some(0));
+    next.await_ready();
+    assert_eq!(next.terminate(), Some(0));
+    operator.assert_nothing_left("service/s");
 }

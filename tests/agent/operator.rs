@@ -91,6 +91,11 @@ impl Operator {
         assert!(self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap());
     }
 
+    /// Whether it was written.
+    pub(crate) fn try_put(&self, key: &str, value: &str, put: Put<'_>, flags: u64) -> bool {
+        self.runtime.block_on(self.client.kv_put(key, value.as_bytes(), put, flags)).unwrap()
+    }
+
     pub(crate) fn delete(&self, key: &str) {
         assert!(self.runtime.block_on(self.client.kv_delete(key, None)).unwrap());
     }

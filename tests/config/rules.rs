@@ -70,6 +70,8 @@ fn limits_and_slots_are_bounded() {
         ("limit: -3", "semaphores[0].limit"),
         ("limit: 10001", "semaphores[0].limit"),
         ("limit: 1.5", "semaphores[0].limit"),
+        ("limit: 9000, format: map", "semaphores[0].limit"),
+        ("limit: 10000, slots: 10000", "semaphores[0].slots"),
         ("limit: ~", "semaphores[0].limit"),
         ("slots: 0", "semaphores[0].slots"),
         ("slots: 5", "semaphores[0].slots"),
@@ -84,6 +86,11 @@ fn limits_and_slots_are_bounded() {
     }
     refused(one(&format!("body: {}", "x".repeat(1025))), "semaphores[0].body");
     assert_eq!(one("slots: 4").unwrap().config.semaphores[0].slots, 4);
+    for possible in ["limit: 8900, format: map", "limit: 10000", "limit: 8800, slots: 8800"] {
+        one(possible).unwrap();
+    }
+    let faults = one("limit: 10000, slots: 10000").unwrap_err();
+    assert!(faults.contains("could never be acquired; write at most 88"), "{faults}");
     for priority in [i32::MIN, -1, 3, i32::MAX] {
         let config = one(&format!("priority: {priority}")).unwrap().config;
         assert_eq!(config.semaphores[0].priority, priority);

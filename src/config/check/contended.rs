@@ -8,10 +8,11 @@ use crate::config::choice::{Format, Mode};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
+use crate::semaphore::{Form, can_be_acquired, largest_limit};
 
 /// Entries in one list; each is a metric label and several long polls.
 pub(super) const MOST_ENTRIES: usize = 256;
-/// Slots of one semaphore. Consul keeps a value below 512 KiB, which is about 11 900 holders.
+/// Slots of one semaphore: as many as the transaction that takes the last one can list, in 512 KiB.
 pub const MOST_SLOTS: u32 = 10_000;
 /// Bytes of a body. Everybody who lists the semaphore is sent it.
 const LONGEST_BODY: usize = 1024;
@@ -58,6 +59,9 @@ fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Op
     let prune_delay =
         value::duration(raw.prune_delay, Duration::ZERO, Duration::ZERO..=DAY, &prune_at, findings);
     let body = body(raw.body, &at.key("body"), findings);
+    if let (Some(limit), Some(slots)) = (limit, slots) {
+        fits_into_a_transaction(limit, slots, format, body.as_deref(), at, findings);
+    }
     Some(Semaphore {
         name: name?,
         prefix: prefix?,
@@ -124,6 +128,37 @@ fn slots(
         );
     }
     Some(slots)
+}
+
+/// Consul refuses a transaction of more than 512 KiB, as which slots are acquired.
+fn fits_into_a_transaction(
+    limit: u32,
+    slots: u32,
+    format: Format,
+    body: Option<&str>,
+    at: &FieldPath,
+    findings: &mut Findings,
+) {
+    let form = match format {
+        Format::List => Form::List,
+        Format::Map => Form::Map,
+    };
+    let largest = largest_limit(form);
+    if limit > largest {
+        findings.fault(
+            &at.key("limit"),
+            format!("{limit} is more than Consul takes in one transaction with `format: map`; write at most {largest}"),
+        );
+    }
+    let body = body.map_or(0, |body| serde_json::to_string(body).map_or(body.len(), |text| text.len()));
+    let can = |slots: &u32| can_be_acquired(form, *slots, body);
+    if !can(&slots) {
+        let most = (1..slots).rev().find(can).unwrap_or(1);
+        findings.fault(
+            &at.key("slots"),
+            format!("{slots} are more than Consul takes in one transaction, so that they could never be acquired; write at most {most}"),
+        );
+    }
 }
 
 /// Metric label, URL segment and, in capitals, part of a variable's name.

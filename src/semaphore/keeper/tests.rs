@@ -156,6 +156,24 @@ fn who_asks_again_after_having_given_up_looks_first() {
 }
 
 #[test]
+fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let set = |wait| Settings { limit_policy: LimitPolicy::Set, limit: 2, ..settings("a", wait) };
+    keeper.reconfigure(&"a".into(), set(Some(Duration::ZERO)), NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let held = |limit, holders, index| vec![lock("a", limit, holders, index), contender("a", "x", None, 4)];
+    // Its own limit is there: there is nothing to set.
+    listed(&mut keeper, "a", held(2, r#""x","x""#, 5));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+    keeper.reconfigure(&"a".into(), set(Some(Duration::from_millis(1))), NOW);
+    listed(&mut keeper, "a", held(1, r#""x""#, 6));
+    let writes = std::iter::from_fn(|| keeper.next_command())
+        .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
+    let keys: Vec<_> = writes.flatten().flat_map(|part| part.ops).map(|op| op.key().to_owned()).collect();
+    assert!(!keys.contains(&"a/.lock".to_owned()), "it writes no limit: {keys:?}");
+}
+
+#[test]
 fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
     let mut keeper = party(None);
     for name in ["a", "b"] {

@@ -45,13 +45,17 @@ impl Machine {
     }
 
     /// Everything has been read, consistently.
-    fn learn_all(&mut self, view: View, cx: &mut Context<'_>) {
+    fn learn_all(&mut self, mut view: View, cx: &mut Context<'_>) {
         self.works(cx);
         self.proved = true;
         self.need = None;
         self.list_at = None;
         self.crowded = false;
         self.listed_at = Some(cx.now);
+        self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
+        if let Some(before) = &self.view {
+            view.follow(before);
+        }
         self.view = Some(view);
         self.seen(false, cx);
     }
@@ -83,9 +87,14 @@ impl Machine {
                 self.need = None;
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
+                    let (lock, index) =
+                        (view.lock_key(), reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
+                    self.watches.proved(|key| (key == lock).then_some(index), cx.now, cx.rng);
+                    // What is known came of a watch then, and has not happened.
+                    let denied = index < view.lock_index() && reading.pair.is_some();
                     view.see_lock(reading.pair, reading.index);
                     view.confirm_lock(known_before);
-                    if !view.is_ordered() && !view.take_lead(session) {
+                    if denied || !view.is_ordered() && !view.take_lead(session) {
                         self.need = Some(Need::List);
                     }
                 }
@@ -102,12 +111,12 @@ impl Machine {
         cx: &mut Context<'_>,
     ) {
         let known = self.view.as_ref().map_or(0, |view| view.index_of(key));
-        let index = answer
-            .as_ref()
-            .map_or(known, |reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index));
-        if !self.watches.answered(key, index != known || answer.is_err(), cx.now, cx.rng) {
+        let index_of = |reading: &Reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index);
+        let told = answer.as_ref().ok().map(index_of);
+        if !self.watches.answered(key, told, known, cx.now, cx.rng) {
             return;
         }
+        let index = told.unwrap_or(known);
         match answer {
             Ok(reading) => {
                 self.works(cx);
@@ -130,8 +139,9 @@ impl Machine {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
         match view.session_of(key) {
-            _ if older && reading.pair.is_some() => {
-                // Older than what is known already, or Consul was set back: only a consistent read tells.
+            _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
+                // Older than what is known already, or Consul was set back: only a consistent read tells. Nor is a watch
+                // believed whose last change was denied.
                 self.need = Some(Need::List);
             }
             None => {
@@ -166,6 +176,10 @@ impl Machine {
                 self.contention.reset();
                 self.crowded = false;
                 self.proved = true;
+                if self.settings.is_lock() {
+                    // That it was taken proves that it was free, as the view has it.
+                    self.see_owner(false, cx);
+                }
                 let limit = |view: &View| view.record().map(|record| record.limit);
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
@@ -174,7 +188,10 @@ impl Machine {
                     let after = limit(view);
                     if let Some(Listing { pairs, index }) = listing {
                         self.listed_at = Some(cx.now);
-                        *view = View::new(&self.settings.prefix, pairs, index);
+                        let mut listed = View::new(&self.settings.prefix, pairs, index);
+                        listed.follow(view);
+                        *view = listed;
+                        self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
                     }
                     if let (Some(from), Some(to)) = (before, after)
                         && from != to
@@ -206,14 +223,23 @@ impl Machine {
                     self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
                 }
             }
-            // One who was to be let in by name has died, and its contender cannot be locked for a while: as if it had left.
-            Ok(Commit::Delayed) if !self.settings.is_lock() => {
+            // The waiter that was to be granted by name has died, and its contender key cannot be locked for a while: as if it
+            // had left.
+            Ok(Commit::Delayed { steps }) if !self.settings.is_lock() => {
                 self.write_works(cx);
                 self.need = Some(Need::List);
                 self.retry_at = Some(cx.now + self.contention.next(cx.rng));
+                if self.locks_own(&write, &steps, cx.remembered) {
+                    // The own key has a lock-delay because its session has ended: only the session can tell.
+                    self.check_session = true;
+                    self.flight = Flight::Checking;
+                }
             }
-            Ok(Commit::Delayed) => {
+            Ok(Commit::Delayed { .. }) => {
                 self.write_works(cx);
+                // Consul says so: nobody has it.
+                self.proved = true;
+                self.see_owner(false, cx);
                 let left = self.hindsight.refused(cx.now, cx.rng);
                 let told = std::mem::replace(&mut self.told_delay, true);
                 if !told {
@@ -249,6 +275,13 @@ impl Machine {
     fn is_in(&self, session: Option<&SessionId>) -> bool {
         let slots = self.settings.slots;
         session.zip(self.view.as_ref()).is_some_and(|(session, view)| view.holds(session, slots))
+    }
+
+    /// Whether one of those steps was to lock the own contender key.
+    fn locks_own(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> bool {
+        let (Some(session), Some(view)) = (session, self.view.as_ref()) else { return false };
+        let own = view.contender_key(session);
+        steps.iter().any(|step| write.ops.get(*step).is_some_and(|op| op.key() == own))
     }
 
     /// Whether it has come anew, and was too late for nothing but `.lock`. Then it can go to the end of the line without
@@ -302,19 +335,28 @@ impl Machine {
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
         let free = view.record().is_some_and(|record| record.limit > record.taken());
         self.free_since = free.then(|| self.free_since.unwrap_or(now));
+        self.offers.see(view, free, now);
     }
 
     fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
         let single = self.view.as_ref().and_then(View::single);
         let owner = single.and_then(|single| single.owner.as_ref());
-        if !self.hindsight.see(owner, in_time, cx.now) {
+        if self.hindsight.see(owner, in_time, cx.now) {
+            self.told_delay = false;
+        }
+        // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
+        if self.intent != Intent::Hold || owner == self.leader.as_ref() {
             return;
         }
-        self.told_delay = false;
-        // Whoever goes follows nobody any more, and what it has for an instant yet is not its own.
-        if self.intent != Intent::Hold {
+        if !self.proved {
+            // Workloads step down by this, and a watch may be answered by a server that was the leader once. Where the lock
+            // is free, the attempt to take it tells.
+            if owner.is_some() {
+                self.need = Some(Need::List);
+            }
             return;
         }
+        self.leader = owner.cloned();
         let leader = owner.map(|session| Leader {
             session: session.clone(),
             mine: cx.remembered == Some(session),
@@ -341,6 +383,7 @@ impl Machine {
 
     fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
         self.retry_at = Some(cx.now + self.failures.next(cx.rng));
+        self.offers.lose_sight(cx.now);
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
         if before != Some(failure.kind) {
             cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });

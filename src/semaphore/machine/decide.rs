@@ -11,7 +11,8 @@ impl Machine {
             (None, Some(_)) if self.list_at.is_none_or(|at| cx.now < at) => self.view.take(),
             (_, _) => None,
         };
-        let Some(view) = view else { return self.list(cx) };
+        let Some(mut view) = view else { return self.list(cx) };
+        self.offers.tell(&mut view, cx.now);
         let wall = cx.wall.text(cx.now);
         let me = Me {
             session,

@@ -8,6 +8,8 @@ use super::{Backoff, Command, Context, Moment, Name, jittered, plan};
 /// The wait after a watch that answered early with nothing new, first and longest. Consul promises no more than that
 /// something *may* have changed, and advises clients to bound how often they ask.
 const SPURIOUS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+/// The wait after a watch told a change that a consistent read denies, first and longest.
+const DENIED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 /// A watch that ends before this has not waited.
 const EARLY: Duration = Duration::from_secs(1);
 
@@ -19,15 +21,33 @@ enum Watching {
     Not(Moment),
 }
 
+/// What consistent reads say of a key's watch.
+#[derive(Clone, Debug)]
+struct Trust {
+    /// The watch told a change, which no consistent read has shown yet: the key's index before it.
+    told_after: Option<u64>,
+    /// Whether the last such change was denied.
+    denied: bool,
+    rest: Backoff,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { told_after: None, denied: false, rest: Backoff::new(DENIED.0, DENIED.1) }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Watches {
     keys: BTreeMap<String, Watching>,
+    trust: BTreeMap<String, Trust>,
     spurious: Backoff,
 }
 
 impl Default for Watches {
     fn default() -> Self {
-        Self { keys: BTreeMap::new(), spurious: Backoff::new(SPURIOUS.0, SPURIOUS.1) }
+        let spurious = Backoff::new(SPURIOUS.0, SPURIOUS.1);
+        Self { keys: BTreeMap::new(), trust: BTreeMap::new(), spurious }
     }
 }
 
@@ -47,6 +67,7 @@ impl Watches {
             }
             keeps
         });
+        self.trust.retain(|key, _| wanted.iter().any(|one| one.key == *key));
         for plan::Watch { key, after } in wanted {
             match self.keys.get(&key) {
                 Some(Watching::Since(_)) => continue,
@@ -59,16 +80,62 @@ impl Watches {
         }
     }
 
-    /// A query has been answered; `news`: with something that was not known. Whether it was under way.
-    pub(super) fn answered(&mut self, key: &str, news: bool, now: Moment, rng: &mut fastrand::Rng) -> bool {
+    /// A query has been answered with that index of its key, or has failed; `known` is the index that was known. Whether the
+    /// query was under way.
+    pub(super) fn answered(
+        &mut self,
+        key: &str,
+        index: Option<u64>,
+        known: u64,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) -> bool {
         let Some(Watching::Since(since)) = self.keys.get(key).copied() else { return false };
         self.keys.remove(key);
-        if news {
-            self.spurious.reset();
-        } else if now.since(since) < EARLY {
-            self.keys.insert(key.to_owned(), Watching::Not(now + self.spurious.next(rng)));
+        match index {
+            Some(index) if index != known => {
+                self.spurious.reset();
+                self.trust.entry(key.to_owned()).or_default().told_after.get_or_insert(known);
+            }
+            Some(_) if now.since(since) < EARLY => {
+                self.keys.insert(key.to_owned(), Watching::Not(now + self.spurious.next(rng)));
+            }
+            Some(_) | None => {}
         }
         true
+    }
+
+    /// Consistent reads show the keys with these indexes, where they show them at all. A key whose watch told a change that
+    /// did not happen rests, each time for longer.
+    pub(super) fn proved(
+        &mut self,
+        index_of: impl Fn(&str) -> Option<u64>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) {
+        for (key, trust) in &mut self.trust {
+            let (Some(before), Some(index)) = (trust.told_after, index_of(key)) else { continue };
+            trust.told_after = None;
+            trust.denied = index == before;
+            if !trust.denied {
+                trust.rest.reset();
+                continue;
+            }
+            let rests = Watching::Not(now + trust.rest.next(rng));
+            self.keys
+                .entry(key.clone())
+                .and_modify(|state| {
+                    if let Watching::Not(_) = state {
+                        *state = rests;
+                    }
+                })
+                .or_insert(rests);
+        }
+    }
+
+    /// Whether the last change that the key's watch told did not happen.
+    pub(super) fn doubts(&self, key: &str) -> bool {
+        self.trust.get(key).is_some_and(|trust| trust.denied)
     }
 
     /// When a query that rests may be sent.

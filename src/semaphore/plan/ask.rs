@@ -28,6 +28,13 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         plan.write = draft.write(false);
         return plan;
     }
+    if let Some(why) = occupied(view, me.session) {
+        let watch = Watch {
+            key: view.contender_key(me.session),
+            after: view.index_of(&view.contender_key(me.session)),
+        };
+        return Plan { watch: vec![watch], ..Plan::new(Stand::Blocked(why)) };
+    }
     if view.contender(me.session).is_some() && !view.is_ordered() {
         return Plan { need: Some(Need::Look), ..plan };
     }
@@ -80,6 +87,10 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     plan.recheck(draft.prune(me, now));
     plan.recheck(draft.fill(&line, &[], me.free_since, now));
     let granted = draft.has_granted(me.session);
+    if draft.left_to_foreign {
+        // Where it leaves the line instead, its turn is over.
+        plan.watch.extend(watch::turn(view, &line[..place]));
+    }
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
     let stays = granted || !me.settings.try_once();
     // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to
@@ -138,6 +149,20 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     plan.write = draft.write(in_line && !heads && !sets_limit);
     plan
 }
+
+/// Why a session cannot enter, where another one has its contender key locked. The session is not replaced by a new one: it
+/// may hold slots elsewhere.
+fn occupied(view: &View, session: &SessionId) -> Option<String> {
+    let occupied = view.in_place_of(session).filter(|_| view.contender(session).is_none())?;
+    let (key, by) = (printable(&occupied.key, KEY), excerpt(occupied.by.as_ref()?.as_str()));
+    Some(format!(
+        "the contender key {key} of this agent's own session is locked by another session, {by}; delete the key, or destroy \
+         that session"
+    ))
+}
+
+/// Bytes of a key that are shown.
+const KEY: usize = 500;
 
 /// Plans of a party's member while not all of them stand in line since the same write: to stand there anew.
 fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write, line,
 };
-use crate::semaphore::Moment;
+use crate::semaphore::{Moment, size};
 
 /// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
 pub(super) const SWEEP: usize = 16;
@@ -93,12 +93,42 @@ impl<'a> Draft<'a> {
         let filled = line::fill(&self.record, line, now < their_turn_ends, most);
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
         let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
+        let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
         for one in filled.granted {
-            let indexes = numbers.by_ref().take(one.slots as usize).collect();
+            let (ops, indexes) = (self.ops.len(), numbers.by_ref().take(one.slots as usize).collect());
             self.grant(&one, indexes);
+            let Some(left) = room.checked_sub(self.size_of(ops, one.session, one.slots)) else {
+                // The waiters behind it go on standing behind it.
+                self.take_back(ops, one.session);
+                break;
+            };
+            room = left;
         }
         self.left_to_foreign = filled.left_to_foreign;
         filled.left_to_foreign.then_some(their_turn_ends)
+    }
+
+    /// Bytes that the transaction may have besides, without what only hints and tidies up.
+    fn room(&self) -> usize {
+        let mut record = self.record.clone();
+        record.next.clear();
+        record.offered.clear();
+        let steps: usize = self.ops.iter().map(size::of_step).sum();
+        let lock = size::of_record(&record, &self.view.lock_key());
+        size::MAX_TRANSACTION.saturating_sub(steps + lock)
+    }
+
+    /// Bytes of the steps from `ops` on, which grant a session its slots, with what that adds to the record.
+    fn size_of(&self, ops: usize, session: &SessionId, slots: u32) -> usize {
+        let steps: usize = self.ops.iter().skip(ops).map(size::of_step).sum();
+        steps + size::of_holder(self.record.form(), session, slots)
+    }
+
+    /// Takes back a grant, whose steps begin at `ops`.
+    fn take_back(&mut self, ops: usize, session: &SessionId) {
+        self.ops.truncate(ops);
+        self.record.holders.retain(|holder| holder != session);
+        self.granted.remove(session);
     }
 
     fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>) {
@@ -109,7 +139,7 @@ impl<'a> Draft<'a> {
                 let key = self.view.contender_key(one.session);
                 self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
             }
-            (Kind::Me { .. }, None) | (Kind::Foreign, _) => return,
+            (Kind::Me { .. }, None) | (Kind::Foreign { .. }, _) => return,
         }
         self.hold(one.session, one.slots);
     }
@@ -125,6 +155,7 @@ impl<'a> Draft<'a> {
         let own = self.me.map(|me| me.session);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
+        let mut room = self.room();
         let named: Vec<_> =
             line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
@@ -140,8 +171,14 @@ impl<'a> Draft<'a> {
             let wanted = slots as usize;
             match numbers.split_at_checked(wanted).filter(|_| rest.is_empty() && slots <= self.free()) {
                 Some((its, others)) => {
-                    numbers = others;
+                    let ops = self.ops.len();
                     self.grant_by_name(&session, slots, its.to_vec());
+                    if let Some(left) = room.checked_sub(self.size_of(ops, &session, slots)) {
+                        (numbers, room) = (others, left);
+                    } else {
+                        self.take_back(ops, &session);
+                        rest.extend(std::iter::repeat_n(session, wanted));
+                    }
                 }
                 None => rest.extend(std::iter::repeat_n(session, wanted)),
             }
@@ -199,9 +236,13 @@ impl<'a> Draft<'a> {
         let (key, value) = (self.view.contender_key(me.session), entry.encode());
         self.ops.push(match self.view.contender(me.session) {
             Some(one) => Op::DeleteCas { key: key.clone(), index: one.modify_index },
-            // Should a process before this one have written it just now, or a write of its be on its way still, only
-            // one of the two is done.
-            None => Op::CheckNotExists { key: key.clone() },
+            None => match self.view.in_place_of(me.session) {
+                // Anything but a contender: left by an operator, or by a backup that was restored.
+                Some(occupied) => Op::DeleteCas { key: key.clone(), index: occupied.index },
+                // Should a process before this one have written it just now, or a write of its be on its way still, only
+                // one of the two is done.
+                None => Op::CheckNotExists { key: key.clone() },
+            },
         });
         self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
     }
@@ -230,12 +271,18 @@ impl<'a> Draft<'a> {
     /// Sweeps up what sessions with the behaviour `release` have left.
     pub(super) fn sweep(&mut self) {
         let own = self.me.map(|me| self.view.contender_key(me.session));
+        let mut room = if self.view.leftovers.is_empty() { 0 } else { self.room() };
         let leftovers = self.view.leftovers.iter().filter(|leftover| Some(&leftover.key) != own.as_ref());
         let delete = |leftover: &crate::semaphore::view::Leftover| Op::DeleteCas {
             key: leftover.key.clone(),
             index: leftover.index,
         };
-        self.ops.extend(leftovers.take(SWEEP).map(delete));
+        let deletes = leftovers.take(SWEEP).map(delete).take_while(|op| {
+            let left = room.checked_sub(size::of_step(op));
+            room = left.unwrap_or_default();
+            left.is_some()
+        });
+        self.ops.extend(deletes);
     }
 
     /// Whether `.lock` is to be written.
@@ -249,6 +296,13 @@ impl<'a> Draft<'a> {
     /// The transaction, if there is anything to do.
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
         if self.changes() {
+            self.record.offered = self.view.offers_to_store();
+            let steps: usize = self.ops.iter().map(size::of_step).sum();
+            if steps + size::of_record(&self.record, &self.view.lock_key()) > size::MAX_TRANSACTION {
+                // Nothing but speed depends on the hints.
+                self.record.next.clear();
+                self.record.offered.clear();
+            }
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });

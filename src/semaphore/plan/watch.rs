@@ -61,6 +61,12 @@ pub(super) fn waiting(view: &View, ahead: &[InLine<'_>], me: Me<'_>, now: Moment
     watches
 }
 
+/// The contender of the first foreign client to which a slot is left.
+pub(super) fn turn(view: &View, ahead: &[InLine<'_>]) -> Option<Watch> {
+    let first = ahead.iter().find(|one| one.is_foreign() && !one.is_idle())?;
+    contender(view, first.session)
+}
+
 fn contender(view: &View, session: &SessionId) -> Option<Watch> {
     let known = view.contender(session)?;
     Some(Watch { key: view.contender_key(session), after: known.modify_index })

@@ -2,13 +2,57 @@
 
 use std::collections::BTreeSet;
 
-use super::{Contender, LOCK, Leftover, Lock, Pair, View};
+use super::{Contender, LOCK, Leftover, Lock, Occupied, Pair, View};
 use crate::semaphore::contender::Entry;
-use crate::semaphore::record::Record;
+use crate::semaphore::record::{MAX_OFFERS, Offer, Record};
 use crate::semaphore::single::Single;
 use crate::semaphore::{Op, SessionId};
 
+/// Sessions of which is remembered that they have left `.lock`.
+const LEFT: usize = 64;
+
 impl View {
+    /// Takes over from the view before it what a listing does not show: who has left `.lock` since.
+    pub fn follow(&mut self, before: &Self) {
+        let holders = before.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let (holders, index) = (holders.iter().cloned().collect(), self.lock_index());
+        self.left = before.left.clone();
+        self.note_left(holders, index);
+        let contenders: BTreeSet<_> = self.contenders.iter().map(|one| &one.session).collect();
+        self.left.retain(|session, _| contenders.contains(session));
+    }
+
+    /// `before` were in `.lock`, and those who are not any more have left by that index.
+    fn note_left(&mut self, before: BTreeSet<SessionId>, index: u64) {
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        let holders: BTreeSet<_> = holders.iter().cloned().collect();
+        self.left.retain(|session, _| !holders.contains(session));
+        self.left.extend(before.difference(&holders).map(|session| (session.clone(), index)));
+        while self.left.len() > LEFT {
+            let first = self.left.iter().min_by_key(|(_, index)| **index).map(|(session, _)| session.clone());
+            first.map(|session| self.left.remove(&session));
+        }
+    }
+
+    /// What foreign contenders were offered, as the next record is to say: for others, and for who comes later.
+    pub(in crate::semaphore) fn offers_to_store(&self) -> std::collections::BTreeMap<SessionId, Offer> {
+        let mut offers = self.record().map(|record| record.offered.clone()).unwrap_or_default();
+        for (session, offer) in &self.offers {
+            let stored = offers.get(session).filter(|stored| stored.index == offer.index);
+            if offer.is_worth_storing() && stored.is_none_or(|stored| stored.open < offer.open) {
+                offers.insert(session.clone(), *offer);
+            }
+        }
+        if self.is_complete() {
+            let index_of = |session: &SessionId| self.contender(session).map(|one| one.modify_index);
+            offers.retain(|session, offer| index_of(session) == Some(offer.index));
+        }
+        while offers.len() > MAX_OFFERS {
+            offers.pop_first();
+        }
+        offers
+    }
+
     /// Says that somebody ahead has moved.
     pub fn disorder(&mut self) {
         self.ordered = false;
@@ -90,6 +134,7 @@ impl View {
                         self.forget(&session);
                     }
                     self.leftovers.retain(|leftover| leftover.key != *key);
+                    self.occupied.retain(|occupied| occupied.key != *key);
                 }
                 Op::List { .. }
                 | Op::CheckIndex { .. }
@@ -159,7 +204,15 @@ impl View {
         if let Some(session) = &pair.session {
             self.contenders.retain(|one| one.session != *session);
         }
+        self.occupied.retain(|occupied| occupied.key != pair.key);
+        let (before, index) = (
+            self.record().filter(|_| is_lock).map(|record| record.holders.iter().cloned().collect()),
+            pair.modify_index,
+        );
         self.add(pair);
+        if let Some(before) = before {
+            self.note_left(before, index);
+        }
         self.sort();
         let record = self.record().map(|record| record.holders.iter().cloned().collect::<BTreeSet<_>>());
         self.missing.retain(|session, _| record.as_ref().is_some_and(|holders| holders.contains(session)));
@@ -192,11 +245,17 @@ impl View {
             let index = pair.modify_index;
             self.lock = match Record::decode(&pair.value, pair.flags) {
                 Ok(record) => Lock::Record { record, index },
-                Err(found) => Lock::Conflict { found, index },
+                Err(found) => Lock::Conflict { found, owner: pair.session.clone(), index },
             };
             self.lock_stood = self.lock_stood.max(index);
         }
         let entry = Entry::decode(&pair.value);
+        // No session's id has a slash.
+        let own = pair.session.as_ref().is_some_and(|session| session.as_str() == name);
+        if name != LOCK && !own && !name.contains('/') {
+            let (key, index, by) = (pair.key.clone(), pair.modify_index, pair.session.clone());
+            self.occupied.push(Occupied { key, index, by });
+        }
         match pair.session {
             Some(session) => {
                 if name == session.as_str() {

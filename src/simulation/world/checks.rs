@@ -98,7 +98,9 @@ impl World {
             assert!(!late, "seed {seed}: {session} was about to go and was given {name}");
         } else if let Notice::GaveUp { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
-            referee(name).gave_up(&agent.configuration.of(name), asked_at, self.now);
+            let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
+            let has_set = told_before || asked_at > agent.configured_at;
+            referee(name).gave_up(&agent.configuration.of(name), has_set, asked_at, self.now);
         } else if let Notice::LimitSet { .. } = notice {
             let client = self.clients.get_mut(&agent.life).expect("one that lives");
             client.sets += 1;

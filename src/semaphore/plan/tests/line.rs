@@ -402,3 +402,80 @@ fn one_that_tries_once_and_is_outrun_looks_again_before_it_gives_up() {
     let plan = hold(&queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[]), me, NOW);
     assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::List)));
 }
+
+/// Bytes of a transaction as it is sent.
+fn sent(ops: &[Op]) -> usize {
+    ops.iter().map(crate::semaphore::size::of_step).sum()
+}
+
+#[test]
+fn no_transaction_is_larger_than_consul_takes() {
+    // Each of these entries has to be written again with `held` in it.
+    let names: Vec<_> = (0..40).map(|n| format!("w{n:02}")).collect();
+    let waiters: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 0)).collect();
+    let mut seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
+    for one in seen.contenders.iter_mut().filter(|one| one.says_waiting()) {
+        one.entry.as_mut().unwrap().body = Some("x".repeat(30 * 1024));
+    }
+    let mut taken = Vec::new();
+    while let Some(write) = set_limit(&seen, 41, "", NOW).unwrap() {
+        assert!(sent(&write.ops) <= 512 * 1024, "{}", sent(&write.ops));
+        seen.apply(&write.ops, 60 + taken.len() as u64);
+        taken.push(seen.record().unwrap().taken());
+    }
+    assert_eq!(taken, [13, 25, 37, 41]);
+}
+
+#[test]
+fn the_last_slot_of_the_largest_record_is_given_without_hints() {
+    let holders: Vec<_> = (0..9_999).map(|n| format!(r#""{n:036}""#)).collect();
+    let me = "f".repeat(36);
+    let next = format!(r#"["{}"]"#, vec![me.as_str(); 100].join(r#"",""#));
+    let lock = format!(r#"{{"Limit":10000,"Holders":[{}],"Next":{next}}}"#, holders.join(","));
+    let seen = queue(&lock, &[], &[(&me, 1, 0), ("b", 1, 0), ("c", 1, 0)]);
+    let mut view = seen.clone();
+    // All of them live.
+    for number in 0..9_999 {
+        let pair = Pair {
+            key: format!("p/{number:036}"),
+            value: Vec::new(),
+            flags: 0,
+            session: Some(format!("{number:036}").into()),
+            times_locked: 0,
+            create_index: 1,
+            modify_index: 1,
+        };
+        view.see_contender(&format!("{number:036}").into(), Some(pair), 1);
+    }
+    let (session, who, dead_since) = (SessionId::from(me), Identity::default(), BTreeMap::new());
+    let settings = settings(10_000, 1);
+    let plan = hold(&view, super::me(&session, &settings, &who, &dead_since), NOW);
+    let write = plan.write.unwrap();
+    assert!(sent(&write.ops) <= 512 * 1024, "{}", sent(&write.ops));
+    view.apply(&write.ops, 60);
+    assert_eq!((view.record().unwrap().taken(), view.record().unwrap().slots_of(&session)), (10_000, 1));
+}
+
+#[test]
+fn an_entry_that_cannot_be_written_again_stands_in_nobodys_way() {
+    let mut entry = Entry::new(Standing::Waiting, 1, 5, String::new(), Identity::default());
+    entry.body = Some("x".repeat(400 * 1024));
+    let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("big", 1, 5), ("me", 1, 0)]);
+    let big = Pair {
+        key: "p/big".into(),
+        value: entry.encode(),
+        flags: 0,
+        session: Some("big".into()),
+        times_locked: 0,
+        create_index: 10,
+        modify_index: 30,
+    };
+    seen.see_contender(&"big".into(), Some(big), 30);
+    let plan = planned(&seen, &settings(1, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["me"]}"#);
+    // Nor does one that wants more than any transaction can give.
+    let waiters = [("greedy", 9_500, 0), ("me", 1, 0)];
+    let seen = queue(r#"{"Limit":10000,"Holders":[]}"#, &[], &waiters);
+    let plan = planned(&seen, &settings(10_000, 1), hold, false);
+    assert_eq!(lock_of(&plan), r#"{"Limit":10000,"Holders":["me"]}"#);
+}
