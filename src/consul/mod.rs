@@ -9,6 +9,7 @@ mod classify;
 mod client;
 mod endpoint;
 mod error;
+mod file;
 mod key;
 mod kv;
 mod login;
