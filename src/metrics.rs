@@ -339,7 +339,6 @@ impl Metrics {
             Notice::Conflict { name } => self.cas_conflicts.with_label_values(&[&**name]).inc(),
             Notice::Leader { leader: None, .. } => {}
             Notice::Leader { name, .. } => self.leader_changes.with_label_values(&[&**name]).inc(),
-            Notice::Removed { name } => self.remove_semaphore(name),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::Trouble { .. }
@@ -352,7 +351,9 @@ impl Metrics {
             | Notice::LimitDiffers { .. }
             | Notice::FormDiffers { .. }
             | Notice::LimitChanged { .. }
-            | Notice::LimitSet { .. } => {}
+            | Notice::LimitSet { .. }
+            // Its name may be that of another one by now.
+            | Notice::Removed { .. } => {}
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
+use super::labels::Labels;
 use crate::config;
 use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
@@ -148,9 +149,11 @@ pub(super) fn log_of_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one; what that gives tells when it has run.
+/// Calls the hook that a change has, if it has one; what that gives tells when it has run. Hooks of one slot are ordered by the
+/// core's name of it, which a rename does not change; they are told the label.
 pub(super) fn call_hook(
     notice: &Notice,
+    labels: &Labels,
     config: &config::Hooks,
     hooks: &mut Hooks,
 ) -> Option<oneshot::Receiver<Succeeded>> {
@@ -187,8 +190,9 @@ pub(super) fn call_hook(
         | Notice::Removed { .. } => return None,
     };
     let command = command.clone()?;
+    let label = labels.of(name).to_string();
     let mut environment =
-        vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", name.to_string())];
+        vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", label)];
     environment.extend(about);
     Some(hooks.call(Call { slot: name.clone(), event, command, environment }))
 }

@@ -10,6 +10,7 @@ mod client;
 mod connections;
 mod endpoint;
 mod error;
+mod file;
 mod key;
 mod kv;
 mod login;

@@ -1,7 +1,7 @@
 //! TLS: whom to trust, who we are, and under which name the server must show itself.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use super::file::open_regular;
 use super::{Settings, Tls};
 
 /// Longest file of certificates; the system's own bundle has a quarter of it.
@@ -179,14 +180,13 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |source| TlsError::Unreadable { what, path: path.to_path_buf(), source };
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(unusable(what, path, "it is not a regular file"));
-    }
-    if metadata.len() > MAX_BYTES {
+    let mut bytes = Vec::new();
+    let file = open_regular(path).map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_BYTES {
         return Err(unusable(what, path, &format!("it has more than {MAX_BYTES} bytes")));
     }
-    fs::read(path).map_err(unreadable)
+    Ok(bytes)
 }
 
 fn unusable(what: &'static str, path: &Path, why: &str) -> TlsError {

@@ -150,7 +150,7 @@ impl Token {
         match self {
             Self::Anonymous => Ok(None),
             Self::Fixed(ready) => Ok(Some(Arc::clone(ready))),
-            Self::File(file) => file.current(Instant::now()).map(Some),
+            Self::File(file) => file.current(Instant::now()).await.map(Some),
             Self::Login(logins) => logins.current(client).await.map(Some),
         }
     }
@@ -164,7 +164,7 @@ impl Token {
     ) -> Result<Option<Arc<Ready>>, TokenError> {
         match (self, used) {
             (Self::File(file), used) => {
-                let read = file.reread(Instant::now()).ok();
+                let read = file.reread(Instant::now()).await.ok();
                 Ok(read.filter(|read| used.map(|used| &used.secret) != Some(&read.secret)))
             }
             (Self::Login(logins), Some(used)) => logins.instead_of(used, refusal, client).await,
@@ -189,14 +189,14 @@ impl Token {
             Self::Fixed(_) => {
                 "the token that was given lacks this right, is mistyped, or has been deleted".into()
             }
-            Self::File(file) => match file.reread(Instant::now()) {
-                Ok(_) => {
+            Self::File(file) => match file.failure() {
+                None => {
                     format!(
                         "the token in {} lacks this right, is mistyped, or has been deleted",
                         file.path().display()
                     )
                 }
-                Err(error) => format!("the token that was sent is an old one, since {error}"),
+                Some(error) => format!("the token that was sent is an old one, since {error}"),
             },
             Self::Login(logins) => logins.advice(),
         }

@@ -13,6 +13,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
+/// So long the thread has for its end; then it is left behind.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Resolves when a server is to end.
 pub type Stop = BoxFuture<'static, ()>;
 
@@ -32,6 +35,8 @@ struct Thread {
     stop: Option<watch::Sender<()>>,
     /// Dropped, it ends the thread.
     end: Option<oneshot::Sender<Infallible>>,
+    /// Closed once the thread has ended.
+    ended: mpsc::Receiver<Infallible>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -77,6 +82,7 @@ impl Thread {
     fn start() -> io::Result<Self> {
         let (end, ended) = oneshot::channel::<Infallible>();
         let (tell, told) = mpsc::channel();
+        let (alive, has_ended) = mpsc::channel();
         let thread = thread::Builder::new().name("servers".into()).spawn(move || {
             // Made here, since it must not be dropped inside of another one.
             match Builder::new_current_thread().enable_all().build() {
@@ -87,10 +93,11 @@ impl Thread {
                 }
                 Err(error) => drop(tell.send(Err(error))),
             }
+            drop(alive);
         })?;
         let runtime = told.recv().map_err(io::Error::other)??;
         let (stop, _) = watch::channel(());
-        Ok(Self { runtime, stop: Some(stop), end: Some(end), thread: Some(thread) })
+        Ok(Self { runtime, stop: Some(stop), end: Some(end), ended: has_ended, thread: Some(thread) })
     }
 
     fn stopped(&self) -> Stop {
@@ -107,8 +114,10 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // It ends at once: nothing on it blocks.
-        let _ = self.thread.take().map(JoinHandle::join);
+        // It ends at once, unless a file system does not answer while a socket is being removed.
+        if self.ended.recv_timeout(END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected) {
+            let _ = self.thread.take().map(JoinHandle::join);
+        }
     }
 }
 

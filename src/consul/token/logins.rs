@@ -124,7 +124,7 @@ impl Logins {
         };
         let now = Instant::now();
         // Nobody waits for this one: the old token serves until the new one is there, and if none is to be had.
-        if self.is_old(&held, now)
+        if self.is_old(&held, now).await
             && let Ok(turn) = Arc::clone(&self.turn).try_lock_owned()
             && !self.is_over()
             && turn.pace.may_try(false, now)
@@ -215,9 +215,9 @@ impl Logins {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    fn is_old(&self, held: &Held, now: Instant) -> bool {
+    async fn is_old(&self, held: &Held, now: Instant) -> bool {
         // A file that cannot be read is no other word.
-        let changed = self.bearer.current(now).is_ok_and(|bearer| bearer.secret != held.bearer);
+        let changed = self.bearer.current(now).await.is_ok_and(|bearer| bearer.secret != held.bearer);
         changed || held.replace_at.is_some_and(|at| at <= now)
     }
 
@@ -316,7 +316,7 @@ impl Logins {
         let AuthMethod { name, meta, .. } = &self.method;
         let nothing_sent = |source| Error::Token { tried: client.tried(Operation::Login, name), source };
         let sent = Instant::now();
-        let bearer = self.bearer.reread(sent).map_err(nothing_sent)?.secret.clone();
+        let bearer = self.bearer.reread(sent).await.map_err(nothing_sent)?.secret.clone();
         let Login { accessor, secret, lifetime } = client.anonymous().login(name, &bearer, meta).await?;
         client.observer().logged_in(name, &accessor);
         let token = Ready::new(secret.expose(), None).map_err(nothing_sent)?;
