@@ -271,6 +271,8 @@ fn an_index_of_0_is_read_at_once_beside_all_polls() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Watch(usize, Class),
+    /// By one that has not seen the last change.
+    WatchBehind(usize),
     Unwatch(usize),
     Change(usize),
     Delete(usize),
@@ -282,6 +284,7 @@ fn step(keys: usize) -> impl Strategy<Value = Step> {
     let class = prop_oneof![Just(Class::Held), Just(Class::Waiting), Just(Class::Record), Just(Class::Other)];
     prop_oneof![
         6 => (0..keys, class).prop_map(|(key, class)| Step::Watch(key, class)),
+        2 => (0..keys).prop_map(Step::WatchBehind),
         1 => (0..keys).prop_map(Step::Unwatch),
         2 => (0..keys).prop_map(Step::Change),
         1 => (0..keys).prop_map(Step::Delete),
@@ -336,6 +339,12 @@ impl Play {
                 let index = *self.keys.entry(key.clone()).or_insert(self.last);
                 self.schedule.watch(watch(&name, &key, index, class), self.now);
                 self.watching.insert((name, key), (index, None));
+            }
+            Step::WatchBehind(n) => {
+                let (name, key) = (format!("w{n}"), Self::key(n));
+                let Some(index) = self.keys.get(&key).map(|index| index - 1) else { return };
+                self.schedule.watch(watch(&name, &key, index, Class::Other), self.now);
+                self.watching.insert((name, key), (index, Some(self.now)));
             }
             Step::Unwatch(n) => {
                 let (name, key) = (format!("w{n}"), Self::key(n));
