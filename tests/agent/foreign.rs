@@ -282,6 +282,11 @@ fn loops_of_commands_leave_a_foreign_contender_that_never_acts_its_turn_a_few_ti
     assert!(offered().is_some_and(|millis| (300..3000).contains(&millis)), "{:?}", offered());
 }
 
+#[allow(clippy::disallowed_methods, reason = "it is how often such a client looks")]
+fn a_second() {
+    std::thread::sleep(Duration::from_secs(1));
+}
+
 #[test]
 fn a_foreign_client_that_looks_once_a_second_gets_in() {
     let consul = Consul::start();
@@ -300,10 +305,10 @@ fn a_foreign_client_that_looks_once_a_second_gets_in() {
             operator.try_put("service/s/.lock", &record, Put::Cas(found.modify_index), 0)
         };
         wait_for("it to acquire", || {
-            std::thread::sleep(Duration::from_secs(1));
+            a_second();
             acquires()
         });
-        assert_eq!(operator.holders("service/s"), [session.clone()]);
+        assert_eq!(operator.holders("service/s"), [session.as_str()]);
         operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Plain, 0);
         operator.delete(&format!("service/s/{session}"));
         operator.destroy(&session);

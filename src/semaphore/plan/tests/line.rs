@@ -432,21 +432,19 @@ fn the_last_slot_of_the_largest_record_is_given_without_hints() {
     let me = "f".repeat(36);
     let next = format!(r#"["{}"]"#, vec![me.as_str(); 100].join(r#"",""#));
     let lock = format!(r#"{{"Limit":10000,"Holders":[{}],"Next":{next}}}"#, holders.join(","));
-    let seen = queue(&lock, &[], &[(&me, 1, 0), ("b", 1, 0), ("c", 1, 0)]);
-    let mut view = seen.clone();
-    // All of them live.
-    for number in 0..9_999 {
-        let pair = Pair {
-            key: format!("p/{number:036}"),
-            value: Vec::new(),
-            flags: 0,
-            session: Some(format!("{number:036}").into()),
-            times_locked: 0,
-            create_index: 1,
-            modify_index: 1,
-        };
-        view.see_contender(&format!("{number:036}").into(), Some(pair), 1);
-    }
+    let pair = |name: String, value: Vec<u8>, session: Option<String>| Pair {
+        key: format!("p/{name}"),
+        value,
+        flags: 0,
+        session: session.map(SessionId::from),
+        times_locked: 0,
+        create_index: 1,
+        modify_index: 42,
+    };
+    let holders = (0..9_999).map(|n| pair(format!("{n:036}"), Vec::new(), Some(format!("{n:036}"))));
+    let waiting = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
+    let others = [pair(".lock".into(), lock.into(), None), pair(me.clone(), waiting, Some(me.clone()))];
+    let mut view = View::new("p", others.into_iter().chain(holders).collect(), 50);
     let (session, who, dead_since) = (SessionId::from(me), Identity::default(), BTreeMap::new());
     let settings = settings(10_000, 1);
     let plan = hold(&view, super::me(&session, &settings, &who, &dead_since), NOW);
