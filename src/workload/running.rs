@@ -179,7 +179,8 @@ impl Running {
         }
         let told = match self.link {
             Link::Awaited(_) => true,
-            Link::Open(..) => self.order(Order::Holdings(Box::new(holdings.clone()))),
+            // Said with the next round where the guard does not listen: that it does not is said with the lease.
+            Link::Open(..) => self.orders.try_send(Order::Holdings(Box::new(holdings.clone()))).is_ok(),
             Link::Closed => return,
         };
         if told {
