@@ -60,8 +60,8 @@ fn instant(text: &str) -> Option<Duration> {
         ("Z", "") => return Some(since),
         (sign, offset) => (sign == "+", offset.split_once(':')?),
     };
-    let minutes = offset.0.parse::<u64>().ok()? * 60 + offset.1.parse::<u64>().ok()?;
-    let offset = Duration::from_secs(minutes * 60);
+    let [hours, minutes] = [offset.0, offset.1].map(|part| part.parse::<u8>().map(u64::from));
+    let offset = Duration::from_secs((hours.ok()? * 60 + minutes.ok()?) * 60);
     if ahead { since.checked_sub(offset) } else { since.checked_add(offset) }
 }
 
