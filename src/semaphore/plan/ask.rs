@@ -172,13 +172,18 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
         return plan;
     }
     let line = line::line(view, Some(me.own()));
+    // An earlier process may have been in line by itself and for other slots. Nobody may hand off to it by that name.
+    let misnamed = record.next.contains(me.session);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
+    if view.contender(me.session).is_some() {
+        draft.only_if_lock_stands();
+    }
     draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
     // It may stand at the head for long, and a key that does not exist cannot be waited for.
     draft.create_lock();
     // As for any other: whoever comes to the end of a line has to ask nobody.
     let last = line.last().is_some_and(|one| one.session == me.session);
-    if !last || line.len() == 1 && draft.free() > 0 {
+    if misnamed || !last || line.len() == 1 && draft.free() > 0 {
         draft.name_next(&line);
     }
     plan.write = draft.write(false).map(|write| Write { joint: true, ..write });
@@ -205,6 +210,7 @@ fn take_together(
         // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
         let mut draft = Draft::new(view, record, me.wall, Some(me));
         draft.name_next(&line::line(view, Some(me.own())));
+        draft.only_if_lock_stands();
         draft.write_own(me.entry(Standing::Waiting, Vec::new()));
         plan.write = draft.write(false);
         return plan;

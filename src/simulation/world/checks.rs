@@ -89,12 +89,15 @@ impl World {
         let (seed, agent) = (self.seed, &self.agents[place]);
         let mut referees = self.referees.iter_mut();
         let mut referee = |name: &Name| referees.find(|one| *one.name == **name).expect("a semaphore");
-        if let Notice::Acquired { name, session, token, .. } = notice {
+        if let Notice::Acquired { name, session, token, resumed, .. } = notice {
             referee(name).acquired(session.clone(), *token);
-            let all = !agent.configuration.together || agent.is_ready();
+            // What an earlier process held is resumed also by an agent that ends: a workload may run on it, and is
+            // stopped first. That process may have been configured otherwise, and have held one of them alone.
+            let left_behind = *resumed && agent.ending.is_some();
+            let all = !agent.configuration.together || agent.is_ready() || left_behind;
             assert!(all, "seed {seed}: {session} has {name} and not all that it takes together");
             // What it was given at that very instant it is told afterwards.
-            let late = agent.ending.is_some_and(|since| since < self.now);
+            let late = agent.ending.is_some_and(|since| since < self.now) && !left_behind;
             assert!(!late, "seed {seed}: {session} was about to go and was given {name}");
         } else if let Notice::GaveUp { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
