@@ -87,9 +87,9 @@ fn read(path: &Path) -> Option<Resume> {
             return None;
         }
     }
-    let is_ours = |saved: &Saved| {
-        matches!(saved.version, VERSION | WITH_LOCKS) && Uuid::parse_str(&saved.session).is_ok()
-    };
+    // As Consul writes an id: what it does not take for one would be renewed in vain for ever.
+    let is_id = |text: &str| Uuid::parse_str(text).is_ok_and(|id| id.hyphenated().to_string() == text);
+    let is_ours = |saved: &Saved| matches!(saved.version, VERSION | WITH_LOCKS) && is_id(&saved.session);
     let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
         warn!("{} is no state file of this version; beginning with a new session", path.display());
@@ -122,7 +122,9 @@ mod tests {
     fn rubbish_means_a_new_session() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("session.json");
-        for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
+        let with = |session: &str| format!(r#"{{"version":1,"session":"{session}","prefixes":{{}}}}"#);
+        let no_ids = ["x y", "5e550000000040008000000000000000", "{5e550000-0000-4000-8000-000000000000}"];
+        for rubbish in ["".to_owned(), "{".to_owned()].into_iter().chain(no_ids.map(with)) {
             std::fs::write(&path, rubbish).unwrap();
             assert_eq!(read(&path), None);
         }

@@ -217,12 +217,9 @@ impl Session {
                 Change::Proved
             }
             Err(failure) => {
-                // One that was only remembered and that Consul does not take for a session never was one.
-                let gone = match failure.kind {
-                    FailureKind::NotFound => true,
-                    FailureKind::Rejected => live.lease.is_none(),
-                    FailureKind::Denied | FailureKind::Unavailable => false,
-                };
+                // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
+                // that is resumed, which may be in `.lock`.
+                let gone = failure.kind == FailureKind::NotFound;
                 live.renew_at = now + self.backoff.next(rng);
                 out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
                 if !gone {

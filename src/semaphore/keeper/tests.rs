@@ -125,6 +125,27 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
 }
 
 #[test]
+fn a_resumed_session_ends_in_no_words_but_consuls_own() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let mut keeper = wanting(&["a"], &[], None, Some(resume));
+    let mut now = NOW;
+    for kind in [FailureKind::Rejected, FailureKind::Unavailable, FailureKind::Denied] {
+        keeper.handle(Event::SessionRenewed(Err(Failure { kind, text: String::new() })), now);
+        now = now + Duration::from_secs(10);
+        keeper.tick(now);
+        let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        let renews =
+            |it: &Command| matches!(it, Command::RenewSession { session, .. } if session.as_str() == "me");
+        assert!(commands.iter().any(renews), "{kind:?}: {commands:?}");
+        assert!(!commands.contains(&Command::CreateSession), "{kind:?}: {commands:?}");
+    }
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    keeper.handle(Event::SessionRenewed(Err(gone)), now);
+    assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| command == Command::CreateSession));
+}
+
+#[test]
 fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
     let mut keeper = resumed();
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
