@@ -31,8 +31,13 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`ClaimError`]: a folder that cannot be written to, or another agent that uses one of the files.
+    /// [`ClaimError`]: a folder that cannot be written to, a path at which no regular file lies, or another agent that
+    /// uses one of the files.
     pub fn open(config: &Config) -> Result<Self, ClaimError> {
+        // Before anything is made or removed beside them.
+        for path in config.readiness.iter().chain(&config.session.state_file) {
+            files::refuse_special(path)?;
+        }
         let claim = config.readiness.as_ref().map(|path| {
             files::make_folder(path)?;
             Claim::take(path)
@@ -50,7 +55,8 @@ impl Files {
         let environment = Environment::of_process();
         let text = std::fs::read_to_string(configuration).unwrap_or_default();
         let named = environment.readiness_file().map(Path::to_path_buf).or_else(|| readiness_file(&text));
-        let Some(path) = named.filter(|path| path.is_file()) else { return };
+        let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|about| about.is_file());
+        let Some(path) = named.filter(is_file) else { return };
         let claim = Claim::take(&path);
         if claim.is_ok()
             && let Err(error) = files::remove(&path)

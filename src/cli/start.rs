@@ -13,6 +13,7 @@ use crate::config::{Config, Control, Faults, Listen, Loaded, Log, LogFormat, Log
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
+use crate::files::FileError;
 use crate::http::serve::{listen, serve};
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
@@ -55,7 +56,7 @@ pub(super) fn run(
     runtime.shutdown_background();
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
-        Exit::Failed
+        if FileError::is_misplaced(&failure) { Exit::Config } else { Exit::Failed }
     }))
 }
 

@@ -31,6 +31,16 @@ pub enum ClaimError {
     },
 }
 
+impl ClaimError {
+    /// What is wrong with a file, where that is it.
+    pub(super) fn file(&self) -> Option<&FileError> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::InUse { .. } => None,
+        }
+    }
+}
+
 /// A claim, by a lock on `<file>.lock` beside the file. The kernel lets go of it even when the process is killed.
 #[derive(Debug)]
 pub struct Claim(#[allow(dead_code, reason = "held for its lock")] File);
@@ -45,6 +55,7 @@ impl Claim {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let beside = PathBuf::from(name);
+        super::refuse_special(&beside)?;
         let file = open(&beside).map_err(|cause| FileError::open(&beside, cause))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),

@@ -34,6 +34,6 @@ pub(in crate::config) struct Session {
     pub(in crate::config) service_checks: Option<Vec<String>>,
     /// The catalog node that the session is tied to, where no client agent is near. By default the addressed agent's.
     pub(in crate::config) node: Option<String>,
-    /// The file from which a restarted agent takes its own session up again. None unless set.
+    /// The file from which a restarted agent takes its own session up again. None unless set; an empty text is none.
     pub(in crate::config) state_file: Option<PathBuf>,
 }
