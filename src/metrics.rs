@@ -341,6 +341,7 @@ impl Metrics {
             Notice::Removed { name } => self.remove_semaphore(name),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
+            | Notice::SessionsCleared { .. }
             | Notice::Trouble { .. }
             | Notice::TroubleOver { .. }
             | Notice::Waiting { .. }

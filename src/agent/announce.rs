@@ -18,6 +18,9 @@ pub(super) fn log(notice: &Notice) {
         Notice::SessionStarted { session, resumed: false } => info!(%session, "session created"),
         Notice::SessionStarted { session, resumed: true } => info!(%session, "session taken up again"),
         Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
+        Notice::SessionsCleared { sessions } => {
+            info!(sessions, "destroyed a session whose creation had got no answer");
+        }
         Notice::Renewed { took } => debug!(took_ms = millis(*took), "session renewed"),
         Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
         Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
@@ -124,6 +127,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
+        | Notice::SessionsCleared { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
         | Notice::Trouble { .. }
@@ -162,6 +166,7 @@ pub(super) fn call_hook(
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
+        | Notice::SessionsCleared { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
         | Notice::Trouble { .. }

@@ -107,7 +107,10 @@ impl Journal {
             }
             Notice::Removed { name } => (What::Removed, Some(name), None),
             // They come round by themselves.
-            Notice::Renewed { .. } | Notice::RenewFailed { .. } | Notice::Conflict { .. } => return,
+            Notice::Renewed { .. }
+            | Notice::RenewFailed { .. }
+            | Notice::SessionsCleared { .. }
+            | Notice::Conflict { .. } => return,
         };
         self.note(what, name.map(|name| &**name), detail);
     }

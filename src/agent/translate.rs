@@ -69,6 +69,7 @@ pub(super) fn start(
         who: identity(&config.identity),
         wall: clock::wall(),
         seed: fastrand::u64(..),
+        nonce: fastrand::u64(..),
         resume,
         semaphores,
         together: Vec::new(),

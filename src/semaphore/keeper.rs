@@ -7,7 +7,7 @@ use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::machine::{Context, Machine, Phase};
 use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
-use super::session::{Change, Session};
+use super::session::{Change, Marks, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
@@ -51,6 +51,9 @@ pub struct Start {
     pub wall: Wall,
     /// Where all chance comes from.
     pub seed: u64,
+    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
+    /// of it.
+    pub nonce: u64,
     /// What was left behind by an earlier process.
     pub resume: Option<Resume>,
     /// The semaphores to be held.
@@ -110,9 +113,10 @@ impl Keeper {
             removed.push(name.clone());
             machines.insert(name.clone(), Machine::clearing(name, left, now));
         }
+        let marks = Marks::new(start.who.in_words().unwrap_or_else(|| "(nameless)".into()), start.nonce);
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
-            session: Session::new(start.ttl, session, now),
+            session: Session::new(start.ttl, marks, session, now),
             ttl: start.ttl,
             watch_grace: start.watch_grace,
             who: start.who,
@@ -223,6 +227,9 @@ impl Keeper {
                 let change = self.session.renewed(answer, now, &mut self.rng, &mut self.out);
                 self.session_changed(&change, now);
             }
+            Event::SessionsCleared(answer) => {
+                self.session.cleared(answer, now, &mut self.rng, &mut self.out);
+            }
             Event::SessionDestroyed(answer) => {
                 self.session.destroyed(answer, now, &mut self.rng, &mut self.out);
             }
@@ -295,6 +302,16 @@ impl Keeper {
     /// What fails with the session at present, if anything does: what was tried, on what, what came back.
     pub fn trouble(&self) -> Option<&str> {
         self.session.trouble().map(|failure| failure.text.as_str())
+    }
+
+    /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
+    pub fn unanswered(&self) -> impl Iterator<Item = &str> {
+        self.session.unanswered().marks()
+    }
+
+    /// Why it is not known whether there are such sessions, where Consul refuses to say.
+    pub fn unanswered_refused(&self) -> Option<&str> {
+        self.session.unanswered().refused().map(|failure| failure.text.as_str())
     }
 
     /// The session's lease, valid or run out.

@@ -25,9 +25,12 @@ mod session_id;
 mod settings;
 mod single;
 mod time;
+mod unanswered;
 mod view;
 
-pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, Name, Op, Part, Reading};
+pub use command::{
+    Command, Commit, Event, Failure, FailureKind, Listing, Name, NotCreated, Op, Part, Reading,
+};
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};

@@ -64,6 +64,11 @@ pub enum Notice {
         /// Which.
         session: SessionId,
     },
+    /// Sessions were found, and destroyed, whose creation had got no answer.
+    SessionsCleared {
+        /// How many.
+        sessions: u32,
+    },
     /// A renewal was answered.
     Renewed {
         /// How long it took.

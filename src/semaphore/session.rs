@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind};
+use super::command::{Command, Failure, FailureKind, NotCreated};
 use super::lease::{Lease, Terms};
 use super::notice::Notice;
+use super::unanswered::Unanswered;
 use super::{Moment, SessionId};
 
 /// Share of the renewal interval that is left to chance.
@@ -18,8 +19,8 @@ const CEILING: Duration = Duration::from_secs(10);
 enum State {
     /// There is none. One is created at the instant.
     None { create_at: Moment },
-    /// One has been asked for, at the instant.
-    Creating { sent: Moment },
+    /// One has been asked for, at the instant, with a name that ends so.
+    Creating { sent: Moment, mark: String },
     /// There is one, as far as is known.
     Live(Live),
     /// It is being given up; `retry_at` where the attempt failed.
@@ -55,21 +56,53 @@ pub(super) enum Change {
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     ttl: Duration,
+    marks: Marks,
     state: State,
+    unanswered: Unanswered,
+    /// It is given up for good: no other one is created.
+    ending: bool,
     backoff: Backoff,
     failing: Option<Failure>,
 }
 
+/// How the names of a process's sessions end, each differently: who it is, and 16 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    who: String,
+    digits: u64,
+}
+
+impl Marks {
+    /// `digits` are random, and no other process's.
+    pub(super) fn new(who: String, digits: u64) -> Self {
+        Self { who, digits }
+    }
+
+    fn next(&mut self) -> String {
+        // An odd number, so that none comes again.
+        self.digits = self.digits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        format!("{} {:016x}", self.who, self.digits)
+    }
+}
+
 impl Session {
     /// `resume` names the session of an earlier process, to be taken up if it still lives.
-    pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
+    pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
                 State::Live(Live { id, terms: Terms::new(ttl), lease: None, renew_at: now, sent: None })
             }
             None => State::None { create_at: now },
         };
-        Self { ttl, state, backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)), failing: None }
+        Self {
+            ttl,
+            marks,
+            state,
+            unanswered: Unanswered::new(ttl, now),
+            ending: false,
+            backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)),
+            failing: None,
+        }
     }
 
     /// The session, where there is one that is known to have lived.
@@ -103,6 +136,11 @@ impl Session {
         self.failing.as_ref()
     }
 
+    /// The creations whose outcome is not known.
+    pub(super) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
+    }
+
     /// Whether there is none and none has been asked for.
     pub(super) fn is_none(&self) -> bool {
         matches!(self.state, State::None { .. })
@@ -114,20 +152,31 @@ impl Session {
 
     /// When [`Self::act`] has something to do next; `wanted` as there.
     pub(super) fn deadline(&self, wanted: bool) -> Option<Moment> {
-        match &self.state {
-            State::None { create_at } => wanted.then_some(*create_at),
+        let own = match &self.state {
+            State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
             State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
             State::Destroying { retry_at, .. } => *retry_at,
-            State::Live(_) | State::Creating { .. } | State::Ended => None,
-        }
+            State::Ended => return None,
+            State::Live(_) | State::Creating { .. } => None,
+        };
+        own.into_iter().chain(self.unanswered.deadline()).min()
+    }
+
+    /// A slow Consul would otherwise pile up sessions that it has created and nobody knows of.
+    fn may_create(&self) -> bool {
+        !self.ending && self.unanswered.is_settled()
     }
 
     /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same.
     pub(super) fn act(&mut self, wanted: bool, now: Moment, out: &mut VecDeque<Command>) {
+        let creates = wanted && self.may_create();
+        self.unanswered.act(now, out);
         match &mut self.state {
-            State::None { create_at } if wanted && *create_at <= now => {
-                out.push_back(Command::CreateSession);
-                self.state = State::Creating { sent: now };
+            State::None { .. } if self.ending && self.unanswered.is_settled() => self.state = State::Ended,
+            State::None { create_at } if creates && *create_at <= now => {
+                let mark = self.marks.next();
+                out.push_back(Command::CreateSession { mark: mark.clone() });
+                self.state = State::Creating { sent: now, mark };
             }
             State::Live(live) if live.sent.is_none() && live.renew_at <= now => {
                 live.sent = Some(now);
@@ -160,20 +209,25 @@ impl Session {
                 self.state = State::Destroying { id: live.id.clone(), retry_at: Some(now) };
                 self.backoff.reset();
             }
-            State::None { .. } => self.state = State::Ended,
             // The answer to the creation brings us back here.
-            State::Creating { .. } | State::Destroying { .. } | State::Ended => {}
+            State::Creating { .. } => return,
+            // What is left to do is to look for others, and ends in `act`.
+            State::None { .. } | State::Destroying { .. } | State::Ended => {}
+        }
+        if !std::mem::replace(&mut self.ending, true) {
+            self.unanswered.look_again(now);
         }
     }
 
     pub(super) fn created(
         &mut self,
-        answer: Result<SessionId, Failure>,
+        answer: Result<SessionId, NotCreated>,
         now: Moment,
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
-        let State::Creating { sent } = self.state else { return Change::None };
+        let State::Creating { sent, mark } = &self.state else { return Change::None };
+        let (sent, mark) = (*sent, mark.clone());
         match answer {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
@@ -184,8 +238,11 @@ impl Session {
                 self.works(out);
                 Change::Proved
             }
-            Err(failure) => {
+            Err(NotCreated { in_doubt, failure }) => {
                 self.state = State::None { create_at: now + self.backoff.next(rng) };
+                if in_doubt {
+                    self.unanswered.add(mark, now);
+                }
                 self.fails(failure, out);
                 Change::Unproved
             }
@@ -244,12 +301,29 @@ impl Session {
     ) {
         let State::Destroying { retry_at, .. } = &mut self.state else { return };
         match answer {
-            Ok(()) => self.state = State::Ended,
-            Err(failure) if failure.kind == FailureKind::NotFound => self.state = State::Ended,
+            Ok(()) => self.state = State::None { create_at: now },
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                self.state = State::None { create_at: now }
+            }
             Err(failure) => {
                 *retry_at = Some(now + self.backoff.next(rng));
                 self.fails(failure, out);
             }
+        }
+    }
+
+    /// A look for sessions that may have been created was answered.
+    pub(super) fn cleared(
+        &mut self,
+        answer: Result<Vec<String>, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        match self.unanswered.answered(answer, now, rng) {
+            Ok(0) => {}
+            Ok(sessions) => out.push_back(Command::Tell(Notice::SessionsCleared { sessions })),
+            Err(failure) => self.fails(failure, out),
         }
     }
 

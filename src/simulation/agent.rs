@@ -68,6 +68,7 @@ impl Agent {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
+            nonce: rng.u64(..),
             resume,
             semaphores: semaphores.map(|name| (Name::from(*name), configuration.of(name))).collect(),
             together: if configuration.together { configuration.names() } else { Vec::new() },

@@ -70,6 +70,11 @@ fn lost_and_late_answers_break_nothing() {
 }
 
 #[test]
+fn sessions_whose_creation_got_no_answer_do_not_pile_up() {
+    play(Game { lasts: 6, agents: 4, chaos: Chaos { lost: 0.3, ..Chaos::CALM }, ..GAME });
+}
+
+#[test]
 fn crashes_pauses_and_partitions_break_nothing() {
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     play(Game { priorities: true, chaos, ..GAME });

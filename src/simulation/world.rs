@@ -263,10 +263,11 @@ impl World {
         let id = Uuid::from_u128(self.rng.u128(..));
         match command {
             Command::Commit { .. } => self.by = Some(life),
-            Command::CreateSession => {
+            Command::CreateSession { .. } => {
                 self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
             }
             Command::RenewSession { .. }
+            | Command::ClearSessions { .. }
             | Command::DestroySession { .. }
             | Command::List { .. }
             | Command::Look { .. }
@@ -344,7 +345,8 @@ impl World {
                 Command::StopWatch { key, .. } => {
                     self.agents[place].watches.remove(&key);
                 }
-                command @ (Command::CreateSession
+                command @ (Command::CreateSession { .. }
+                | Command::ClearSessions { .. }
                 | Command::RenewSession { .. }
                 | Command::DestroySession { .. }
                 | Command::List { .. }

@@ -60,6 +60,7 @@ mod stub;
 mod terminal;
 mod together;
 mod token;
+mod unanswered;
 mod watches;
 
 use std::time::Duration;

@@ -205,6 +205,7 @@ impl Leases {
             Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
+            | Notice::SessionsCleared { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
             | Notice::Trouble { .. }

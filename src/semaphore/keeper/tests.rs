@@ -5,7 +5,7 @@ use crate::semaphore::command::{Listing, Op, Reading};
 use crate::semaphore::contender::{Entry, Standing};
 use crate::semaphore::settings::{LimitPolicy, OnLost};
 use crate::semaphore::view::Pair;
-use crate::semaphore::{FailureKind, Form, Phase};
+use crate::semaphore::{FailureKind, Form, NotCreated, Phase};
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -33,6 +33,7 @@ fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Op
         who: Identity::default(),
         wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
         seed: 0,
+        nonce: 0,
         resume,
         semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
         together: together.iter().map(|name| Name::from(*name)).collect(),
@@ -70,6 +71,10 @@ fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) 
 
 fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
     keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30 })), NOW);
+}
+
+fn creates(command: &Command) -> bool {
+    matches!(command, Command::CreateSession { .. })
 }
 
 /// What it writes, each transaction by the keys of its steps.
@@ -138,11 +143,70 @@ fn a_resumed_session_ends_in_no_words_but_consuls_own() {
         let renews =
             |it: &Command| matches!(it, Command::RenewSession { session, .. } if session.as_str() == "me");
         assert!(commands.iter().any(renews), "{kind:?}: {commands:?}");
-        assert!(!commands.contains(&Command::CreateSession), "{kind:?}: {commands:?}");
+        assert!(!commands.iter().any(creates), "{kind:?}: {commands:?}");
     }
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
     keeper.handle(Event::SessionRenewed(Err(gone)), now);
-    assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| command == Command::CreateSession));
+    assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
+}
+
+fn cleared(keeper: &mut Keeper) -> Option<Vec<String>> {
+    std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::ClearSessions { marks } = it { Some(marks) } else { None })
+}
+
+fn lost(keeper: &mut Keeper, now: Moment) -> String {
+    let mark = std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::CreateSession { mark } = it { Some(mark) } else { None });
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })), now);
+    mark.expect("a creation")
+}
+
+#[test]
+fn no_session_is_created_before_the_last_one_without_an_answer_was_looked_for() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let first = lost(&mut keeper, NOW);
+    assert!(first.starts_with("(nameless) "), "{first}");
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    let mut now = NOW + Duration::from_secs(60);
+    keeper.tick(now);
+    assert_eq!(keeper.next_command(), None);
+    // No answer to the look: it is sent again, and nothing else.
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionsCleared(Err(failure)), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![first.clone()])), now);
+    let second = lost(&mut keeper, now);
+    assert_ne!(first, second);
+    assert_eq!(cleared(&mut keeper), Some(vec![second.clone()]));
+    // It was not there: looked for once more when it can have been created late, and meanwhile another one is.
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), now);
+    assert_eq!(keeper.unanswered().collect::<Vec<_>>(), [&second]);
+    while keeper.next_command().is_some() {}
+    now = now + Duration::from_secs(20);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![second]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    assert_eq!(keeper.unanswered().count(), 0);
+}
+
+#[test]
+fn whoever_ends_looks_once_more_for_what_was_not_answered() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let mark = lost(&mut keeper, NOW);
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    keeper.drain(NOW);
+    assert!(!keeper.has_ended());
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![mark])), NOW);
+    assert!(keeper.has_ended() && keeper.unanswered().count() == 0);
 }
 
 #[test]
@@ -304,7 +368,7 @@ fn without_anything_to_hold_there_is_no_session() {
     let mut keeper = wanting(&[], &[], None, None);
     assert_eq!((keeper.next_command(), keeper.deadline()), (None, None));
     keeper.add("a".into(), settings("a", None), NOW);
-    assert_eq!(keeper.next_command(), Some(Command::CreateSession));
+    assert!(keeper.next_command().is_some_and(|command| creates(&command)));
 
     let mut keeper = wanting(&[], &[], None, None);
     keeper.drain(NOW);
@@ -328,7 +392,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     keeper.handle(Event::SessionRenewed(Err(gone)), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
-    assert!(!commands.contains(&Command::CreateSession), "{commands:?}");
+    assert!(!commands.iter().any(creates), "{commands:?}");
     keeper.drain(later);
     assert!(keeper.has_ended());
 }
@@ -474,5 +538,5 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
     keeper.tick(NOW + Duration::from_secs(10));
     keeper.handle(Event::SessionRenewed(Err(gone)), NOW + Duration::from_secs(10));
-    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| command == Command::CreateSession));
+    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
 }

@@ -70,6 +70,7 @@ impl Agent {
             // So long ago that no date is ever other than the first.
             wall: Wall::new(SystemTime::UNIX_EPOCH - TTL * 365, START),
             seed: 0,
+            nonce: 0,
             resume,
             semaphores: names.clone().map(|name| (name.clone(), settings(&name, player, limit))).collect(),
             together: if player.together { names.collect() } else { Vec::new() },
