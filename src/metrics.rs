@@ -342,6 +342,7 @@ impl Metrics {
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::SessionsCleared { .. }
+            | Notice::SessionTaken { .. }
             | Notice::Trouble { .. }
             | Notice::TroubleOver { .. }
             | Notice::Waiting { .. }

@@ -22,8 +22,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Files {
     pub(super) state: Option<StateFile>,
     pub(super) readiness: Option<KeptFile>,
-    _readiness_claim: Option<Claim>,
     pub(super) resume: Option<Resume>,
+    /// The process that has left it may still run.
+    pub(super) contested: bool,
 }
 
 impl Files {
@@ -44,9 +45,17 @@ impl Files {
         });
         let claim = claim.transpose()?;
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
-        let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
-        let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
-        Ok(Self { state, readiness: readiness.transpose()?, _readiness_claim: claim, resume })
+        let (state, left) = state.map_or((None, None), |(state, left)| (Some(state), left));
+        let contested = left.as_ref().is_some_and(|left| left.contested);
+        let readiness = config.readiness.clone().zip(claim);
+        let readiness = readiness.map(|(path, claim)| KeptFile::start_absent(path, READABLE, claim));
+        let resume = left.map(|left| left.resume);
+        Ok(Self { state, readiness: readiness.transpose()?, resume, contested })
+    }
+
+    /// Leaves the files as they are from here on: they are another process's.
+    pub(super) fn let_go(&mut self) {
+        (self.state, self.readiness) = (None, None);
     }
 
     /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be

@@ -61,6 +61,9 @@ impl Journal {
                 let how = if *resumed { "taken up again: " } else { "" };
                 (What::SessionStarted, None, Some(format!("{how}{session}")))
             }
+            Notice::SessionTaken { session } => {
+                (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
+            }
             Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
             Notice::Trouble { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
             Notice::TroubleOver { name } => (What::TroubleOver, name.as_ref(), None),

@@ -141,7 +141,7 @@ impl Agent {
         let client = client(config, &parts.metrics)?;
         let together = translate::together(config);
         let start = translate::start(config, translate::held(config), parts.files.resume.take());
-        let start = Start { together, ..start };
+        let start = Start { together, contested: parts.files.contested, ..start };
         for semaphore in &config.semaphores {
             parts.metrics.add_semaphore(&semaphore.name);
         }
@@ -303,6 +303,9 @@ impl Agent {
         self.journal.follow(notice);
         self.parts.metrics.observe(notice);
         let hook = announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+        if let Notice::SessionTaken { .. } = notice {
+            self.parts.files.let_go();
+        }
         if let Notice::Evicted { name, held, .. } = notice {
             self.evicted(name, *held);
         }

@@ -71,6 +71,7 @@ pub(super) fn start(
         seed: fastrand::u64(..),
         nonce: fastrand::u64(..),
         resume,
+        contested: false,
         semaphores,
         together: Vec::new(),
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use thiserror::Error;
 
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, ClaimId};
 pub use kept::KeptFile;
 
 /// Whoever could write to a folder could put files of their own in the place of ours.
@@ -144,13 +144,15 @@ fn custom_flags(flags: OFlags) -> i32 {
 ///
 /// # Errors
 ///
-/// The folder is missing, read-only or full, or what lies there is no regular file; it is then as it was.
-pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
+/// The folder is missing, read-only or full, or what lies there is no regular file; it is then as it was. Otherwise what
+/// the new file is like.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileError> {
     refuse_special(path)?;
     let mend = "see that its folder exists, has room and is writable for this user";
     let failed = |cause| FileError::new("write", path, mend, cause);
     let temporary = beside(path);
-    let written = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
+    let written = write_new(&temporary, content, mode)
+        .and_then(|about| std::fs::rename(&temporary, path).map(|()| about));
     written.map_err(|cause| {
         // What the failed attempt left is of no use; that it cannot be removed either is the same trouble.
         let _ = std::fs::remove_file(&temporary);
@@ -166,7 +168,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> 
 /// The folder is missing, read-only or full, or its file system has no hard links.
 pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError> {
     let temporary = beside(path);
-    let linked = write_new(&temporary, content, mode).and_then(|()| std::fs::hard_link(&temporary, path));
+    let linked = write_new(&temporary, content, mode).and_then(|_| std::fs::hard_link(&temporary, path));
     // It has its other name now, or is of no use.
     let _ = std::fs::remove_file(&temporary);
     match linked {
@@ -196,13 +198,14 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<Metadata> {
     // One that a killed process left: `create_new` would stumble over it, and writing through it might follow a link.
     let _ = std::fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     // The umask has taken its share of the mode above.
     file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(content)
+    file.write_all(content)?;
+    file.metadata()
 }
 
 fn folder(path: &Path) -> &Path {
@@ -253,7 +256,7 @@ mod tests {
         }
         for (name, kind) in special {
             let before = std::fs::symlink_metadata(at(name)).unwrap();
-            for done in [replace(&at(name), b"new", 0o600), remove(&at(name))] {
+            for done in [replace(&at(name), b"new", 0o600).map(drop), remove(&at(name))] {
                 let error = anyhow::Error::from(done.unwrap_err());
                 let said = error.to_string();
                 assert!(said.contains(kind) && said.contains("write another path"), "{said}");

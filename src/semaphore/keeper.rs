@@ -29,7 +29,7 @@ impl Resume {
         let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
         for machine in keeper.machines().filter(|machine| !machine.is_gone()) {
             let held = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
-            let token = held.or(machine.withheld());
+            let token = held.or(machine.withheld()).or(machine.remembered());
             let Settings { prefix, .. } = machine.settings();
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
             of_its_kind.insert(prefix.clone(), token);
@@ -56,6 +56,8 @@ pub struct Start {
     pub nonce: u64,
     /// What was left behind by an earlier process.
     pub resume: Option<Resume>,
+    /// That process may still run.
+    pub contested: bool,
     /// The semaphores to be held.
     pub semaphores: Vec<(Name, Settings)>,
     /// Those of them whose slots are taken together or not at all.
@@ -69,6 +71,9 @@ pub struct Keeper {
     ttl: Duration,
     watch_grace: Option<Duration>,
     who: Identity,
+    /// What tells this process from others that resume its session.
+    nonce: String,
+    contested: bool,
     wall: Wall,
     machines: BTreeMap<Name, Machine>,
     party: Party,
@@ -120,6 +125,8 @@ impl Keeper {
             ttl: start.ttl,
             watch_grace: start.watch_grace,
             who: start.who,
+            nonce: format!("{:016x}", start.nonce),
+            contested: start.contested,
             wall: start.wall,
             machines,
             party: Party::of(start.together),
@@ -379,7 +386,7 @@ impl Keeper {
     fn session_changed(&mut self, change: &Change, now: Moment) {
         for name in self.names() {
             self.with(&name, now, |machine, cx| match change {
-                Change::Gone => machine.session_gone(cx),
+                Change::Gone => machine.session_gone(LossReason::SessionGone, cx),
                 Change::Proved | Change::Unproved => machine.session_checked(),
                 Change::None => {}
             });
@@ -389,6 +396,9 @@ impl Keeper {
     /// Lets everything act on what has become of the state.
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
+        if self.machines.values_mut().any(Machine::take_displaced) {
+            self.leave_session(now);
+        }
         self.party.look(&self.machines);
         let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
@@ -409,10 +419,32 @@ impl Keeper {
             !gone
         });
         // Who drains needs no new session, whatever became of the old one.
-        if self.draining && (self.session.is_none() || self.machines.values().all(Machine::is_gone)) {
+        if self.draining
+            && (self.session.is_none()
+                || self.machines.values().all(Machine::is_gone) && !self.is_contested())
+        {
             self.session.end(now);
         }
         self.session.act(self.wants_session(), now, &mut self.out);
+    }
+
+    /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
+    fn leave_session(&mut self, now: Moment) {
+        let Some(session) = self.session.remembered().cloned() else { return };
+        self.out.push_back(Command::Tell(Notice::SessionTaken { session }));
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| {
+                machine.take_displaced();
+                machine.session_gone(LossReason::SessionTaken, cx);
+            });
+        }
+        self.session.leave(now);
+    }
+
+    /// Whether the process that made the session may still believe in what it has, so that it must not be destroyed.
+    fn is_contested(&self) -> bool {
+        let resumed = self.contested && self.session.is_resumed();
+        resumed && self.machines.values().any(Machine::is_contested)
     }
 
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
@@ -431,6 +463,9 @@ impl Keeper {
         let mut cx = Context {
             session: self.session.id(),
             remembered: self.session.remembered(),
+            nonce: &self.nonce,
+            resumed: self.session.is_resumed(),
+            contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,
             trouble: self.session.trouble(),
             lease: self.session.lease(),

@@ -23,6 +23,8 @@ enum State {
     Creating { sent: Moment, mark: String },
     /// There is one, as far as is known.
     Live(Live),
+    /// It is another process's by now. The answer to a renewal is on its way, and says nothing any more.
+    Left,
     /// It is being given up; `retry_at` where the attempt failed.
     Destroying { id: SessionId, retry_at: Option<Moment> },
     /// It was given up.
@@ -38,6 +40,8 @@ struct Live {
     renew_at: Moment,
     /// An attempt is under way since.
     sent: Option<Moment>,
+    /// An earlier process made it, with the TTL that Consul says, if it has said so.
+    resumed: Option<Duration>,
 }
 
 /// What an answer meant for the semaphores.
@@ -90,7 +94,8 @@ impl Session {
     pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
-                State::Live(Live { id, terms: Terms::new(ttl), lease: None, renew_at: now, sent: None })
+                let (terms, resumed) = (Terms::new(ttl), Some(ttl));
+                State::Live(Live { id, terms, lease: None, renew_at: now, sent: None, resumed })
             }
             None => State::None { create_at: now },
         };
@@ -110,7 +115,7 @@ impl Session {
         match &self.state {
             State::Live(live) => live.lease.map(|_| &live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
         }
     }
 
@@ -119,7 +124,7 @@ impl Session {
         match &self.state {
             State::Live(live) => Some(&live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
         }
     }
 
@@ -127,8 +132,35 @@ impl Session {
     pub(super) fn lease(&self) -> Option<Lease> {
         match &self.state {
             State::Live(live) => live.lease,
-            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
+            State::None { .. }
+            | State::Creating { .. }
+            | State::Left
+            | State::Destroying { .. }
+            | State::Ended => None,
         }
+    }
+
+    /// Whether an earlier process made it.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.lasts().is_some()
+    }
+
+    /// The TTL of one that an earlier process made: no lease of that one is longer.
+    pub(super) fn lasts(&self) -> Option<Duration> {
+        if let State::Live(live) = &self.state { live.resumed } else { None }
+    }
+
+    /// It is another process's from here on.
+    pub(super) fn leave(&mut self, now: Moment) {
+        self.state = match &self.state {
+            State::Live(Live { sent: Some(_), .. }) => State::Left,
+            State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
+            State::None { .. }
+            | State::Creating { .. }
+            | State::Left
+            | State::Destroying { .. }
+            | State::Ended => return,
+        };
     }
 
     /// What fails at present, if anything does.
@@ -157,7 +189,7 @@ impl Session {
             State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
             State::Destroying { retry_at, .. } => *retry_at,
             State::Ended => return None,
-            State::Live(_) | State::Creating { .. } => None,
+            State::Live(_) | State::Creating { .. } | State::Left => None,
         };
         own.into_iter().chain(self.unanswered.deadline()).min()
     }
@@ -190,6 +222,7 @@ impl Session {
             State::None { .. }
             | State::Live(_)
             | State::Creating { .. }
+            | State::Left
             | State::Destroying { .. }
             | State::Ended => {}
         }
@@ -210,7 +243,7 @@ impl Session {
                 self.backoff.reset();
             }
             // The answer to the creation brings us back here.
-            State::Creating { .. } => return,
+            State::Creating { .. } | State::Left => return,
             // What is left to do is to look for others, and ends in `act`.
             State::None { .. } | State::Destroying { .. } | State::Ended => {}
         }
@@ -234,7 +267,7 @@ impl Session {
                 let lease = Some(Lease::earned(sent, terms));
                 out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
                 let renew_at = sent + jittered(terms.renew_every(), JITTER, rng);
-                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None });
+                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None, resumed: None });
                 self.works(out);
                 Change::Proved
             }
@@ -256,6 +289,9 @@ impl Session {
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
+        if let State::Left = self.state {
+            self.state = State::None { create_at: now };
+        }
         // An answer that comes when the session is being given up already is of no use.
         let State::Live(live) = &mut self.state else { return Change::None };
         let Some(sent) = live.sent.take() else { return Change::None };
@@ -263,6 +299,7 @@ impl Session {
             Ok(ttl) => {
                 // A session taken up again may have another TTL than is configured now; the shorter is safe.
                 live.terms = Terms::new(ttl.min(self.ttl));
+                live.resumed = live.resumed.map(|_| ttl);
                 let first = live.lease.replace(Lease::earned(sent, live.terms)).is_none();
                 live.renew_at = sent + jittered(live.terms.renew_every(), JITTER, rng);
                 if first {

@@ -81,6 +81,21 @@ fn crashes_pauses_and_partitions_break_nothing() {
 }
 
 #[test]
+fn who_has_lost_its_session_to_another_process_believes_in_nothing_of_it() {
+    for chaos in [
+        Chaos { twin: 0.02, ..Chaos::CALM },
+        Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM },
+        Chaos { twin: 0.01, cut: 0.02, pause: 0.02, crash: 0.01, ..Chaos::CALM },
+    ] {
+        play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
+        play(Game { priorities: true, chaos, ..GAME });
+        play(Game { parties: true, chaos, ..GAME });
+        play(Game { chaos, ..LOCKS });
+        play(Game { primitive: Primitive::Lock { stays: false, delay: Duration::ZERO }, chaos, ..LOCKS });
+    }
+}
+
+#[test]
 fn with_one_slot_there_is_mutual_exclusion() {
     let chaos = Chaos { lost: 0.03, crash: 0.01, pause: 0.02, cut: 0.03, ..Chaos::CALM };
     play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });

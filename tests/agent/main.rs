@@ -49,6 +49,7 @@ mod prune;
 mod queue;
 mod readme;
 mod reload;
+mod removed;
 mod restart;
 mod run;
 mod session_settings;

@@ -206,6 +206,7 @@ impl Leases {
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::SessionsCleared { .. }
+            | Notice::SessionTaken { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
             | Notice::Trouble { .. }

@@ -12,7 +12,7 @@ use crate::config::choice::Behavior;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct Session {
-    /// The session's name, for people who list sessions.
+    /// How the names of its sessions begin, for people who list sessions. Who it is and 16 digits follow.
     #[schemars(extend("default" = "slotkeeper"))]
     pub(in crate::config) name: Option<String>,
     /// 10s to 24h. How long the slots outlive an agent that died: up to twice this.

@@ -95,6 +95,7 @@ fn me<'a>(
         indexes: &[0],
         together: None,
         holds: &[],
+        nonce: None,
     }
 }
 

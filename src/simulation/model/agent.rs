@@ -72,6 +72,7 @@ impl Agent {
             seed: 0,
             nonce: 0,
             resume,
+            contested: false,
             semaphores: names.clone().map(|name| (name.clone(), settings(&name, player, limit))).collect(),
             together: if player.together { names.collect() } else { Vec::new() },
         };

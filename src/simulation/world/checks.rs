@@ -112,7 +112,8 @@ impl World {
     /// However many answers are lost, a process has one session that it does not know of besides its own, at most: each is
     /// looked for before the next one is created.
     fn check_sessions(&self) {
-        for agent in &self.agents {
+        // One that another process has resumed is that one's besides.
+        for agent in self.agents.iter().filter(|_| self.game.chaos.twin == 0.0) {
             let sessions = self.clients.get(&agent.life).map(|client| &client.sessions);
             let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
             let (seed, living) = (self.seed, living.count());
