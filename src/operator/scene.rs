@@ -42,7 +42,7 @@ pub enum Found {
         /// Its key: the prefix, or `.lock` below it.
         key: String,
         /// How it stands.
-        single: Single,
+        single: Box<Single>,
     },
     /// Something else, which slotkeeper leaves alone.
     Other {
@@ -214,7 +214,7 @@ impl Scene {
         let key = view.lock_key();
         match view.lock {
             Lock::Single(Single { wrong: Some(what), .. }) => Found::Other { key, what },
-            Lock::Single(single) => Found::Lock { key, single },
+            Lock::Single(single) => Found::Lock { key, single: Box::new(single) },
             Lock::Missing | Lock::Record { .. } | Lock::Conflict { .. } => Found::Nothing,
         }
     }

@@ -58,7 +58,7 @@ fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_rea
     assert!(first.log().contains("another process has resumed this agent's session"), "{}", first.log());
     first.await_state("waiting");
     assert_ne!(first.session(), session);
-    assert_eq!(operator.holders("service/s"), [session.clone()]);
+    assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
     // Nor does it touch what is the second one's when it goes.
     assert_eq!(first.terminate(), Some(0), "{}", first.log());
     assert!(second.is_ready());

@@ -63,6 +63,7 @@ impl Machine {
     pub(super) fn see_nonce(&mut self, cx: &Context<'_>) {
         let own = cx.remembered.zip(self.view.as_ref());
         let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());
-        self.displaced |= nonce.is_some_and(|nonce| nonce != cx.nonce) && !(cx.resumed && !self.claimed);
+        let is_present = self.claimed || !cx.resumed;
+        self.displaced |= is_present && nonce.is_some_and(|nonce| nonce != cx.nonce);
     }
 }
