@@ -63,6 +63,23 @@ pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<D
     answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
 }
 
+/// Destroys the sessions whose names end in one of the marks; the marks of those that were found.
+///
+/// # Errors
+///
+/// There is no answer to go on with. What was found before is destroyed.
+pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<String>, Failure> {
+    let sessions = client.session_list(Read::consistent()).await.map_err(|error| failure(&error))?;
+    let mut found = Vec::new();
+    for session in sessions.value {
+        if let Some(mark) = marks.iter().find(|mark| session.name.ends_with(mark.as_str())) {
+            client.session_destroy(&session.id).await.map_err(|error| failure(&error))?;
+            found.push(mark.clone());
+        }
+    }
+    Ok(found)
+}
+
 /// Commits a transaction.
 ///
 /// # Errors

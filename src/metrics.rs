@@ -341,6 +341,8 @@ impl Metrics {
             Notice::Leader { name, .. } => self.leader_changes.with_label_values(&[&**name]).inc(),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
+            | Notice::SessionsCleared { .. }
+            | Notice::SessionTaken { .. }
             | Notice::Trouble { .. }
             | Notice::TroubleOver { .. }
             | Notice::Waiting { .. }

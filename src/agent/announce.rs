@@ -23,6 +23,14 @@ pub(super) fn log(notice: &Notice) {
         Notice::SessionStarted { session, resumed: false } => info!(%session, "session created"),
         Notice::SessionStarted { session, resumed: true } => info!(%session, "session taken up again"),
         Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
+        Notice::SessionTaken { session } => error!(
+            %session,
+            "another process has resumed this agent's session, which has everything of it now, its files too; beginning \
+             with a new session, without files. Was a .lock file beside the state or the readiness file deleted?"
+        ),
+        Notice::SessionsCleared { sessions } => {
+            info!(sessions, "destroyed a session whose creation had got no answer");
+        }
         Notice::Renewed { took } => debug!(took_ms = millis(*took), "session renewed"),
         Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
         Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
@@ -131,6 +139,8 @@ pub(super) fn log_of_lease(notice: &Notice) {
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
+        | Notice::SessionsCleared { .. }
+        | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
         | Notice::Trouble { .. }
@@ -171,6 +181,8 @@ pub(super) fn call_hook(
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
+        | Notice::SessionsCleared { .. }
+        | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
         | Notice::Trouble { .. }

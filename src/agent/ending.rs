@@ -26,6 +26,9 @@ const LAST_WORDS: (Duration, Duration) = (Duration::from_millis(150), Duration::
 /// The longest time that is kept for giving everything back, where the workload is waited for before, and its share.
 const GIVING_BACK: (Duration, u32) = (Duration::from_secs(5), 4);
 
+/// Names of sessions that are told of one by one.
+const MAX_NAMES: usize = 4;
+
 /// The bounds of waiting for the workload (`drain.release: after_workload`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
@@ -44,6 +47,14 @@ pub(super) struct Drain {
     pub(super) ends: Moment,
     /// How long a request may take.
     pub(super) request: Duration,
+}
+
+/// What is said of creations whose outcome is not known.
+struct Unanswered {
+    /// The sessions' names; empty where there are none.
+    names: String,
+    /// Why Consul does not say whether they are there, where it refuses.
+    refused: Option<String>,
 }
 
 impl Agent {
@@ -161,9 +172,22 @@ impl Agent {
         }
     }
 
+    /// The sessions that Consul may have created although it never said so.
+    fn unanswered(&self) -> Unanswered {
+        let keepers =
+            || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
+        let names: Vec<_> = keepers().flat_map(Keeper::unanswered).collect();
+        let shown = names.iter().take(MAX_NAMES).map(|mark| format!("`{} {mark}`", self.spec.name));
+        let more = names.len().checked_sub(MAX_NAMES).filter(|more| *more > 0);
+        let shown: Vec<_> = shown.chain(more.map(|more| format!("and {more} more"))).collect();
+        let refused = keepers().find_map(Keeper::unanswered_refused).filter(|_| !names.is_empty());
+        Unanswered { names: shown.join(", "), refused: refused.map(str::to_owned) }
+    }
+
     /// What is left to do once everything was given back, or the time for that is over. A second signal ends it.
     pub(super) async fn finish(self) -> Exit {
-        let clean = self.everything_has_ended() && !self.abandoned;
+        let unanswered = self.unanswered();
+        let clean = self.everything_has_ended() && !self.abandoned && unanswered.refused.is_none();
         let keepers =
             || std::iter::once(&self.own.keeper).chain(self.leases.iter().map(|(_, keeper)| keeper));
         // One with nothing to hold has asked nothing.
@@ -172,17 +196,40 @@ impl Agent {
             Some(Exit::Done) | None if !clean => Exit::Failed,
             ending => ending.unwrap_or(Exit::Done),
         };
-        if clean && in_vain && !self.leases.have_reached_consul() {
+        if clean && !unanswered.names.is_empty() {
+            info!(
+                "drained: neither slot nor session of ours is left in Consul, unless it still creates the session that \
+                 it was asked for without an answer ({}), which then ends by its TTL",
+                unanswered.names
+            );
+        } else if clean && in_vain && !self.leases.have_reached_consul() {
             info!("drained: Consul has never answered, so there is nothing to give back");
         } else if clean {
             info!("drained: neither slot nor session of ours is left in Consul");
+        } else if let Some(why) =
+            unanswered.refused.filter(|_| self.everything_has_ended() && !self.abandoned)
+        {
+            error!(
+                "everything that is known was given back, but the creation of a session was not answered, and Consul \
+                 does not say whether there is one ({}): {why}. It ends by its TTL; to destroy it before, find it by its \
+                 name with slotkeeper sessions",
+                unanswered.names
+            );
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
             let why = keepers().filter_map(Keeper::trouble).chain(machines).next();
             let why = why.unwrap_or("it takes too long");
+            let besides = if unanswered.names.is_empty() {
+                String::new()
+            } else {
+                let names = unanswered.names;
+                format!(
+                    ". Whether it has created a session of ours without having said so is not known ({names})"
+                )
+            };
             error!(
                 "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
-                 given on once the session has ended, by its TTL at the latest",
+                 given on once the session has ended, by its TTL at the latest{besides}",
                 self.parts.config.drain.timeout
             );
         }

@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use crate::consul::{Client, Read, SessionSpec};
-use crate::semaphore::{Command, Event, Keeper, Name, Notice};
+use crate::consul::{self, Client, Read, SessionSpec};
+use crate::semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
 
 /// What is to become of a command.
 pub(super) enum Work {
@@ -24,13 +24,20 @@ pub(super) enum Work {
 /// Makes work of a command. An answer may take as long as the client allows, and a renewal's as long as the core does.
 pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
     match command {
-        Command::CreateSession => {
-            let spec = spec.clone();
+        Command::CreateSession { mark } => {
+            let spec = SessionSpec { name: format!("{} {mark}", spec.name), ..spec.clone() };
             Work::Request(Box::pin(async move {
                 let answer = client.session_create(&spec).await;
-                Event::SessionCreated(answer.map(Into::into).map_err(|error| bridge::failure(&error)))
+                let failed = |error: consul::Error| NotCreated {
+                    in_doubt: error.outcome_unknown(),
+                    failure: bridge::failure(&error),
+                };
+                Event::SessionCreated(answer.map(Into::into).map_err(failed))
             }))
         }
+        Command::ClearSessions { marks } => Work::Request(Box::pin(async move {
+            Event::SessionsCleared(bridge::destroy_named(&client, &marks).await)
+        })),
         Command::RenewSession { session, timeout } => {
             let (client, configured) = (client.within(timeout), spec.ttl);
             Work::Request(Box::pin(async move {

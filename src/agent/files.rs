@@ -22,8 +22,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Files {
     pub(super) state: Option<StateFile>,
     pub(super) readiness: Option<KeptFile>,
-    _readiness_claim: Option<Claim>,
     pub(super) resume: Option<Resume>,
+    /// The process that has left it may still run.
+    pub(super) contested: bool,
 }
 
 impl Files {
@@ -31,17 +32,30 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`ClaimError`]: a folder that cannot be written to, or another agent that uses one of the files.
+    /// [`ClaimError`]: a folder that cannot be written to, a path at which no regular file lies, or another agent that
+    /// uses one of the files.
     pub fn open(config: &Config) -> Result<Self, ClaimError> {
+        // Before anything is made or removed beside them.
+        for path in config.readiness.iter().chain(&config.session.state_file) {
+            files::refuse_special(path)?;
+        }
         let claim = config.readiness.as_ref().map(|path| {
             files::make_folder(path)?;
             Claim::take(path)
         });
         let claim = claim.transpose()?;
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
-        let (state, resume) = state.map_or((None, None), |(state, resume)| (Some(state), resume));
-        let readiness = config.readiness.clone().map(|path| KeptFile::start_absent(path, READABLE));
-        Ok(Self { state, readiness: readiness.transpose()?, _readiness_claim: claim, resume })
+        let (state, left) = state.map_or((None, None), |(state, left)| (Some(state), left));
+        let contested = left.as_ref().is_some_and(|left| left.contested);
+        let readiness = config.readiness.clone().zip(claim);
+        let readiness = readiness.map(|(path, claim)| KeptFile::start_absent(path, READABLE, claim));
+        let resume = left.map(|left| left.resume);
+        Ok(Self { state, readiness: readiness.transpose()?, resume, contested })
+    }
+
+    /// Leaves the files as they are from here on: they are another process's.
+    pub(super) fn let_go(&mut self) {
+        (self.state, self.readiness) = (None, None);
     }
 
     /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be
@@ -52,7 +66,8 @@ impl Files {
         let path = Some(configuration).filter(|path| path.is_file());
         let text = path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let named = environment.readiness_file().map(Path::to_path_buf).or_else(|| readiness_file(&text));
-        let Some(path) = named.filter(|path| path.is_file()) else { return };
+        let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|about| about.is_file());
+        let Some(path) = named.filter(is_file) else { return };
         let claim = Claim::take(&path);
         if claim.is_ok()
             && let Err(error) = files::remove(&path)

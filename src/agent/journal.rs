@@ -61,6 +61,9 @@ impl Journal {
                 let how = if *resumed { "taken up again: " } else { "" };
                 (What::SessionStarted, None, Some(format!("{how}{session}")))
             }
+            Notice::SessionTaken { session } => {
+                (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
+            }
             Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
             Notice::Trouble { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
             Notice::TroubleOver { name } => (What::TroubleOver, name.as_ref(), None),
@@ -109,6 +112,7 @@ impl Journal {
             // They come round by themselves; the log alone says what is odd about the configuration.
             Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
+            | Notice::SessionsCleared { .. }
             | Notice::Conflict { .. }
             | Notice::FormDiffers { .. } => return,
         };

@@ -167,7 +167,7 @@ impl Agent {
         let config = &parts.config;
         let together = translate::together(config);
         let start = translate::start(config, translate::held(config), parts.files.resume.take());
-        let start = Start { together, ..start };
+        let start = Start { together, contested: parts.files.contested, ..start };
         let mut labels = Labels::default();
         for entry in labels::entries(config).filter(|entry| entry.mode == Mode::Hold) {
             labels.set(entry.id(), entry.name);
@@ -354,6 +354,9 @@ impl Agent {
         if let Notice::Removed { name } = notice {
             let label = self.labels.forget(name);
             self.forget_removed(&label);
+        }
+        if let Notice::SessionTaken { .. } = notice {
+            self.parts.files.let_go();
         }
         if let Notice::Evicted { name, held, .. } = notice {
             self.evicted(name, *held);

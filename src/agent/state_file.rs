@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::files::{self, Claim, ClaimError, KeptFile};
+use crate::files::{self, Claim, ClaimError, ClaimId, KeptFile};
 use crate::semaphore::{Keeper, Resume};
 
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
@@ -31,14 +31,23 @@ struct Saved {
     /// The same of the keys of single-key locks.
     #[serde(default)]
     locks: BTreeMap<String, Option<u64>>,
+    /// The lock file by which the writer has claimed this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<ClaimId>,
+}
+
+/// What an earlier process left.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) resume: Resume,
+    /// That process had another lock file: it may still run, and hold the lock of one that was deleted.
+    pub(super) contested: bool,
 }
 
 /// The state file of this process, which no other may use meanwhile.
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: KeptFile,
-    /// Two agents with one session would hold one slot twice.
-    _claim: Claim,
 }
 
 impl StateFile {
@@ -48,18 +57,27 @@ impl StateFile {
     /// # Errors
     ///
     /// [`ClaimError`]: the folder, or another agent that uses it.
-    pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Resume>), ClaimError> {
+    pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Left>), ClaimError> {
         files::make_folder(&path)?;
         let claim = Claim::take(&path)?;
-        let resume = read(&path);
-        Ok((Self { file: KeptFile::start(path, MODE), _claim: claim }, resume))
+        let left = read(&path, claim.id());
+        if left.as_ref().is_some_and(|left| left.contested) {
+            warn!(
+                "the lock file beside {} is another one than when it was written: another agent may still use it. What \
+                 its session holds counts as held a TTL after that agent was told",
+                path.display()
+            );
+        }
+        // Two agents with one session would hold one slot twice.
+        Ok((Self { file: KeptFile::start(path, MODE, claim) }, left))
     }
 
     /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
         let Some(Resume { session, prefixes, locks }) = Resume::of(keeper) else { return };
         let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
-        let saved = Saved { version, session: session.to_string(), prefixes, locks };
+        let claim = Some(self.file.claim());
+        let saved = Saved { version, session: session.to_string(), prefixes, locks, claim };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
     }
@@ -76,7 +94,7 @@ impl StateFile {
     }
 }
 
-fn read(path: &Path) -> Option<Resume> {
+fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     let mut text = String::new();
     let read = files::open_own(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
     match read {
@@ -87,15 +105,18 @@ fn read(path: &Path) -> Option<Resume> {
             return None;
         }
     }
-    let is_ours = |saved: &Saved| {
-        matches!(saved.version, VERSION | WITH_LOCKS) && Uuid::parse_str(&saved.session).is_ok()
-    };
+    // As Consul writes an id: what it does not take for one would be renewed in vain for ever.
+    let is_id = |text: &str| Uuid::parse_str(text).is_ok_and(|id| id.hyphenated().to_string() == text);
+    let is_ours = |saved: &Saved| matches!(saved.version, VERSION | WITH_LOCKS) && is_id(&saved.session);
     let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
         warn!("{} is no state file of this version; beginning with a new session", path.display());
         return None;
     };
-    Some(Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks })
+    // An older version has not written which lock file it had.
+    let contested = saved.claim.is_some_and(|before| before != claim);
+    let resume = Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks };
+    Some(Left { resume, contested })
 }
 
 #[cfg(test)]
@@ -113,7 +134,9 @@ mod tests {
         let session = "5e550000-0000-4000-8000-000000000000";
         let saved = format!(r#"{{"version":1,"session":"{session}","prefixes":{{"p/a":7,"p/b":null}}}}"#);
         std::fs::write(&path, saved).unwrap();
-        let resume = read(&path).unwrap();
+        let id = Claim::take(&folder.path().join("other")).unwrap().id();
+        let Left { resume, contested } = read(&path, id).unwrap();
+        assert!(!contested);
         assert_eq!(resume.session.as_str(), session);
         assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
     }
@@ -122,9 +145,12 @@ mod tests {
     fn rubbish_means_a_new_session() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("session.json");
-        for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
+        let id = Claim::take(&path).unwrap().id();
+        let with = |session: &str| format!(r#"{{"version":1,"session":"{session}","prefixes":{{}}}}"#);
+        let no_ids = ["x y", "5e550000000040008000000000000000", "{5e550000-0000-4000-8000-000000000000}"];
+        for rubbish in ["".to_owned(), "{".to_owned()].into_iter().chain(no_ids.map(with)) {
             std::fs::write(&path, rubbish).unwrap();
-            assert_eq!(read(&path), None);
+            assert_eq!(read(&path, id), None);
         }
     }
 }

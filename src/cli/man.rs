@@ -9,6 +9,10 @@ use clap::{Args, Command};
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{Exit, manual, shown};
+use crate::files;
+
+/// Anybody may read a manual page.
+const MODE: u32 = 0o644;
 
 /// Print the manual page, or write one for each command.
 #[derive(Debug, Args)]
@@ -30,7 +34,7 @@ impl Man {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
         for Page { file, text } in pages {
             let path = dir.join(file);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            files::replace(&path, &text, MODE)?;
         }
         Ok(Exit::Done)
     }

@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::Faults;
+use crate::files::FileError;
 use crate::operator;
 
 mod agent;
@@ -133,7 +134,7 @@ pub fn main() -> ExitCode {
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
-    if error.is::<Faults>() {
+    if error.is::<Faults>() || FileError::is_misplaced(error) {
         Exit::Config
     } else if error.downcast_ref().is_some_and(operator::Error::is_unavailable) {
         Exit::Unavailable

@@ -15,6 +15,7 @@ use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
+use crate::files::FileError;
 use crate::http::serve::{listen, serve};
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
@@ -81,7 +82,7 @@ async fn read_and_start(
     let ended = Box::pin(start(config, read_config, purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
-        Exit::Failed
+        if FileError::is_misplaced(&failure) { Exit::Config } else { Exit::Failed }
     }))
 }
 

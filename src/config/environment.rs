@@ -34,6 +34,9 @@ const FIELDS: &[(&str, &str)] = &[
     ("SLOTKEEPER_LOG_LEVEL", "log.level"),
 ];
 
+/// Those that name a file which slotkeeper writes only where it is asked to: an empty one turns it off.
+const FILES: [&str; 2] = ["SLOTKEEPER_STATE_FILE", "SLOTKEEPER_READINESS_FILE"];
+
 /// Our own variables that stand for no field.
 const OTHERS: &[&str] = &[
     LOGIN_META,
@@ -51,7 +54,7 @@ const LOGIN_META: &str = "SLOTKEEPER_CONSUL_LOGIN_META";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
 
-/// Variables by name. An empty one counts as absent, as it does for `consul`.
+/// Variables by name. An empty one counts as absent, as it does for `consul`, but for the names of our own files.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -74,13 +77,13 @@ impl Environment {
 
     /// The readiness file, where the environment names it: then whatever the configuration says of it does not count.
     pub fn readiness_file(&self) -> Option<&Path> {
-        self.get("SLOTKEEPER_READINESS_FILE").map(Path::new)
+        self.of_field("SLOTKEEPER_READINESS_FILE").map(Path::new)
     }
 
     pub(super) fn overrides(&self) -> Overrides {
         let mut overrides = Overrides::default();
         for (name, field) in FIELDS {
-            overrides.variable(name, field, self.get(name));
+            overrides.variable(name, field, self.of_field(name));
         }
         if let Ok(verify) = self.boolean(SSL_VERIFY, "consul.tls.insecure_skip_verify") {
             overrides.variable(SSL_VERIFY, "consul.tls.insecure_skip_verify", verify.map(|verify| !verify));
@@ -125,6 +128,10 @@ impl Environment {
             .filter(|name| name.starts_with("SLOTKEEPER_"))
             .filter_map(|name| unknown(name))
             .collect()
+    }
+
+    fn of_field(&self, name: &str) -> Option<&str> {
+        if FILES.contains(&name) { self.0.get(name).map(String::as_str) } else { self.get(name) }
     }
 
     fn get(&self, name: &str) -> Option<&str> {

@@ -24,7 +24,8 @@ pub(super) fn of_answer(
     let login = tried.operation == Operation::Login;
     match status {
         401 | 403 => Error::Denied { advice: advice(&said), tried, said },
-        404 if has("Session id") => Error::NotFound { tried, said },
+        // In Consul's own words, and of the session that was asked for: anybody else's 404 says nothing of it.
+        404 if has(&format!("Session id '{}' not found", tried.target)) => Error::NotFound { tried, said },
         413 => Error::TooLarge { tried, said },
         429 => Error::RateLimited { tried, said },
         500 | 503 if has("rate limit exceeded") => Error::RateLimited { tried, said },
@@ -34,7 +35,7 @@ pub(super) fn of_answer(
         500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
         500 if login && any(&NOT_BELIEVED) => Error::Denied { advice: advice(&said), tried, said },
         // The second one is what a session that is no UUID earns.
-        500 if any(&["invalid session", "failed session lookup"]) => Error::InvalidSession { tried, said },
+        500 if any(&["invalid session \"", "failed session lookup"]) => Error::InvalidSession { tried, said },
         500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
             Error::Unfit { tried, said }
         }
@@ -245,8 +246,13 @@ mod tests {
             ),
             (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Class::BadRequest, false),
             (KvPut, 400, "Missing key name", Class::BadRequest, false),
-            (SessionRenew, 404, "Session id 'x' not found", Class::NotFound, false),
+            (SessionRenew, 404, "Session id 'k' not found", Class::NotFound, false),
             (SessionRenew, 404, "404 page not found", Class::Unexpected, false),
+            (SessionRenew, 404, "Session id 'another' not found", Class::Unexpected, false),
+            (SessionRenew, 404, "<h1>Session identifier missing</h1>", Class::Unexpected, false),
+            (SessionRenew, 404, "", Class::Unexpected, false),
+            (SessionRenew, 502, "<h1>Bad Gateway</h1>", Class::Unexpected, unknown),
+            (SessionRenew, 500, "invalid session cookie", Class::Unexpected, unknown),
             (
                 Login,
                 500,

@@ -148,14 +148,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] where the session is gone.
+    /// [`Error::NotFound`] where Consul says that the session is gone. Any other answer says nothing of that.
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
         let sessions: Vec<Session> = self.send(request).await?.json()?;
-        sessions.into_iter().next().ok_or_else(|| Error::NotFound {
-            tried: self.tried(Operation::SessionRenew, id),
-            said: "an empty list".into(),
+        sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
+            Error::BadAnswer {
+                tried: self.tried(Operation::SessionRenew, id),
+                why: "it does not list the session".into(),
+            }
         })
     }
 

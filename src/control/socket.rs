@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::files::{self, claim::Claim};
+use crate::files::{self, FileError, claim::Claim};
 use crate::http::serve::Listen;
 
 /// For its owner and group: who shares the folder and is neither must not take slots.
@@ -31,18 +31,22 @@ impl Socket {
     ///
     /// Another process listens there, something that is no socket is there, or the folder cannot be written to.
     pub fn bind(path: &Path) -> anyhow::Result<Self> {
+        let is_left = match fs::symlink_metadata(path) {
+            Ok(there) if there.file_type().is_socket() => true,
+            Ok(_) => return Err(FileError::misplaced(path, "it is there and is no socket").into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        };
         files::make_folder(path)?;
         let claim = Claim::take(path)?;
-        match fs::symlink_metadata(path) {
-            Ok(there) if there.file_type().is_socket() => files::remove(path)?,
-            Ok(_) => anyhow::bail!("{} is there and is no socket; choose another path", path.display()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        if is_left {
+            // What a killed process has left: the claim says that nobody listens there.
+            remove(path).with_context(|| format!("cannot remove the socket {}", path.display()))?;
         }
         let cannot = || format!("cannot listen at {}", path.display());
-        // Under another name until it listens.
+        // Under another name until it listens. The name is this process's own, whatever lies there.
         let hidden = beside(path);
-        files::remove(&hidden)?;
+        remove(&hidden).with_context(|| format!("cannot remove {}", hidden.display()))?;
         // It has its mode from its first instant: before a later chmod anybody could connect, or lay a link in its place.
         let usual = umask(Mode::from_raw_mode(!MODE & 0o777));
         let listener = UnixListener::bind(&hidden);
@@ -54,6 +58,13 @@ impl Socket {
         }
         placed.with_context(cannot)?;
         Ok(Self { listener, path: path.to_owned(), _claim: claim })
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

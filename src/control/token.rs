@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::rand::GetRandomFlags;
 use subtle::ConstantTimeEq;
 
-use crate::files;
+use crate::files::{self, FileError};
 
 /// Whoever can read it can take slots.
 const MODE: u32 = 0o600;
@@ -72,10 +72,9 @@ impl Token {
         let cannot = || format!("cannot read the token's file {shown}");
         let file = opened.with_context(cannot)?;
         let about = file.metadata().with_context(cannot)?;
-        anyhow::ensure!(
-            about.is_file(),
-            "{shown} is there and is no file; choose another path for the token"
-        );
+        if !about.is_file() {
+            return Err(FileError::misplaced(path, "it is there and is no file").into());
+        }
         let mode = about.permissions().mode() & 0o777;
         anyhow::ensure!(
             mode & OTHERS == 0,

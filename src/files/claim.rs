@@ -1,11 +1,12 @@
 //! A claim on a file: while one process has it, no other of ours takes it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{FileError, custom_flags};
@@ -31,9 +32,48 @@ pub enum ClaimError {
     },
 }
 
+impl ClaimError {
+    /// What is wrong with a file, where that is it.
+    pub(super) fn file(&self) -> Option<&FileError> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::InUse { .. } => None,
+        }
+    }
+}
+
+/// Which file a lock is on: no other has both numbers while this one is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimId {
+    device: u64,
+    inode: u64,
+}
+
+impl ClaimId {
+    fn of(about: &Metadata) -> Self {
+        Self { device: about.dev(), inode: about.ino() }
+    }
+}
+
 /// A claim, by a lock on `<file>.lock` beside the file. The kernel lets go of it even when the process is killed.
 #[derive(Debug)]
-pub struct Claim(#[allow(dead_code, reason = "held for its lock")] File);
+pub struct Claim {
+    path: PathBuf,
+    id: ClaimId,
+    /// Held for its lock.
+    _file: File,
+}
+
+/// What has become of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It stands.
+    Stands,
+    /// Its lock file was removed or replaced, and the one that is there now is claimed.
+    Again,
+    /// Another process has claimed the file.
+    Lost,
+}
 
 impl Claim {
     /// Claims `path`, whose folder must be there.
@@ -42,16 +82,51 @@ impl Claim {
     ///
     /// [`ClaimError`]: the folder is read-only or missing, or another process has the file.
     pub fn take(path: &Path) -> Result<Self, ClaimError> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".lock");
-        let beside = PathBuf::from(name);
-        let file = open(&beside).map_err(|cause| FileError::open(&beside, cause))?;
+        let beside = beside(path);
+        super::refuse_special(&beside)?;
+        let cannot = |cause| FileError::open(&beside, cause);
+        let file = open(&beside).map_err(cannot)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self(file)),
+            Ok(()) => {
+                let id = ClaimId::of(&file.metadata().map_err(cannot)?);
+                Ok(Self { path: path.to_owned(), id, _file: file })
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ClaimError::InUse { path: path.to_owned() }),
-            Err(error) => Err(FileError::open(&beside, error.into()).into()),
+            Err(error) => Err(cannot(error.into()).into()),
         }
     }
+
+    /// Which lock file it is on.
+    pub fn id(&self) -> ClaimId {
+        self.id
+    }
+
+    /// Looks whether the lock file is still the one by which others are kept away. The lock is on a file and not on its
+    /// name: one that was removed keeps nobody away any more.
+    ///
+    /// # Errors
+    ///
+    /// It was removed and cannot be made again.
+    pub fn keep(&mut self) -> Result<Kept, FileError> {
+        if beside(&self.path).symlink_metadata().is_ok_and(|about| ClaimId::of(&about) == self.id) {
+            return Ok(Kept::Stands);
+        }
+        super::make_folder(&self.path)?;
+        match Self::take(&self.path) {
+            Ok(again) => {
+                *self = again;
+                Ok(Kept::Again)
+            }
+            Err(ClaimError::InUse { .. }) => Ok(Kept::Lost),
+            Err(ClaimError::File(error)) => Err(error),
+        }
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
 }
 
 /// Opens the lock file, or makes it. Nothing is ever written to it: whatever it is linked to stays as it is.
@@ -82,6 +157,25 @@ mod tests {
         assert!(refused.contains("in use by another agent"), "{refused}");
         drop(first);
         Claim::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_is_removed_is_made_again_unless_another_process_was_faster() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/ready");
+        super::super::make_folder(&path).unwrap();
+        let mut claim = Claim::take(&path).unwrap();
+        let first = claim.id();
+        assert_eq!(claim.keep().unwrap(), Kept::Stands);
+        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+        assert_eq!(claim.keep().unwrap(), Kept::Again);
+        assert!(claim.id() != first && Claim::take(&path).is_err());
+        std::fs::remove_file(beside(&path)).unwrap();
+        let other = Claim::take(&path).unwrap();
+        assert_eq!(claim.keep().unwrap(), Kept::Lost);
+        assert_eq!(claim.keep().unwrap(), Kept::Lost);
+        drop(other);
+        assert_eq!(claim.keep().unwrap(), Kept::Again);
     }
 
     #[test]

@@ -1,25 +1,31 @@
 //! A file that is kept as it ought to be by a task of its own, so that a slow disk never delays a renewal.
 
+use std::fs::Metadata;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
-use super::{FileError, make_folder, remove, replace};
+use super::claim::{ClaimId, Kept};
+use super::{Claim, FileError, make_folder, open_own, remove, replace};
 
 /// Failures in a row of which one is logged: one in five minutes.
 const SELDOM: u32 = 60;
-/// Wait before a failed write is tried again.
+/// Wait before a failed write is tried again, and between two looks at what has become of the file.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The handle on the file.
+/// The handle on the file. Without it the file is left as it is.
 #[derive(Debug)]
 pub struct KeptFile {
     path: PathBuf,
     wanted: watch::Sender<Wanted>,
     done: watch::Receiver<u64>,
+    claim: Arc<Mutex<ClaimId>>,
     task: JoinHandle<()>,
 }
 
@@ -31,23 +37,26 @@ struct Wanted {
 }
 
 impl KeptFile {
-    /// Removes what an earlier process left, and begins to keep the file, with this mode.
+    /// Removes what an earlier process left, and begins to keep the claimed file, with this mode.
     ///
     /// # Errors
     ///
     /// The folder cannot be made, or the file in it cannot be removed.
-    pub fn start_absent(path: PathBuf, mode: u32) -> Result<Self, FileError> {
+    pub fn start_absent(path: PathBuf, mode: u32, claim: Claim) -> Result<Self, FileError> {
         make_folder(&path)?;
         remove(&path)?;
-        Ok(Self::start(path, mode))
+        Ok(Self::start(path, mode, claim))
     }
 
-    /// Begins to keep the file, and leaves it as it is until [`Self::set`] says otherwise.
-    pub fn start(path: PathBuf, mode: u32) -> Self {
+    /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise.
+    pub fn start(path: PathBuf, mode: u32, claim: Claim) -> Self {
         let (wanted, wishes) = watch::channel(Wanted::default());
         let (doing, done) = watch::channel(0);
-        let task = tokio::spawn(keep(path.clone(), mode, wishes, doing));
-        Self { path, wanted, done, task }
+        let id = Arc::new(Mutex::new(claim.id()));
+        let hands =
+            Hands { path: path.clone(), mode, claim, id: Arc::clone(&id), own: None, told: Told::default() };
+        let task = tokio::spawn(keep(hands, wishes, doing));
+        Self { path, wanted, done, claim: id, task }
     }
 
     /// Says what the file ought to be; nothing happens where it is that already.
@@ -60,6 +69,12 @@ impl KeptFile {
             }
             changes
         });
+    }
+
+    /// The lock file by which it is claimed at present.
+    pub fn claim(&self) -> ClaimId {
+        // Held only to copy it, on either side.
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task that keeps it, which ends only with this handle.
@@ -77,32 +92,158 @@ impl KeptFile {
     }
 }
 
-async fn keep(path: PathBuf, mode: u32, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
-    while wishes.changed().await.is_ok() {
-        let mut failures = 0_u32;
-        loop {
-            let Wanted { number, content } = wishes.borrow_and_update().clone();
-            let there = content.is_some();
-            let target = path.clone();
-            let done = tokio::task::spawn_blocking(move || match content {
-                Some(content) => replace(&target, content.as_bytes(), mode),
-                None => remove(&target),
-            });
-            match done.await {
-                Ok(Ok(())) => {
-                    debug!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
-                    doing.send_replace(number);
-                    break;
-                }
-                // Said at once, and then once in a while.
-                Ok(Err(failure)) if failures.is_multiple_of(SELDOM) => error!("{failure}; trying again"),
-                Ok(Err(_)) => {}
-                Err(failure) => error!("{} could not be kept: {failure}", path.display()),
+/// What works on the file, on threads that may block.
+struct Hands {
+    path: PathBuf,
+    mode: u32,
+    claim: Claim,
+    id: Arc<Mutex<ClaimId>>,
+    /// The file that was written last, and is to be there.
+    own: Option<Own>,
+    told: Told,
+}
+
+struct Own {
+    about: Metadata,
+    content: String,
+}
+
+/// What was said once, and is said again only after it was otherwise.
+#[derive(Default)]
+struct Told {
+    claim_lost: bool,
+    replaced: bool,
+}
+
+/// What lies where the file ought to be.
+enum Found {
+    Nothing,
+    /// What was written, or what an earlier process has left.
+    Own,
+    /// What something else has put there, or made of it.
+    Other,
+}
+
+impl Hands {
+    /// Makes the file what is wanted, unless it is somebody else's by now: whoever has replaced it answers for it.
+    fn make(&mut self, content: Option<&str>) -> Result<(), FileError> {
+        if !self.keep_claim()? {
+            return Ok(());
+        }
+        let found = self.look().map_err(|cause| FileError::open(&self.path, cause))?;
+        if let Found::Other = found {
+            if !std::mem::replace(&mut self.told.replaced, true) {
+                error!(
+                    "{} was replaced or changed by something else. It is left alone and says nothing of this agent any \
+                     more; once it is removed it is written again",
+                    self.path.display()
+                );
             }
-            failures = failures.wrapping_add(1);
-            // Tried again after a while, or at once where something else is wanted meanwhile.
-            if let Ok(Err(_sender_gone)) = tokio::time::timeout(RETRY, wishes.changed()).await {
-                return;
+            return Ok(());
+        }
+        self.told.replaced = false;
+        let Some(content) = content else {
+            self.own = None;
+            return remove(&self.path);
+        };
+        if let (Found::Nothing, Some(_)) = (found, &self.own) {
+            warn!("{} was removed by something else; writing it again", self.path.display());
+        }
+        make_folder(&self.path)?;
+        let about = replace(&self.path, content.as_bytes(), self.mode)?;
+        self.own = Some(Own { about, content: content.to_owned() });
+        Ok(())
+    }
+
+    /// Looks whether the file is still what it ought to be, and makes it so where it was removed.
+    fn check(&mut self) -> Result<(), FileError> {
+        let Some(content) = self.own.as_ref().map(|own| own.content.clone()) else {
+            return self.keep_claim().map(drop);
+        };
+        match self.look() {
+            Ok(Found::Own) => self.keep_claim().map(drop),
+            Ok(Found::Nothing | Found::Other) | Err(_) => self.make(Some(&content)),
+        }
+    }
+
+    fn look(&self) -> io::Result<Found> {
+        let about = match self.path.symlink_metadata() {
+            Ok(about) => about,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(error),
+        };
+        // What lies there before the first write is what an earlier process has left.
+        let Some(own) = &self.own else { return Ok(Found::Own) };
+        let is_same = (about.dev(), about.ino()) == (own.about.dev(), own.about.ino());
+        let when = |about: &Metadata| (about.mtime(), about.mtime_nsec(), about.size());
+        if is_same && when(&about) != when(&own.about) {
+            let mut content = Vec::new();
+            let most = own.content.len() as u64 + 1;
+            open_own(&self.path)?.take(most).read_to_end(&mut content)?;
+            return Ok(if content == own.content.as_bytes() { Found::Own } else { Found::Other });
+        }
+        Ok(if is_same { Found::Own } else { Found::Other })
+    }
+
+    /// Whether the file is still claimed by this process.
+    fn keep_claim(&mut self) -> Result<bool, FileError> {
+        let kept = self.claim.keep()?;
+        let path = self.path.display();
+        match kept {
+            Kept::Stands => {}
+            Kept::Again => {
+                *self.id.lock().unwrap_or_else(PoisonError::into_inner) = self.claim.id();
+                warn!(
+                    "the lock file of {path} was removed or replaced, by which no other agent uses it; it is claimed again"
+                );
+            }
+            Kept::Lost if !self.told.claim_lost => error!(
+                "another agent has claimed {path}: its lock file was removed while this agent ran. The file is that \
+                 agent's now, and left alone"
+            ),
+            Kept::Lost => {}
+        }
+        self.told.claim_lost = kept == Kept::Lost;
+        Ok(kept != Kept::Lost)
+    }
+}
+
+async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
+    let (mut failures, mut done) = (0_u32, 0);
+    loop {
+        // Tried again after a while, and looked after now and then; or at once where something else is wanted.
+        match tokio::time::timeout(RETRY, wishes.changed()).await {
+            Ok(Err(_handle_is_gone)) => return,
+            Ok(Ok(())) => failures = 0,
+            Err(_time_is_over) => {}
+        }
+        let Wanted { number, content } = wishes.borrow_and_update().clone();
+        let (path, there, is_new) = (hands.path.clone(), content.is_some(), number != done);
+        let work = tokio::task::spawn_blocking(move || {
+            let made = if is_new { hands.make(content.as_deref()) } else { hands.check() };
+            (hands, made)
+        });
+        let made = match work.await {
+            Ok((back, made)) => {
+                hands = back;
+                made
+            }
+            Err(failure) => return error!("{} could not be kept: {failure}", path.display()),
+        };
+        match made {
+            Ok(()) => {
+                if is_new {
+                    debug!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
+                }
+                (failures, done) = (0, number);
+                doing.send_replace(number);
+            }
+            Err(failure) => {
+                // Said at once, and then once in a while.
+                if failures.is_multiple_of(SELDOM) {
+                    error!("{failure}; trying again");
+                }
+                failures = failures.wrapping_add(1);
             }
         }
     }
@@ -119,7 +260,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         std::fs::write(&path, "stale").unwrap();
-        let mut file = KeptFile::start_absent(path.clone(), 0o644).unwrap();
+        let claim = Claim::take(&path).unwrap();
+        let mut file = KeptFile::start_absent(path.clone(), 0o644, claim).unwrap();
         assert!(!path.exists());
         for content in ["a", "b"] {
             file.set(Some(content.into()));
@@ -129,5 +271,60 @@ mod tests {
         file.set(None);
         file.settled(PATIENCE).await;
         assert!(!path.exists());
+    }
+
+    /// Hands that have written "mine".
+    fn hands(path: &std::path::Path) -> Hands {
+        let claim = Claim::take(path).unwrap();
+        let id = Arc::new(Mutex::new(claim.id()));
+        let path = path.to_owned();
+        let mut hands = Hands { path, mode: 0o600, claim, id, own: None, told: Told::default() };
+        hands.make(Some("mine")).unwrap();
+        hands
+    }
+
+    #[test]
+    fn what_was_removed_is_written_again_and_what_was_replaced_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/ready");
+        make_folder(&path).unwrap();
+        let mut hands = hands(&path);
+        let text = || std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+        hands.check().unwrap();
+        assert_eq!(text(), "mine");
+        // Written over in its place, and then by another file.
+        for replace in [&|| drop(std::fs::write(&path, "theirs")), &|| {
+            std::fs::write(folder.path().join("new"), "theirs").unwrap();
+            std::fs::rename(folder.path().join("new"), &path).unwrap();
+        }] as [&dyn Fn(); 2]
+        {
+            replace();
+            for content in [Some("mine, changed"), None] {
+                hands.check().unwrap();
+                hands.make(content).unwrap();
+                assert_eq!(text(), "theirs");
+            }
+            std::fs::remove_file(&path).unwrap();
+            hands.make(Some("mine")).unwrap();
+            assert_eq!(text(), "mine");
+        }
+        // What is only touched is the same.
+        std::fs::write(&path, "mine").unwrap();
+        hands.make(None).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn whoever_has_lost_its_claim_touches_the_file_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let mut hands = hands(&path);
+        std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
+        let _other = Claim::take(&path).unwrap();
+        for content in [None, Some("changed")] {
+            hands.make(content).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+        }
     }
 }

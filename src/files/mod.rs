@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use thiserror::Error;
 
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, ClaimId};
 pub use kept::KeptFile;
 
 /// Whoever could write to a folder could put files of their own in the place of ours.
@@ -24,6 +24,8 @@ pub struct FileError {
     what: &'static str,
     path: PathBuf,
     mend: &'static str,
+    /// The path itself is wrong: something lies there that slotkeeper must not replace or delete.
+    misplaced: bool,
     /// Part of the message already, so not its source.
     cause: io::Error,
 }
@@ -31,8 +33,54 @@ pub struct FileError {
 impl FileError {
     fn open(path: &Path, cause: io::Error) -> Self {
         let mend = "see that its folder is there and writable for this user";
-        Self { what: "open", path: path.to_owned(), mend, cause }
+        Self::new("open", path, mend, cause)
     }
+
+    fn new(what: &'static str, path: &Path, mend: &'static str, cause: io::Error) -> Self {
+        Self { what, path: path.to_owned(), mend, misplaced: false, cause }
+    }
+
+    /// Something lies at `path` that is not what belongs there: `found`, such as "it is a folder".
+    pub fn misplaced(path: &Path, found: &'static str) -> Self {
+        let mend = "slotkeeper leaves it alone; write another path";
+        Self { misplaced: true, ..Self::new("use", path, mend, io::Error::other(found)) }
+    }
+
+    /// Whether the configuration names a path that no file of slotkeeper's can have.
+    pub fn is_misplaced(error: &anyhow::Error) -> bool {
+        error.chain().any(|cause| {
+            let claimed = cause.downcast_ref::<ClaimError>();
+            let file = claimed.and_then(ClaimError::file).or_else(|| cause.downcast_ref::<Self>());
+            file.is_some_and(|file| file.misplaced)
+        })
+    }
+}
+
+/// Refuses a path at which something lies that is not a regular file. A device, a pipe or a link would otherwise be
+/// replaced by the file and deleted with it: as root, /dev/null too.
+///
+/// # Errors
+///
+/// [`FileError::misplaced`].
+pub fn refuse_special(path: &Path) -> Result<(), FileError> {
+    use std::os::unix::fs::FileTypeExt;
+    // What cannot be looked at is found wrong by what is done with it next.
+    let Ok(about) = path.symlink_metadata() else { return Ok(()) };
+    let kind = about.file_type();
+    let found = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_symlink() {
+        "it is a symbolic link"
+    } else if kind.is_dir() {
+        "it is a folder"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "it is a device"
+    } else if kind.is_fifo() {
+        "it is a pipe"
+    } else {
+        "it is no regular file"
+    };
+    Err(FileError::misplaced(path, found))
 }
 
 /// Makes the folder that the file will lie in, where it is missing: nobody else may write to it, whatever the umask is.
@@ -42,8 +90,7 @@ impl FileError {
 /// The folder cannot be made, or the way to it leads over a symbolic link that neither root nor this user has laid.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    let failed =
-        |mend| move |cause| FileError { what: "make the folder", path: folder.to_owned(), mend, cause };
+    let failed = |mend| move |cause| FileError::new("make the folder", folder, mend, cause);
     refuse_links_of_others(folder).map_err(failed("name the folder itself, if that is meant"))?;
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
     made.map_err(failed("make it beforehand, writable for this user"))
@@ -93,21 +140,19 @@ fn custom_flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
-/// Writes a file in whole or not at all: a temporary file in the same folder, then a rename. A symbolic link under
-/// the name is replaced, not followed.
+/// Writes a file in whole or not at all: a temporary file in the same folder, then a rename.
 ///
 /// # Errors
 ///
-/// The folder is missing, read-only or full; the file is then as it was.
-pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    let failed = |cause| FileError {
-        what: "write",
-        path: path.to_owned(),
-        mend: "see that its folder exists, has room and is writable for this user",
-        cause,
-    };
+/// The folder is missing, read-only or full, or what lies there is no regular file; it is then as it was. Otherwise what
+/// the new file is like.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileError> {
+    refuse_special(path)?;
+    let mend = "see that its folder exists, has room and is writable for this user";
+    let failed = |cause| FileError::new("write", path, mend, cause);
     let temporary = beside(path);
-    let written = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
+    let written = write_new(&temporary, content, mode)
+        .and_then(|about| std::fs::rename(&temporary, path).map(|()| about));
     written.map_err(|cause| {
         // What the failed attempt left is of no use; that it cannot be removed either is the same trouble.
         let _ = std::fs::remove_file(&temporary);
@@ -123,18 +168,17 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> 
 /// The folder is missing, read-only or full, or its file system has no hard links.
 pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError> {
     let temporary = beside(path);
-    let linked = write_new(&temporary, content, mode).and_then(|()| std::fs::hard_link(&temporary, path));
+    let linked = write_new(&temporary, content, mode).and_then(|_| std::fs::hard_link(&temporary, path));
     // It has its other name now, or is of no use.
     let _ = std::fs::remove_file(&temporary);
     match linked {
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(cause) => Err(FileError {
-            what: "make",
-            path: path.to_owned(),
-            mend: "make it beforehand, or see that its folder exists, has room and is writable for this user",
-            cause,
-        }),
+        Err(cause) => {
+            let mend =
+                "make it beforehand, or see that its folder exists, has room and is writable for this user";
+            Err(FileError::new("make", path, mend, cause))
+        }
     }
 }
 
@@ -142,26 +186,26 @@ pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError>
 ///
 /// # Errors
 ///
-/// The folder is read-only.
+/// The folder is read-only, or what lies there is no regular file.
 pub fn remove(path: &Path) -> Result<(), FileError> {
+    refuse_special(path)?;
     match std::fs::remove_file(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(FileError {
-            what: "remove",
-            path: path.to_owned(),
-            mend: "remove it by hand, and see that its folder is writable for this user",
-            cause,
-        }),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            let mend = "remove it by hand, and see that its folder is writable for this user";
+            Err(FileError::new("remove", path, mend, cause))
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<Metadata> {
     // One that a killed process left: `create_new` would stumble over it, and writing through it might follow a link.
     let _ = std::fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     // The umask has taken its share of the mode above.
     file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(content)
+    file.write_all(content)?;
+    file.metadata()
 }
 
 fn folder(path: &Path) -> &Path {
@@ -196,14 +240,36 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_replaced_and_its_target_untouched() {
+    fn only_a_regular_file_is_replaced_or_removed() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
         let folder = tempfile::tempdir().unwrap();
-        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
-        std::fs::write(&target, "precious").unwrap();
-        std::os::unix::fs::symlink(&target, &link).unwrap();
-        replace(&link, b"new", 0o600).unwrap();
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("target"), "precious").unwrap();
+        std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        let mut special = vec![("link", "a symbolic link"), ("folder", "a folder"), ("pipe", "a pipe")];
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        // Only root can make one: a copy of /dev/null.
+        let null = rustix::fs::makedev(1, 3);
+        if mknodat(CWD, at("device"), FileType::CharacterDevice, Mode::from_raw_mode(0o600), null).is_ok() {
+            special.push(("device", "a device"));
+        }
+        for (name, kind) in special {
+            let before = std::fs::symlink_metadata(at(name)).unwrap();
+            for done in [replace(&at(name), b"new", 0o600).map(drop), remove(&at(name))] {
+                let error = anyhow::Error::from(done.unwrap_err());
+                let said = error.to_string();
+                assert!(said.contains(kind) && said.contains("write another path"), "{said}");
+                assert!(FileError::is_misplaced(&error), "{said}");
+            }
+            let after = std::fs::symlink_metadata(at(name)).unwrap();
+            assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()), "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "precious");
+        std::fs::hard_link(at("target"), at("other")).unwrap();
+        replace(&at("other"), b"new", 0o600).unwrap();
+        remove(&at("other")).unwrap();
+        assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "precious");
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub fn plan(data: &[u8]) {
         indexes: &[0],
         together: None,
         holds: &[],
+        nonce: None,
     };
     let taken = follow(view.clone(), |view| {
         let planned = plan::hold(view, me, NOW);

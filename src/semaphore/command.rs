@@ -115,7 +115,15 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Create a session → [`Event::SessionCreated`].
-    CreateSession,
+    CreateSession {
+        /// How its name ends: no other session's does.
+        mark: String,
+    },
+    /// Look for sessions whose names end so, and destroy them → [`Event::SessionsCleared`].
+    ClearSessions {
+        /// The ends of their names.
+        marks: Vec<String>,
+    },
     /// Renew it → [`Event::SessionRenewed`].
     RenewSession {
         /// Which.
@@ -178,7 +186,9 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answers [`Command::CreateSession`].
-    SessionCreated(Result<SessionId, Failure>),
+    SessionCreated(Result<SessionId, NotCreated>),
+    /// Answers [`Command::ClearSessions`] with those of the marks that were found, and whose sessions are destroyed.
+    SessionsCleared(Result<Vec<String>, Failure>),
     /// Answers [`Command::RenewSession`] with the TTL that the session really has.
     SessionRenewed(Result<Duration, Failure>),
     /// Answers [`Command::DestroySession`].
@@ -199,7 +209,8 @@ impl Event {
     /// Whether Consul has answered, be it with a refusal.
     pub fn is_answer(&self) -> bool {
         let failure = match self {
-            Self::SessionCreated(answer) => answer.as_ref().err(),
+            Self::SessionCreated(answer) => answer.as_ref().err().map(|not| &not.failure),
+            Self::SessionsCleared(answer) => answer.as_ref().err(),
             Self::SessionRenewed(answer) => answer.as_ref().err(),
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
@@ -209,6 +220,15 @@ impl Event {
         };
         failure.is_none_or(|failure| failure.kind != FailureKind::Unavailable)
     }
+}
+
+/// A session was not created, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotCreated {
+    /// Consul may have created it, or may do so still: its answer was lost.
+    pub in_doubt: bool,
+    /// What failed.
+    pub failure: Failure,
 }
 
 /// All keys under a prefix.

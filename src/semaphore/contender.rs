@@ -105,6 +105,10 @@ pub struct Entry {
     /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
+    /// The process that has resumed the session, by a random number of its own. Without one nothing is known: who made
+    /// the session writes none, nor does a handoff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
 }
 
 impl Entry {
@@ -122,6 +126,7 @@ impl Entry {
             who,
             body: None,
             evicted_by: None,
+            nonce: None,
         }
     }
 

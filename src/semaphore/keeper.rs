@@ -7,7 +7,7 @@ use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::machine::{Context, Machine, Phase};
 use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
-use super::session::{Change, Session};
+use super::session::{Change, Marks, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
 
@@ -29,7 +29,7 @@ impl Resume {
         let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
         for machine in keeper.machines().filter(|machine| !machine.is_gone()) {
             let held = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
-            let token = held.or(machine.withheld());
+            let token = held.or(machine.withheld()).or(machine.remembered());
             let Settings { prefix, .. } = machine.settings();
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
             of_its_kind.insert(prefix.clone(), token);
@@ -51,8 +51,13 @@ pub struct Start {
     pub wall: Wall,
     /// Where all chance comes from.
     pub seed: u64,
+    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
+    /// of it.
+    pub nonce: u64,
     /// What was left behind by an earlier process.
     pub resume: Option<Resume>,
+    /// That process may still run.
+    pub contested: bool,
     /// The semaphores to be held.
     pub semaphores: Vec<(Name, Settings)>,
     /// Those of them whose slots are taken together or not at all.
@@ -66,6 +71,9 @@ pub struct Keeper {
     ttl: Duration,
     watch_grace: Option<Duration>,
     who: Identity,
+    /// What tells this process from others that resume its session.
+    nonce: String,
+    contested: bool,
     wall: Wall,
     machines: BTreeMap<Name, Machine>,
     party: Party,
@@ -110,12 +118,15 @@ impl Keeper {
             removed.push(name.clone());
             machines.insert(name.clone(), Machine::clearing(name, left, now));
         }
+        let marks = Marks::new(start.who.in_words().unwrap_or_else(|| "(nameless)".into()), start.nonce);
         let mut keeper = Self {
             rng: fastrand::Rng::with_seed(start.seed),
-            session: Session::new(start.ttl, session, now),
+            session: Session::new(start.ttl, marks, session, now),
             ttl: start.ttl,
             watch_grace: start.watch_grace,
             who: start.who,
+            nonce: format!("{:016x}", start.nonce),
+            contested: start.contested,
             wall: start.wall,
             machines,
             party: Party::of(start.together),
@@ -223,6 +234,9 @@ impl Keeper {
                 let change = self.session.renewed(answer, now, &mut self.rng, &mut self.out);
                 self.session_changed(&change, now);
             }
+            Event::SessionsCleared(answer) => {
+                self.session.cleared(answer, now, &mut self.rng, &mut self.out);
+            }
             Event::SessionDestroyed(answer) => {
                 self.session.destroyed(answer, now, &mut self.rng, &mut self.out);
             }
@@ -297,6 +311,16 @@ impl Keeper {
         self.session.trouble().map(|failure| failure.text.as_str())
     }
 
+    /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
+    pub fn unanswered(&self) -> impl Iterator<Item = &str> {
+        self.session.unanswered().marks()
+    }
+
+    /// Why it is not known whether there are such sessions, where Consul refuses to say.
+    pub fn unanswered_refused(&self) -> Option<&str> {
+        self.session.unanswered().refused().map(|failure| failure.text.as_str())
+    }
+
     /// The session's lease, valid or run out.
     pub fn lease(&self) -> Option<Lease> {
         self.session.lease()
@@ -363,7 +387,7 @@ impl Keeper {
     fn session_changed(&mut self, change: &Change, now: Moment) {
         for name in self.names() {
             self.with(&name, now, |machine, cx| match change {
-                Change::Gone => machine.session_gone(cx),
+                Change::Gone => machine.session_gone(LossReason::SessionGone, cx),
                 Change::Proved | Change::Unproved => machine.session_checked(),
                 Change::None => {}
             });
@@ -373,6 +397,9 @@ impl Keeper {
     /// Lets everything act on what has become of the state.
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
+        if self.machines.values_mut().any(Machine::take_displaced) {
+            self.leave_session(now);
+        }
         self.party.look(&self.machines);
         let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
@@ -393,10 +420,32 @@ impl Keeper {
             !gone
         });
         // Who drains needs no new session, whatever became of the old one.
-        if self.draining && (self.session.is_none() || self.machines.values().all(Machine::is_gone)) {
+        if self.draining
+            && (self.session.is_none()
+                || self.machines.values().all(Machine::is_gone) && !self.is_contested())
+        {
             self.session.end(now);
         }
         self.session.act(self.wants_session(), now, &mut self.out);
+    }
+
+    /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
+    fn leave_session(&mut self, now: Moment) {
+        let Some(session) = self.session.remembered().cloned() else { return };
+        self.out.push_back(Command::Tell(Notice::SessionTaken { session }));
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| {
+                machine.take_displaced();
+                machine.session_gone(LossReason::SessionTaken, cx);
+            });
+        }
+        self.session.leave(now);
+    }
+
+    /// Whether the process that made the session may still believe in what it has, so that it must not be destroyed.
+    fn is_contested(&self) -> bool {
+        let resumed = self.contested && self.session.is_resumed();
+        resumed && self.machines.values().any(Machine::is_contested)
     }
 
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
@@ -415,6 +464,9 @@ impl Keeper {
         let mut cx = Context {
             session: self.session.id(),
             remembered: self.session.remembered(),
+            nonce: &self.nonce,
+            resumed: self.session.is_resumed(),
+            contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,
             trouble: self.session.trouble(),
             lease: self.session.lease(),

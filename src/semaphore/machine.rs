@@ -21,6 +21,7 @@ mod decide;
 mod evicted;
 mod hindsight;
 mod offers;
+mod resumed;
 mod watches;
 
 pub(super) use context::Context;
@@ -183,6 +184,16 @@ pub struct Machine {
     /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
     /// leave it, or does not know whether the session lives.
     stopping: Option<u64>,
+    /// Of a resumed session: all that it has here bears our nonce, as far as was seen.
+    claimed: bool,
+    /// The nonce is being written.
+    claiming: bool,
+    /// Nothing is held before: another process may believe until then that it holds.
+    settles_at: Option<Moment>,
+    /// That time has passed once.
+    settled: bool,
+    /// Another process has taken the session over.
+    displaced: bool,
     check_session: bool,
     failing: Option<Failure>,
     /// What fails is a write: that reads work says nothing of it.
@@ -232,6 +243,11 @@ impl Machine {
             slot: None,
             evicted_by: None,
             stopping: None,
+            claimed: false,
+            claiming: false,
+            settles_at: None,
+            settled: false,
+            displaced: false,
             check_session: false,
             failing: None,
             write_fails: false,
@@ -389,6 +405,11 @@ impl Machine {
         }
     }
 
+    /// The token of a slot that an earlier process held, and that was not looked at yet.
+    pub(super) fn remembered(&self) -> Option<u64> {
+        self.token
+    }
+
     /// Gives the slots back, and asks anew.
     pub(super) fn give_back(&mut self) {
         self.depart(Farewell::Again);
@@ -430,12 +451,21 @@ impl Machine {
     /// When [`Self::drive`] has something to do although nothing was observed.
     pub(super) fn timers(&self, watch_grace: Option<Duration>) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
-        let own = [self.retry_at, self.tidy_at, self.recheck_at, self.list_at, self.gives_up_at(), watch];
+        let own = [
+            self.retry_at,
+            self.tidy_at,
+            self.recheck_at,
+            self.list_at,
+            self.gives_up_at(),
+            self.settles_at,
+            watch,
+        ];
         own.into_iter().flatten().chain(self.watches.timers())
     }
 
     fn gives_up_at(&self) -> Option<Moment> {
-        let open = self.intent == Intent::Hold && self.slot.is_none();
+        // What is about to be held again is not given up.
+        let open = self.intent == Intent::Hold && self.slot.is_none() && self.settles_at.is_none();
         let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
         wait.filter(|_| open).map(|wait| self.asked_at + wait)
     }

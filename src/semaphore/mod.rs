@@ -26,9 +26,12 @@ mod settings;
 mod single;
 mod size;
 mod time;
+mod unanswered;
 mod view;
 
-pub use command::{Command, Commit, Event, Failure, FailureKind, Listing, Name, Op, Part, Reading};
+pub use command::{
+    Command, Commit, Event, Failure, FailureKind, Listing, Name, NotCreated, Op, Part, Reading,
+};
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};

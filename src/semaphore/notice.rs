@@ -11,6 +11,8 @@ use super::{Identity, SessionId};
 pub enum LossReason {
     /// The session has ended.
     SessionGone,
+    /// Another process has resumed our session, and has what it had.
+    SessionTaken,
     /// An operator told us to leave; or somebody took us out of `.lock`, or wrote something else there.
     Evicted,
     /// Our contender entry is gone, or no longer ours.
@@ -23,13 +25,20 @@ pub enum LossReason {
 
 impl LossReason {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::SessionGone, Self::Evicted, Self::ContenderGone, Self::LeaseExpired, Self::WatchFailed];
+    pub const ALL: [Self; 6] = [
+        Self::SessionGone,
+        Self::SessionTaken,
+        Self::Evicted,
+        Self::ContenderGone,
+        Self::LeaseExpired,
+        Self::WatchFailed,
+    ];
 
     /// The label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SessionGone => "session_gone",
+            Self::SessionTaken => "session_taken",
             Self::Evicted => "evicted",
             Self::ContenderGone => "contender_gone",
             Self::LeaseExpired => "lease_expired",
@@ -63,6 +72,16 @@ pub enum Notice {
     SessionEnded {
         /// Which.
         session: SessionId,
+    },
+    /// Another process has resumed the session: it is that one's from here on, and so are the files.
+    SessionTaken {
+        /// Which.
+        session: SessionId,
+    },
+    /// Sessions were found, and destroyed, whose creation had got no answer.
+    SessionsCleared {
+        /// How many.
+        sessions: u32,
     },
     /// A renewal was answered.
     Renewed {
@@ -238,6 +257,8 @@ impl Notice {
         match self {
             Self::SessionStarted { .. }
             | Self::SessionEnded { .. }
+            | Self::SessionTaken { .. }
+            | Self::SessionsCleared { .. }
             | Self::Renewed { .. }
             | Self::RenewFailed { .. } => None,
             Self::Trouble { name, .. } | Self::TroubleOver { name } => name.as_mut(),

@@ -15,6 +15,7 @@ use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId, printable};
 
 mod ask;
+mod claim;
 mod draft;
 mod evict;
 mod keep;
@@ -23,6 +24,7 @@ mod lock;
 mod operate;
 mod watch;
 
+pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
 pub use leave::{leave, release};
@@ -69,6 +71,8 @@ pub struct Me<'a> {
     pub together: Option<Together<'a>>,
     /// The other prefixes under which slots are held.
     pub holds: &'a [String],
+    /// The process's own nonce, where it has resumed the session.
+    pub nonce: Option<&'a str>,
 }
 
 /// Several semaphores whose slots are taken in one transaction or not at all.
@@ -247,6 +251,7 @@ impl Me<'_> {
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
         entry.body.clone_from(body);
         entry.indexes = indexes;
+        entry.nonce = self.nonce.map(str::to_owned);
         entry.together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
         entry
     }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Failure, FailureKind};
+use super::command::{Command, Failure, FailureKind, NotCreated};
 use super::lease::{Lease, Terms};
 use super::notice::Notice;
+use super::unanswered::Unanswered;
 use super::{Moment, SessionId};
 
 /// Share of the renewal interval that is left to chance.
@@ -18,10 +19,12 @@ const CEILING: Duration = Duration::from_secs(10);
 enum State {
     /// There is none. One is created at the instant.
     None { create_at: Moment },
-    /// One has been asked for, at the instant.
-    Creating { sent: Moment },
+    /// One has been asked for, at the instant, with a name that ends so.
+    Creating { sent: Moment, mark: String },
     /// There is one, as far as is known.
     Live(Live),
+    /// It is another process's by now. The answer to a renewal is on its way, and says nothing any more.
+    Left,
     /// It is being given up; `retry_at` where the attempt failed.
     Destroying { id: SessionId, retry_at: Option<Moment> },
     /// It was given up.
@@ -37,6 +40,8 @@ struct Live {
     renew_at: Moment,
     /// An attempt is under way since.
     sent: Option<Moment>,
+    /// An earlier process made it, with the TTL that Consul says, if it has said so.
+    resumed: Option<Duration>,
 }
 
 /// What an answer meant for the semaphores.
@@ -55,21 +60,54 @@ pub(super) enum Change {
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     ttl: Duration,
+    marks: Marks,
     state: State,
+    unanswered: Unanswered,
+    /// It is given up for good: no other one is created.
+    ending: bool,
     backoff: Backoff,
     failing: Option<Failure>,
 }
 
+/// How the names of a process's sessions end, each differently: who it is, and 16 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    who: String,
+    digits: u64,
+}
+
+impl Marks {
+    /// `digits` are random, and no other process's.
+    pub(super) fn new(who: String, digits: u64) -> Self {
+        Self { who, digits }
+    }
+
+    fn next(&mut self) -> String {
+        // An odd number, so that none comes again.
+        self.digits = self.digits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        format!("{} {:016x}", self.who, self.digits)
+    }
+}
+
 impl Session {
     /// `resume` names the session of an earlier process, to be taken up if it still lives.
-    pub(super) fn new(ttl: Duration, resume: Option<SessionId>, now: Moment) -> Self {
+    pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
-                State::Live(Live { id, terms: Terms::new(ttl), lease: None, renew_at: now, sent: None })
+                let (terms, resumed) = (Terms::new(ttl), Some(ttl));
+                State::Live(Live { id, terms, lease: None, renew_at: now, sent: None, resumed })
             }
             None => State::None { create_at: now },
         };
-        Self { ttl, state, backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)), failing: None }
+        Self {
+            ttl,
+            marks,
+            state,
+            unanswered: Unanswered::new(ttl, now),
+            ending: false,
+            backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)),
+            failing: None,
+        }
     }
 
     /// The session, where there is one that is known to have lived.
@@ -77,7 +115,7 @@ impl Session {
         match &self.state {
             State::Live(live) => live.lease.map(|_| &live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
         }
     }
 
@@ -86,7 +124,7 @@ impl Session {
         match &self.state {
             State::Live(live) => Some(&live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
         }
     }
 
@@ -94,13 +132,45 @@ impl Session {
     pub(super) fn lease(&self) -> Option<Lease> {
         match &self.state {
             State::Live(live) => live.lease,
-            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
+            State::None { .. }
+            | State::Creating { .. }
+            | State::Left
+            | State::Destroying { .. }
+            | State::Ended => None,
         }
+    }
+
+    /// Whether an earlier process made it.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.lasts().is_some()
+    }
+
+    /// The TTL of one that an earlier process made: no lease of that one is longer.
+    pub(super) fn lasts(&self) -> Option<Duration> {
+        if let State::Live(live) = &self.state { live.resumed } else { None }
+    }
+
+    /// It is another process's from here on.
+    pub(super) fn leave(&mut self, now: Moment) {
+        self.state = match &self.state {
+            State::Live(Live { sent: Some(_), .. }) => State::Left,
+            State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
+            State::None { .. }
+            | State::Creating { .. }
+            | State::Left
+            | State::Destroying { .. }
+            | State::Ended => return,
+        };
     }
 
     /// What fails at present, if anything does.
     pub(super) fn trouble(&self) -> Option<&Failure> {
         self.failing.as_ref()
+    }
+
+    /// The creations whose outcome is not known.
+    pub(super) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
     }
 
     /// Whether there is none and none has been asked for.
@@ -114,20 +184,31 @@ impl Session {
 
     /// When [`Self::act`] has something to do next; `wanted` as there.
     pub(super) fn deadline(&self, wanted: bool) -> Option<Moment> {
-        match &self.state {
-            State::None { create_at } => wanted.then_some(*create_at),
+        let own = match &self.state {
+            State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
             State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
             State::Destroying { retry_at, .. } => *retry_at,
-            State::Live(_) | State::Creating { .. } | State::Ended => None,
-        }
+            State::Ended => return None,
+            State::Live(_) | State::Creating { .. } | State::Left => None,
+        };
+        own.into_iter().chain(self.unanswered.deadline()).min()
+    }
+
+    /// A slow Consul would otherwise pile up sessions that it has created and nobody knows of.
+    fn may_create(&self) -> bool {
+        !self.ending && self.unanswered.is_settled()
     }
 
     /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same.
     pub(super) fn act(&mut self, wanted: bool, now: Moment, out: &mut VecDeque<Command>) {
+        let creates = wanted && self.may_create();
+        self.unanswered.act(now, out);
         match &mut self.state {
-            State::None { create_at } if wanted && *create_at <= now => {
-                out.push_back(Command::CreateSession);
-                self.state = State::Creating { sent: now };
+            State::None { .. } if self.ending && self.unanswered.is_settled() => self.state = State::Ended,
+            State::None { create_at } if creates && *create_at <= now => {
+                let mark = self.marks.next();
+                out.push_back(Command::CreateSession { mark: mark.clone() });
+                self.state = State::Creating { sent: now, mark };
             }
             State::Live(live) if live.sent.is_none() && live.renew_at <= now => {
                 live.sent = Some(now);
@@ -141,6 +222,7 @@ impl Session {
             State::None { .. }
             | State::Live(_)
             | State::Creating { .. }
+            | State::Left
             | State::Destroying { .. }
             | State::Ended => {}
         }
@@ -160,32 +242,40 @@ impl Session {
                 self.state = State::Destroying { id: live.id.clone(), retry_at: Some(now) };
                 self.backoff.reset();
             }
-            State::None { .. } => self.state = State::Ended,
             // The answer to the creation brings us back here.
-            State::Creating { .. } | State::Destroying { .. } | State::Ended => {}
+            State::Creating { .. } | State::Left => return,
+            // What is left to do is to look for others, and ends in `act`.
+            State::None { .. } | State::Destroying { .. } | State::Ended => {}
+        }
+        if !std::mem::replace(&mut self.ending, true) {
+            self.unanswered.look_again(now);
         }
     }
 
     pub(super) fn created(
         &mut self,
-        answer: Result<SessionId, Failure>,
+        answer: Result<SessionId, NotCreated>,
         now: Moment,
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
-        let State::Creating { sent } = self.state else { return Change::None };
+        let State::Creating { sent, mark } = &self.state else { return Change::None };
+        let (sent, mark) = (*sent, mark.clone());
         match answer {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
                 let lease = Some(Lease::earned(sent, terms));
                 out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
                 let renew_at = sent + jittered(terms.renew_every(), JITTER, rng);
-                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None });
+                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None, resumed: None });
                 self.works(out);
                 Change::Proved
             }
-            Err(failure) => {
+            Err(NotCreated { in_doubt, failure }) => {
                 self.state = State::None { create_at: now + self.backoff.next(rng) };
+                if in_doubt {
+                    self.unanswered.add(mark, now);
+                }
                 self.fails(failure, out);
                 Change::Unproved
             }
@@ -199,6 +289,9 @@ impl Session {
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
+        if let State::Left = self.state {
+            self.state = State::None { create_at: now };
+        }
         // An answer that comes when the session is being given up already is of no use.
         let State::Live(live) = &mut self.state else { return Change::None };
         let Some(sent) = live.sent.take() else { return Change::None };
@@ -206,6 +299,7 @@ impl Session {
             Ok(ttl) => {
                 // A session taken up again may have another TTL than is configured now; the shorter is safe.
                 live.terms = Terms::new(ttl.min(self.ttl));
+                live.resumed = live.resumed.map(|_| ttl);
                 let first = live.lease.replace(Lease::earned(sent, live.terms)).is_none();
                 live.renew_at = sent + jittered(live.terms.renew_every(), JITTER, rng);
                 if first {
@@ -217,12 +311,9 @@ impl Session {
                 Change::Proved
             }
             Err(failure) => {
-                // One that was only remembered and that Consul does not take for a session never was one.
-                let gone = match failure.kind {
-                    FailureKind::NotFound => true,
-                    FailureKind::Rejected => live.lease.is_none(),
-                    FailureKind::Denied | FailureKind::Unavailable => false,
-                };
+                // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
+                // that is resumed, which may be in `.lock`.
+                let gone = failure.kind == FailureKind::NotFound;
                 live.renew_at = now + self.backoff.next(rng);
                 out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
                 if !gone {
@@ -247,12 +338,29 @@ impl Session {
     ) {
         let State::Destroying { retry_at, .. } = &mut self.state else { return };
         match answer {
-            Ok(()) => self.state = State::Ended,
-            Err(failure) if failure.kind == FailureKind::NotFound => self.state = State::Ended,
+            Ok(()) => self.state = State::None { create_at: now },
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                self.state = State::None { create_at: now }
+            }
             Err(failure) => {
                 *retry_at = Some(now + self.backoff.next(rng));
                 self.fails(failure, out);
             }
+        }
+    }
+
+    /// A look for sessions that may have been created was answered.
+    pub(super) fn cleared(
+        &mut self,
+        answer: Result<Vec<String>, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        match self.unanswered.answered(answer, now, rng) {
+            Ok(0) => {}
+            Ok(sessions) => out.push_back(Command::Tell(Notice::SessionsCleared { sessions })),
+            Err(failure) => self.fails(failure, out),
         }
     }
 

@@ -57,7 +57,7 @@ impl Agent {
     pub(super) fn new(
         life: u64,
         configuration: Configuration,
-        resume: Option<Resume>,
+        (resume, contested): (Option<Resume>, bool),
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
@@ -68,7 +68,9 @@ impl Agent {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: rng.u64(..),
+            nonce: rng.u64(..),
             resume,
+            contested,
             semaphores: semaphores.map(|name| (Name::from(*name), configuration.of(name))).collect(),
             together: if configuration.together { configuration.names() } else { Vec::new() },
         };

@@ -8,8 +8,8 @@ use crate::embedded::store::session::{Request, Rules, SessionId};
 use crate::embedded::store::txn::{Op as StoreOp, OpError};
 use crate::embedded::store::{Store, kv::Write};
 use crate::semaphore::{
-    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, Op, Pair, Part, Primitive, Reading,
-    SessionId as Id, View,
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, NotCreated, Op, Pair, Part,
+    Primitive, Reading, SessionId as Id, View,
 };
 
 /// The semaphores, by their names, which are their prefixes too.
@@ -34,14 +34,16 @@ impl Consul {
     pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
         self.store.tick(now);
         Some(match command {
-            Command::CreateSession => {
-                self.store.create_session(id, self.request(), now).expect("a session");
+            Command::CreateSession { mark } => {
+                let request = Request { name: format!("sim {mark}"), ..self.request() };
+                self.store.create_session(id, request, now).expect("a session");
                 Event::SessionCreated(Ok(id.to_string().into()))
             }
             Command::RenewSession { session, .. } => {
                 let renewed = self.store.renew_session(&parse(session), now);
                 Event::SessionRenewed(renewed.map(|_| self.ttl).ok_or_else(not_found))
             }
+            Command::ClearSessions { marks } => Event::SessionsCleared(Ok(self.clear(marks, now))),
             Command::DestroySession { session } => {
                 self.store.destroy_session(&parse(session), now);
                 Event::SessionDestroyed(Ok(()))
@@ -77,6 +79,15 @@ impl Consul {
 
     pub(super) fn has_session(&self, session: &Id) -> bool {
         self.store.session(&parse(session)).found.is_some()
+    }
+
+    fn clear(&mut self, marks: &[String], now: Moment) -> Vec<String> {
+        let of = |session: &crate::embedded::store::session::Session| {
+            let mark = marks.iter().find(|mark| session.name.ends_with(mark.as_str()))?;
+            Some((SessionId::parse(&session.id).ok()?, mark.clone()))
+        };
+        let found: Vec<_> = self.store.sessions().found.iter().filter_map(|session| of(session)).collect();
+        found.into_iter().map(|(id, mark)| (self.store.destroy_session(&id, now), mark).1).collect()
     }
 
     /// A session that time does not end.
@@ -177,7 +188,8 @@ fn pair(entry: &crate::embedded::store::kv::Entry) -> Pair {
 pub(super) fn unanswered(command: &Command) -> Event {
     let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
     match command {
-        Command::CreateSession => Event::SessionCreated(Err(failure)),
+        Command::CreateSession { .. } => Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })),
+        Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
         Command::RenewSession { .. } => Event::SessionRenewed(Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
@@ -198,7 +210,8 @@ pub(super) fn patience(command: &Command) -> Duration {
     match command {
         Command::RenewSession { timeout, .. } => *timeout,
         Command::Watch { wait, .. } => *wait + *wait / 16 + Duration::from_secs(5),
-        Command::CreateSession
+        Command::CreateSession { .. }
+        | Command::ClearSessions { .. }
         | Command::DestroySession { .. }
         | Command::List { .. }
         | Command::Look { .. }

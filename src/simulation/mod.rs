@@ -84,9 +84,29 @@ fn lost_and_late_answers_break_nothing() {
 }
 
 #[test]
+fn sessions_whose_creation_got_no_answer_do_not_pile_up() {
+    play(Game { lasts: 6, agents: 4, chaos: Chaos { lost: 0.3, ..Chaos::CALM }, ..GAME });
+}
+
+#[test]
 fn crashes_pauses_and_partitions_break_nothing() {
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.02, ..Chaos::CALM };
     play(Game { priorities: true, chaos, ..GAME });
+}
+
+#[test]
+fn who_has_lost_its_session_to_another_process_believes_in_nothing_of_it() {
+    for chaos in [
+        Chaos { twin: 0.02, ..Chaos::CALM },
+        Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM },
+        Chaos { twin: 0.01, cut: 0.02, pause: 0.02, crash: 0.01, ..Chaos::CALM },
+    ] {
+        play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
+        play(Game { priorities: true, chaos, ..GAME });
+        play(Game { parties: true, chaos, ..GAME });
+        play(Game { chaos, ..LOCKS });
+        play(Game { primitive: Primitive::Lock { stays: false, delay: Duration::ZERO }, chaos, ..LOCKS });
+    }
 }
 
 #[test]

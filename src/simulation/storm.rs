@@ -58,6 +58,8 @@ impl Storm {
             who: Identity::default(),
             wall: Wall::new(SystemTime::UNIX_EPOCH, now),
             seed: 1,
+            nonce: 1,
+            contested: false,
             resume: None,
             semaphores: vec![(Name::from(NAME), settings(primitive))],
             together: Vec::new(),
@@ -181,9 +183,10 @@ impl Storm {
             Command::Watch { .. } => "watch",
             Command::List { .. } | Command::Look { .. } | Command::ReadDelay { .. } => "read",
             Command::Commit { .. } => "write",
-            Command::CreateSession | Command::RenewSession { .. } | Command::DestroySession { .. } => {
-                "session"
-            }
+            Command::CreateSession { .. }
+            | Command::ClearSessions { .. }
+            | Command::RenewSession { .. }
+            | Command::DestroySession { .. } => "session",
         };
         *self.asked.entry(kind).or_default() += 1;
         self.number += 1;

@@ -178,7 +178,6 @@ impl World {
 
     /// A process that is started again with its state file mostly has the configuration that it had.
     fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
-        self.lives += 1;
         let changes = self.chaos.reload > 0.0 && self.rng.bool();
         let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
         let configuration = match before {
@@ -186,10 +185,16 @@ impl World {
             // Two that took one after the other could wait for each other for ever.
             None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
         };
+        self.agent_of(configuration, resume, false)
+    }
+
+    /// `contested`: the process may still run whose session is resumed.
+    fn agent_of(&mut self, configuration: Configuration, resume: Option<Resume>, contested: bool) -> Agent {
+        self.lives += 1;
         let client = self.clients.entry(self.lives).or_default();
         client.may(&configuration);
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
-        Agent::new(self.lives, configuration, resume, &mut self.rng, self.now)
+        Agent::new(self.lives, configuration, (resume, contested), &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -266,10 +271,11 @@ impl World {
         let id = Uuid::from_u128(self.rng.u128(..));
         match command {
             Command::Commit { .. } => self.by = Some(life),
-            Command::CreateSession => {
+            Command::CreateSession { .. } => {
                 self.clients.entry(life).or_default().sessions.insert(id.to_string().into());
             }
             Command::RenewSession { .. }
+            | Command::ClearSessions { .. }
             | Command::DestroySession { .. }
             | Command::List { .. }
             | Command::Look { .. }
@@ -347,7 +353,8 @@ impl World {
                 Command::StopWatch { key, .. } => {
                     self.agents[place].watches.remove(&key);
                 }
-                command @ (Command::CreateSession
+                command @ (Command::CreateSession { .. }
+                | Command::ClearSessions { .. }
                 | Command::RenewSession { .. }
                 | Command::DestroySession { .. }
                 | Command::List { .. }

@@ -1,11 +1,11 @@
 //! The files of an agent where the umask is odd, and where somebody else has been in their folder before.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::consul::Consul;
 use crate::process::{Agent, BINARY, Home};
@@ -66,10 +66,10 @@ impl Scene {
         agent
     }
 
-    /// One that does not start, and says why.
-    fn refused(&self, why: &[&str]) {
+    /// One that does not start, with that exit code, and says why.
+    fn refused(&self, code: i32, why: &[&str]) {
         let mut agent = self.agent("");
-        assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+        assert_eq!(agent.ended().code(), Some(code), "{}", agent.log());
         let log = agent.log();
         assert!(why.iter().all(|why| log.contains(why)) && !log.contains("session created"), "{log}");
         self.assert_untouched();
@@ -135,12 +135,9 @@ fn a_token_file_has_its_mode_whatever_the_umask_is() {
 }
 
 #[test]
-fn links_in_the_place_of_files_are_replaced_and_not_followed() {
+fn links_in_the_place_of_what_is_written_beside_files_are_not_followed() {
     let scene = Scene::new(CONFIG);
     let run = scene.run();
-    for name in ["ready", "state"] {
-        symlink(scene.home.path("precious"), run.join(name)).unwrap();
-    }
     // The names under which files are written before they are moved: the shell's process is the agent's.
     let plant =
         "for name in ready state; do ln -s ../precious run/.$name.$$; done; ln -s ../precious run/.$$;";
@@ -152,17 +149,72 @@ fn links_in_the_place_of_files_are_replaced_and_not_followed() {
 }
 
 #[test]
-fn a_pipe_or_a_hard_link_in_the_place_of_a_file_is_replaced_too() {
+fn a_hard_link_in_the_place_of_a_file_is_replaced_and_not_written_through() {
     let scene = Scene::new(CONFIG);
     let run = scene.run();
-    pipe(&run.join("ready"));
-    pipe(&run.join("state"));
-    fs::hard_link(scene.home.path("precious"), run.join("ready.lock")).unwrap();
+    for name in ["ready", "state", "ready.lock"] {
+        fs::hard_link(scene.home.path("precious"), run.join(name)).unwrap();
+    }
     let mut agent = scene.held("");
-    wait_for("the state file", || is_file(&run.join("state")));
-    assert!(agent.log().contains("state: it is no file; beginning with a new session"), "{}", agent.log());
+    wait_for("the state file", || {
+        fs::metadata(run.join("state")).unwrap().permissions().mode() & 0o777 == 0o600
+    });
     assert_eq!(agent.terminate(), Some(0));
     scene.assert_untouched();
+}
+
+/// A device that takes everything and gives nothing, as /dev/null is, made in a folder of the test's own: root can.
+fn device(path: &Path) {
+    mknodat(CWD, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(1, 3)).unwrap();
+}
+
+#[test]
+fn what_is_no_regular_file_is_neither_replaced_nor_deleted() {
+    type Plant<'a> = &'a dyn Fn(&Path, &Path);
+    let plants: [(Plant<'_>, &str); 4] = [
+        (&|path, _| device(path), "it is a device"),
+        (&|path, _| pipe(path), "it is a pipe"),
+        (&|path, _| fs::create_dir(path).unwrap(), "it is a folder"),
+        (&|path, precious| symlink(precious, path).unwrap(), "it is a symbolic link"),
+    ];
+    for name in ["ready", "state", "control"] {
+        for (plant, why) in plants {
+            let scene = Scene::new(CONFIG);
+            let path = scene.run().join(name);
+            plant(&path, &scene.home.path("precious"));
+            let before = fs::symlink_metadata(&path).unwrap();
+            let why = if name == "control" { "it is there and is no socket" } else { why };
+            scene.refused(78, &["cannot use", name, why]);
+            let after = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()), "{name}: {why}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_comes_to_lie_in_the_place_of_a_file_stays() {
+    let scene = Scene::new(CONFIG);
+    let run = scene.run();
+    let mut agent = scene.held("");
+    wait_for("the state file", || is_file(&run.join("state")));
+    for name in ["ready", "state"] {
+        fs::remove_file(run.join(name)).unwrap();
+        device(&run.join(name));
+    }
+    agent.terminate();
+    for name in ["ready", "state"] {
+        assert!(fs::symlink_metadata(run.join(name)).unwrap().file_type().is_char_device(), "{name}");
+    }
+}
+
+#[test]
+fn no_copy_of_the_binary_replaces_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    device(&path);
+    let done = Command::new(BINARY).arg("install").arg(&path).output().unwrap();
+    assert_eq!(done.status.code(), Some(78), "{done:?}");
+    assert!(fs::symlink_metadata(&path).unwrap().file_type().is_char_device());
 }
 
 #[test]
@@ -172,21 +224,12 @@ fn a_lock_file_that_is_none_is_refused() {
             &(|lock: &Path, precious: &Path| symlink(precious, lock).unwrap()) as &dyn Fn(&Path, &Path),
             "symbolic link",
         ),
-        (&|lock, _| pipe(lock), "ready.lock"),
-        (&|lock, _| fs::create_dir(lock).unwrap(), "ready.lock"),
+        (&|lock, _| pipe(lock), "pipe"),
+        (&|lock, _| fs::create_dir(lock).unwrap(), "folder"),
     ] {
         let scene = Scene::new(CONFIG);
         plant(&scene.run().join("ready.lock"), &scene.home.path("precious"));
-        scene.refused(&["cannot open", "ready.lock", why]);
-    }
-}
-
-#[test]
-fn a_folder_in_the_place_of_a_file_is_refused() {
-    for (name, why) in [("ready", "cannot remove"), ("control", "is there and is no socket")] {
-        let scene = Scene::new(CONFIG);
-        fs::create_dir(scene.run().join(name)).unwrap();
-        scene.refused(&[why, name]);
+        scene.refused(78, &["cannot use", "ready.lock", why]);
     }
 }
 
@@ -197,7 +240,7 @@ fn a_folder_that_is_somebody_elses_link_is_refused() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, scene.home.path("run")).unwrap();
     give_away(&scene.home.path("run"));
-    scene.refused(&["cannot make the folder", "is a symbolic link that user 54321 has laid"]);
+    scene.refused(1, &["cannot make the folder", "is a symbolic link that user 54321 has laid"]);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 

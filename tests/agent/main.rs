@@ -51,6 +51,7 @@ mod prune;
 mod queue;
 mod readme;
 mod reload;
+mod removed;
 mod restart;
 mod run;
 mod session_settings;
@@ -62,6 +63,7 @@ mod stub;
 mod terminal;
 mod together;
 mod token;
+mod unanswered;
 mod watches;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@ use crate::consul::Consul;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::proxy::{Fault, Proxy};
 use crate::wait_for;
 
 fn home(consul: &Consul) -> Home {
@@ -76,6 +77,37 @@ fn a_session_taken_up_again_has_the_ttl_that_it_was_made_with() {
     assert_eq!((agent.session(), agent.metric("slotkeeper_session_ttl_seconds")), (session, 10.0));
     assert_eq!(agent.status()["session"]["ttl_seconds"], 10.0);
     assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn it_keeps_its_session_whatever_a_proxy_answers_in_the_place_of_consul() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    let home = Home::new();
+    let session = "ttl: 60s, state_file: $HOME/state/session.json";
+    home.configure(&proxy.addr().to_string(), &ONE.replace("ttl: 10s", session));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].to_string());
+    wait_for("the token in the state file", || {
+        std::fs::read_to_string(home.path("state/session.json")).is_ok_and(|text| text.contains(&token))
+    });
+    agent.signal(Signal::KILL);
+    agent.ended();
+    let page = "<html><h1>Session identifier is invalid session</h1></html>";
+    let faults = [(502, page), (404, page), (200, "[]")].map(|(status, text)| Fault::Answers(status, text));
+    proxy.fail_next("/v1/session/renew/", &faults);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!((agent.session(), agent.semaphore()["fencing_token"].to_string()), (session, token));
+    assert_eq!((proxy.faults_left(), operator.sessions().len()), (0, 1));
+    assert!(!agent.log().contains("the session has ended"), "{}", agent.log());
+    // It destroys it too, whatever is answered first.
+    proxy.fail_next("/v1/session/destroy/", &faults[..2]);
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    assert_eq!(proxy.faults_left(), 0);
+    operator.assert_nothing_left("service/s");
 }
 
 #[test]

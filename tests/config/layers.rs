@@ -70,6 +70,19 @@ fn every_own_variable_reaches_its_field() {
 }
 
 #[test]
+fn an_empty_variable_of_a_file_turns_the_file_off() {
+    let text = format!("{FILE}readiness: {{file: /r}}\n").replace("ttl: 20s", "ttl: 20s, state_file: /s");
+    let files = |variables: &[(&str, &str)]| {
+        let config = load(&text, variables, &Overrides::default()).unwrap().config;
+        (config.readiness, config.session.state_file)
+    };
+    let [readiness, state] = ["/r", "/s"].map(|path| Some(PathBuf::from(path)));
+    assert_eq!(files(&[]), (readiness.clone(), state.clone()));
+    assert_eq!(files(&[("SLOTKEEPER_READINESS_FILE", "")]), (None, state));
+    assert_eq!(files(&[("SLOTKEEPER_STATE_FILE", "")]), (readiness, None));
+}
+
+#[test]
 fn an_empty_variable_is_an_absent_one() {
     assert_eq!(with(&[("CONSUL_HTTP_ADDR", ""), ("SLOTKEEPER_SESSION_TTL", "")]), with(&[]));
 }

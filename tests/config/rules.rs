@@ -53,6 +53,34 @@ fn names_are_labels_and_url_segments() {
 }
 
 #[test]
+fn no_file_lies_among_devices_or_the_kernels_own() {
+    let sections = [
+        ("readiness: {file: 'PATH'}", "readiness.file"),
+        ("session: {state_file: 'PATH'}", "session.state_file"),
+        ("control: {listen: 'unix:PATH'}", "control.listen"),
+        ("control: {listen: '127.0.0.1:1', token_file: 'PATH'}", "control.token_file"),
+    ];
+    for (section, field) in sections {
+        for path in ["/dev/null", "/dev/shm/../null", "/proc/self/x", "/sys/x", "/run/../dev/x", "/./dev//x"]
+        {
+            refused(beside(&section.replace("PATH", path)), field);
+        }
+        for path in ["/dev/shm/x", "/device", "/run/dev/x", "/processes/x"] {
+            beside(&section.replace("PATH", path)).expect(path);
+        }
+    }
+    let faults = beside("readiness: {file: /dev/null}").unwrap_err();
+    assert!(faults.starts_with("f:1:") && faults.contains("below /dev"), "{faults}");
+}
+
+#[test]
+fn an_empty_text_turns_a_file_off() {
+    let loaded = beside("readiness: {file: ''}\nsession: {state_file: ''}").unwrap().config;
+    assert_eq!((loaded.readiness, loaded.session.state_file), (None, None));
+    refused(beside("control: {listen: '127.0.0.1:1', token_file: ''}"), "control.token_file");
+}
+
+#[test]
 fn prefixes_are_plain_and_apart() {
     assert_eq!(one("prefix: a/b/").unwrap().config.semaphores[0].prefix, "a/b");
     for bad in ["''", "/", "/a", "a//b", "a/../b", "./a", "a/.lock", ".lock", "\"a\\nb\"", &"x".repeat(401)] {

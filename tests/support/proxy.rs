@@ -34,6 +34,16 @@ struct Passed {
     counts: Mutex<Counts>,
     asked: Mutex<Vec<Asked>>,
     ignored: Mutex<Vec<&'static str>>,
+    faults: Mutex<Vec<(&'static str, Fault)>>,
+}
+
+/// What the proxy does with a request instead of passing it on and its answer back.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It answers by itself, with this status and body; Consul does not hear of the request.
+    Answers(u16, &'static str),
+    /// Consul does what was asked, and its answer is replaced by a 502.
+    LosesAnswer,
 }
 
 impl Proxy {
@@ -50,6 +60,7 @@ impl Proxy {
             counts: Mutex::default(),
             asked: Mutex::default(),
             ignored: Mutex::default(),
+            faults: Mutex::default(),
         });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
         let limits =
@@ -86,6 +97,16 @@ impl Proxy {
         self.passed.ignored.lock().unwrap().push(path);
     }
 
+    /// Has the next requests whose path begins so fail, one for each of the faults, in order.
+    pub fn fail_next(&self, path: &'static str, faults: &[Fault]) {
+        self.passed.faults.lock().unwrap().extend(faults.iter().map(|fault| (path, *fault)));
+    }
+
+    /// How many requests are still to fail.
+    pub fn faults_left(&self) -> usize {
+        self.passed.faults.lock().unwrap().len()
+    }
+
     /// Each request so far, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.passed.asked.lock().unwrap().clone()
@@ -107,6 +128,16 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
         std::future::pending::<()>().await;
     }
 
+    let fault = {
+        let mut faults = passed.faults.lock().unwrap();
+        let found = faults.iter().position(|(path, _)| request.uri().path().starts_with(path));
+        found.map(|found| faults.remove(found).1)
+    };
+    let fail = |status: u16, text: &'static str| Response::builder().status(status).body(Body::from(text));
+    if let Some(Fault::Answers(status, text)) = fault {
+        return fail(status, text).unwrap();
+    }
+
     let (mut head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     count_body(&body);
@@ -122,5 +153,8 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     head.headers.remove(header::CONNECTION);
     let body = to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
     count_body(&body);
+    if let Some(Fault::LosesAnswer) = fault {
+        return fail(502, "the answer is lost").unwrap();
+    }
     Response::from_parts(head, Body::from(body))
 }

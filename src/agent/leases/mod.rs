@@ -210,6 +210,8 @@ impl Leases {
             Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
+            | Notice::SessionsCleared { .. }
+            | Notice::SessionTaken { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
             | Notice::Trouble { .. }

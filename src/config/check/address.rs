@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use hyper::http::uri::Authority;
 
+use super::value;
 use crate::config::checked::Listen;
 use crate::consul::Address;
 
@@ -58,7 +59,8 @@ pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
 /// Where nobody from outside the machine gets: loopback, or a unix socket.
 pub(super) fn local(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        return socket(path.strip_prefix("//").unwrap_or(path)).map(Listen::Unix);
+        let path = socket(path.strip_prefix("//").unwrap_or(path))?;
+        return value::no_system_path(&path).map(|()| Listen::Unix(path));
     }
     if text.starts_with('/') {
         return Err(format!("is a path; write unix:{text}"));

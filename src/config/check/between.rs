@@ -202,6 +202,8 @@ fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
         ("control.token_file", token),
         ("control.listen", socket),
     ];
+    // An empty one is off.
+    let files = files.map(|(field, path)| (field, path.filter(|path| !path.as_os_str().is_empty())));
     for (place, (field, path)) in files.iter().enumerate() {
         let same = files[..place].iter().find(|(_, other)| path.is_some() && other == path);
         if let Some((other, _)) = same {

@@ -21,6 +21,9 @@ const MOST: usize = 1000;
 pub(super) fn check(raw: raw::Control, findings: &mut Findings) -> Option<Control> {
     let root = FieldPath::of("control");
     let token_file = value::path(raw.token_file, &root.key("token_file"), findings);
+    if let Some(Err(message)) = token_file.as_deref().map(value::no_system_path) {
+        findings.fault(&root.key("token_file"), message);
+    }
     let mut count = |name: &str, written: Option<i64>, default: usize| {
         let number = |written| value::number(written, 1..=MOST, &root.key(name), findings);
         written.and_then(number).unwrap_or(default)

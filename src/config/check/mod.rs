@@ -41,9 +41,9 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
         acquire: raw.acquire.unwrap_or_default(),
         http: Http { listen: http_listen(http.listen, findings) },
         control: raw.control.and_then(|control| control::check(control, findings)),
-        readiness: raw
-            .readiness
-            .and_then(|readiness| value::path(readiness.file, &FieldPath::of("readiness.file"), findings)),
+        readiness: raw.readiness.and_then(|readiness| {
+            value::own_file(readiness.file, &FieldPath::of("readiness.file"), findings)
+        }),
         hooks: hooks(raw.hooks.unwrap_or_default(), findings),
         drain: drain(raw.drain.unwrap_or_default(), findings),
         log: Log { format: log.format.unwrap_or_default(), level: log.level.unwrap_or_default() },

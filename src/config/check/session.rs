@@ -42,6 +42,6 @@ pub(super) fn check(raw: raw::Session, at: &FieldPath, findings: &mut Findings) 
         node_checks: value::lines(raw.node_checks, &at.key("node_checks"), findings),
         service_checks: value::lines(raw.service_checks, &at.key("service_checks"), findings),
         node: value::line(raw.node, &at.key("node"), findings),
-        state_file: value::path(raw.state_file, &at.key("state_file"), findings),
+        state_file: value::own_file(raw.state_file, &at.key("state_file"), findings),
     }
 }

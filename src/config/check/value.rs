@@ -1,7 +1,7 @@
 //! The bounds of single values.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::duration::show;
@@ -53,6 +53,36 @@ pub(super) fn path(path: Option<PathBuf>, field: &FieldPath, findings: &mut Find
         findings.fault(field, "holds a NUL character, which no path can");
     }
     Some(path)
+}
+
+/// The path of a file that slotkeeper writes, replaces and deletes. An empty one turns the file off.
+pub(super) fn own_file(
+    written: Option<PathBuf>,
+    field: &FieldPath,
+    findings: &mut Findings,
+) -> Option<PathBuf> {
+    let path = path(written.filter(|path| !path.as_os_str().is_empty()), field, findings)?;
+    if let Err(message) = no_system_path(&path) {
+        findings.fault(field, format!("{message}, or an empty string for no file"));
+    }
+    Some(path)
+}
+
+/// Refuses a path among devices and the kernel's own files: as root, replacing /dev/null by a file breaks the machine.
+pub(super) fn no_system_path(path: &Path) -> Result<(), String> {
+    const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(component),
+        }
+    }
+    let below = SYSTEM.iter().find(|system| plain.starts_with(system) && !plain.starts_with("/dev/shm"));
+    below.map_or(Ok(()), |system| {
+        Err(format!("lies below {system}, where no file belongs; write another path"))
+    })
 }
 
 /// A text that stands in a header, a query or a line: not empty, at most 256 bytes, no control characters.

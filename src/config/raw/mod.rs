@@ -84,7 +84,7 @@ pub(super) struct Control {
 #[schemars(deny_unknown_fields)]
 pub(super) struct Readiness {
     /// The file. It appears when all required slots are held, and is gone before the first one is
-    /// given back. None is written unless this is set.
+    /// given back. None is written unless this is set; an empty text is none.
     pub(super) file: Option<PathBuf>,
 }
 

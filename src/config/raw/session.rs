@@ -12,7 +12,7 @@ use crate::config::choice::Behavior;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct Session {
-    /// The session's name, for people who list sessions.
+    /// How the names of its sessions begin, for people who list sessions. Who it is and 16 digits follow.
     #[schemars(extend("default" = "slotkeeper"))]
     pub(in crate::config) name: Option<String>,
     /// 10s to 24h. How long the slots outlive an agent that died: up to twice this.
@@ -34,6 +34,6 @@ pub(in crate::config) struct Session {
     pub(in crate::config) service_checks: Option<Vec<String>>,
     /// The catalog node that the session is tied to, where no client agent is near. By default the addressed agent's.
     pub(in crate::config) node: Option<String>,
-    /// The file from which a restarted agent takes its own session up again. None unless set.
+    /// The file from which a restarted agent takes its own session up again. None unless set; an empty text is none.
     pub(in crate::config) state_file: Option<PathBuf>,
 }

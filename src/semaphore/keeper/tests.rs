@@ -5,7 +5,7 @@ use crate::semaphore::command::{Listing, Op, Reading};
 use crate::semaphore::contender::{Entry, Standing};
 use crate::semaphore::settings::{LimitPolicy, OnLost};
 use crate::semaphore::view::Pair;
-use crate::semaphore::{FailureKind, Form, Phase};
+use crate::semaphore::{FailureKind, Form, NotCreated, Phase};
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -27,17 +27,22 @@ fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
 
 /// One that wants a slot of each.
 fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
-    let start = Start {
+    Keeper::new(starting(names, together, wait, resume), NOW)
+}
+
+fn starting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Start {
+    Start {
         ttl: Duration::from_secs(30),
         watch_grace: None,
         who: Identity::default(),
         wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
         seed: 0,
+        nonce: 0,
         resume,
+        contested: false,
         semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
         together: together.iter().map(|name| Name::from(*name)).collect(),
-    };
-    Keeper::new(start, NOW)
+    }
 }
 
 fn party(wait: Option<Duration>) -> Keeper {
@@ -72,6 +77,10 @@ fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
     keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30 })), NOW);
 }
 
+fn creates(command: &Command) -> bool {
+    matches!(command, Command::CreateSession { .. })
+}
+
 /// What it writes, each transaction by the keys of its steps.
 fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
@@ -100,12 +109,19 @@ fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
     (names, keys)
 }
 
+/// The same in the nonce of the process that has resumed the session.
+fn resumed_by_us(own: Pair) -> Pair {
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.nonce = Some(format!("{:016x}", 0));
+    Pair { value: entry.encode(), ..own }
+}
+
 /// A party whose session an earlier process had, which held a slot of `a`.
 fn resumed() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
     let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes, locks: BTreeMap::new() }));
     keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = resumed_by_us(contender("a", "me", Some(Standing::Held), 5));
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper), (vec![], vec![]));
     keeper
@@ -114,7 +130,7 @@ fn resumed() -> Keeper {
 #[test]
 fn a_party_that_is_found_whole_is_taken_up_at_once() {
     let mut keeper = resumed();
-    let own = contender("b", "me", Some(Standing::Held), 5);
+    let own = resumed_by_us(contender("b", "me", Some(Standing::Held), 5));
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     let token = |name| match keeper.machine(name).map(Machine::phase) {
@@ -122,6 +138,86 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
         Some(_) | None => None,
     };
     assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
+}
+
+#[test]
+fn a_resumed_session_ends_in_no_words_but_consuls_own() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let mut keeper = wanting(&["a"], &[], None, Some(resume));
+    let mut now = NOW;
+    for kind in [FailureKind::Rejected, FailureKind::Unavailable, FailureKind::Denied] {
+        keeper.handle(Event::SessionRenewed(Err(Failure { kind, text: String::new() })), now);
+        now = now + Duration::from_secs(10);
+        keeper.tick(now);
+        let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        let renews =
+            |it: &Command| matches!(it, Command::RenewSession { session, .. } if session.as_str() == "me");
+        assert!(commands.iter().any(renews), "{kind:?}: {commands:?}");
+        assert!(!commands.iter().any(creates), "{kind:?}: {commands:?}");
+    }
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    keeper.handle(Event::SessionRenewed(Err(gone)), now);
+    assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
+}
+
+fn cleared(keeper: &mut Keeper) -> Option<Vec<String>> {
+    std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::ClearSessions { marks } = it { Some(marks) } else { None })
+}
+
+fn lost(keeper: &mut Keeper, now: Moment) -> String {
+    let mark = std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::CreateSession { mark } = it { Some(mark) } else { None });
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })), now);
+    mark.expect("a creation")
+}
+
+#[test]
+fn no_session_is_created_before_the_last_one_without_an_answer_was_looked_for() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let first = lost(&mut keeper, NOW);
+    assert!(first.starts_with("(nameless) "), "{first}");
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    let mut now = NOW + Duration::from_secs(60);
+    keeper.tick(now);
+    assert_eq!(keeper.next_command(), None);
+    // No answer to the look: it is sent again, and nothing else.
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionsCleared(Err(failure)), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![first.clone()])), now);
+    let second = lost(&mut keeper, now);
+    assert_ne!(first, second);
+    assert_eq!(cleared(&mut keeper), Some(vec![second.clone()]));
+    // It was not there: looked for once more when it can have been created late, and meanwhile another one is.
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), now);
+    assert_eq!(keeper.unanswered().collect::<Vec<_>>(), [&second]);
+    while keeper.next_command().is_some() {}
+    now = now + Duration::from_secs(20);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![second]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    assert_eq!(keeper.unanswered().count(), 0);
+}
+
+#[test]
+fn whoever_ends_looks_once_more_for_what_was_not_answered() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let mark = lost(&mut keeper, NOW);
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    keeper.drain(NOW);
+    assert!(!keeper.has_ended());
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![mark])), NOW);
+    assert!(keeper.has_ended() && keeper.unanswered().count() == 0);
 }
 
 #[test]
@@ -301,7 +397,7 @@ fn without_anything_to_hold_there_is_no_session() {
     let mut keeper = wanting(&[], &[], None, None);
     assert_eq!((keeper.next_command(), keeper.deadline()), (None, None));
     keeper.add("a".into(), settings("a", None), NOW);
-    assert_eq!(keeper.next_command(), Some(Command::CreateSession));
+    assert!(keeper.next_command().is_some_and(|command| creates(&command)));
 
     let mut keeper = wanting(&[], &[], None, None);
     keeper.drain(NOW);
@@ -325,7 +421,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     keeper.handle(Event::SessionRenewed(Err(gone)), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
-    assert!(!commands.contains(&Command::CreateSession), "{commands:?}");
+    assert!(!commands.iter().any(creates), "{commands:?}");
     keeper.drain(later);
     assert!(keeper.has_ended());
 }
@@ -440,13 +536,98 @@ fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_fi
     assert_eq!(acquired(&mut again).0, ["a"], "whoever stays has it back");
 }
 
+/// One that resumes a session which has a slot of `a`, and whose maker may still run.
+fn contested() -> Keeper {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let mut start = starting(&["a"], &[], None, Some(resume));
+    start.contested = true;
+    let mut keeper = Keeper::new(start, NOW);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    let mut own = contender("a", "me", Some(Standing::Held), 5);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.together.clear();
+    own.value = entry.encode();
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    keeper
+}
+
+#[test]
+fn what_another_process_may_believe_in_is_held_a_ttl_after_it_was_told() {
+    let mut keeper = contested();
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]), "the nonce");
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
+    assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+    // Nor is anything given back, or the session destroyed, by one that ends meanwhile.
+    let mut ends = keeper.clone();
+    ends.drain(NOW);
+    ends.abandon(NOW + Duration::from_secs(1));
+    let commands: Vec<_> = std::iter::from_fn(|| ends.next_command()).collect();
+    let harms = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
+    assert!(!commands.iter().any(harms) && !ends.has_ended(), "{commands:?}");
+    let later = NOW + Duration::from_secs(30);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    for seconds in [10, 20, 29] {
+        keeper.tick(NOW + Duration::from_secs(seconds));
+        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW + Duration::from_secs(seconds));
+        assert!(!keeper.machine("a").unwrap().holds());
+    }
+    keeper.tick(later);
+    let mut own = contender("a", "me", Some(Standing::Held), 31);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.together.clear();
+    own.value = entry.encode();
+    let own = resumed_by_us(own);
+    keeper.handle(
+        Event::Listed("a".into(), Ok(Listing { pairs: vec![lock("a", 1, r#""me""#, 5), own], index: 40 })),
+        later,
+    );
+    let token = match keeper.machine("a").map(Machine::phase) {
+        Some(Phase::Held { token, .. }) => Some(*token),
+        Some(_) | None => None,
+    };
+    assert_eq!(token, Some(3));
+}
+
+#[test]
+fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_session() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let mut entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    entry.nonce = Some("another".into());
+    let own = Pair { value: entry.encode(), modify_index: 31, ..contender("a", "me", None, 5) };
+    listed_later(&mut keeper, vec![lock("a", 1, r#""me""#, 5), own]);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let taken = Command::Tell(Notice::SessionTaken { session: "me".into() });
+    assert!(commands.contains(&taken), "{commands:?}");
+    let lost =
+        |it: &Command| matches!(it, Command::Tell(Notice::Lost { reason: LossReason::SessionTaken, .. }));
+    assert!(commands.iter().any(lost) && commands.iter().any(creates), "{commands:?}");
+    let touches = |it: &Command| {
+        matches!(it, Command::Commit { .. } | Command::DestroySession { .. } | Command::RenewSession { .. })
+    };
+    assert!(!commands.iter().any(touches), "{commands:?}");
+}
+
+/// The periodic listing of one that holds.
+fn listed_later(keeper: &mut Keeper, pairs: Vec<Pair>) {
+    let later = NOW + Duration::from_secs(16);
+    keeper.tick(later);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    while keeper.next_command().is_some() {}
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40 })), later);
+}
+
 #[test]
 fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
     let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
     let held = |name: &str| {
         let value = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
-        vec![lock(name, 1, r#""me""#, 3), Pair { value, ..contender(name, "me", None, 3) }]
+        let own = resumed_by_us(Pair { value, ..contender(name, "me", None, 3) });
+        vec![lock(name, 1, r#""me""#, 3), own]
     };
     let taken = || vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)];
     let ending = || {
@@ -471,5 +652,5 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
     keeper.tick(NOW + Duration::from_secs(10));
     keeper.handle(Event::SessionRenewed(Err(gone)), NOW + Duration::from_secs(10));
-    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| command == Command::CreateSession));
+    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
 }

@@ -4,14 +4,15 @@ use super::*;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
-    pub(in crate::semaphore) fn session_gone(&mut self, cx: &mut Context<'_>) {
-        self.lose(LossReason::SessionGone, cx);
+    pub(in crate::semaphore) fn session_gone(&mut self, reason: LossReason, cx: &mut Context<'_>) {
+        self.lose(reason, cx);
         self.stop_watches(cx);
         self.view = None;
         self.arrival = None;
         self.crowded = false;
         self.token = None;
         self.stopping = None;
+        (self.claimed, self.claiming, self.settles_at) = (false, false, None);
         if cx.ending {
             self.ask_no_more();
         }
@@ -320,6 +321,7 @@ impl Machine {
 
     /// The view has changed; `in_time`: it shows what has happened just now.
     fn seen(&mut self, in_time: bool, cx: &mut Context<'_>) {
+        self.see_nonce(cx);
         let (session, now) = (cx.remembered, cx.now);
         let Some(view) = &self.view else { return };
         if self.settings.is_lock() {

@@ -14,6 +14,12 @@ pub(in crate::semaphore) struct Context<'a> {
     pub(in crate::semaphore) session: Option<&'a SessionId>,
     /// The session even where it is only remembered from an earlier process: what leaving goes by.
     pub(in crate::semaphore) remembered: Option<&'a SessionId>,
+    /// The process's own nonce.
+    pub(in crate::semaphore) nonce: &'a str,
+    /// Whether an earlier process has made the session.
+    pub(in crate::semaphore) resumed: bool,
+    /// For how long that one may believe that it has what the session has, where it may still run.
+    pub(in crate::semaphore) contested: Option<Duration>,
     /// Whether Consul has answered anything yet.
     pub(in crate::semaphore) reached: bool,
     /// What is wrong with the session, if anything is.

@@ -14,21 +14,14 @@ impl Machine {
         let Some(mut view) = view else { return self.list(cx) };
         self.offers.tell(&mut view, cx.now);
         let wall = cx.wall.text(cx.now);
-        let me = Me {
-            session,
-            settings: &self.settings,
-            who: cx.who,
-            wall: &wall,
-            set_limit: self.set_limit,
-            dead_since: &self.dead_since,
-            crowded: self.crowded,
-            free_since: self.free_since,
-            stood: self.stood,
-            delayed_until: self.hindsight.delayed_until(),
-            indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
-            together: cx.together,
-            holds: cx.holds,
-        };
+        if cx.resumed {
+            let claim = plan::claim(&view, self.me(session, &wall, cx));
+            if self.claims(&view, session, claim, cx) {
+                self.view = Some(view);
+                return;
+            }
+        }
+        let me = self.me(session, &wall, cx);
         let intent = self.intent;
         match intent {
             Intent::Hold => {
@@ -48,6 +41,26 @@ impl Machine {
         if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
+        }
+    }
+
+    /// Who plans.
+    fn me<'a>(&'a self, session: &'a SessionId, wall: &'a str, cx: &'a Context<'_>) -> Me<'a> {
+        Me {
+            session,
+            settings: &self.settings,
+            who: cx.who,
+            wall,
+            set_limit: self.set_limit,
+            dead_since: &self.dead_since,
+            crowded: self.crowded,
+            free_since: self.free_since,
+            stood: self.stood,
+            delayed_until: self.hindsight.delayed_until(),
+            indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
+            together: cx.together,
+            holds: cx.holds,
+            nonce: cx.resumed.then_some(cx.nonce),
         }
     }
 
@@ -130,7 +143,7 @@ impl Machine {
     }
 
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
-    fn watch(&mut self, keys: Vec<plan::Watch>, contenders: usize, cx: &mut Context<'_>) {
+    pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, contenders: usize, cx: &mut Context<'_>) {
         let half = (cx.ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1);
         let (wait, list) = match self.stood.0 {
             Role::Head | Role::Entering | Role::Holding => (half, half),

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write, line,
+    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write,
+    line,
 };
 use crate::semaphore::{Moment, size};
 
@@ -264,8 +265,10 @@ impl<'a> Draft<'a> {
         self.ops.push(Op::List { prefix: format!("{}/", self.view.prefix()) });
     }
 
-    pub(super) fn delete(&mut self, session: &SessionId) {
-        self.ops.push(Op::Delete { key: self.view.contender_key(session) });
+    /// Deletes a contender, only as it is known: another process may have resumed its session.
+    pub(super) fn delete(&mut self, one: &Contender) {
+        let (key, index) = (self.view.contender_key(&one.session), one.modify_index);
+        self.ops.push(Op::DeleteCas { key, index });
     }
 
     /// Sweeps up what sessions with the behaviour `release` have left.

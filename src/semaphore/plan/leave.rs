@@ -34,8 +34,8 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     } else {
         draft.fill_by_name(freed);
     }
-    if contender.is_some() {
-        draft.delete(me.session);
+    if let Some(contender) = contender {
+        draft.delete(contender);
     }
     plan.write = draft.write(false);
     plan

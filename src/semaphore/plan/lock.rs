@@ -24,9 +24,14 @@ pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     if let Some(until) = me.delayed_until.filter(|until| *until > now) {
         return Plan { recheck: Some(until), ..waiting(false) };
     }
-    let op =
-        Op::Lock { key: view.lock_key(), value: me.value(), flags: LOCK_FLAGS, session: me.session.clone() };
-    Plan { write: Some(Write::of(vec![op])), ..waiting(true) }
+    let key = view.lock_key();
+    // Another process of the same session may be taking it: Consul would let both.
+    let guard = match single {
+        Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
+        None => Op::CheckNotExists { key: key.clone() },
+    };
+    let op = Op::Lock { key, value: me.value(), flags: LOCK_FLAGS, session: me.session.clone() };
+    Plan { write: Some(Write::of(vec![guard, op])), ..waiting(true) }
 }
 
 /// Plans to be gone.

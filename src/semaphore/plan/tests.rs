@@ -96,6 +96,7 @@ fn me<'a>(
         indexes: &[0],
         together: None,
         holds: &[],
+        nonce: None,
     }
 }
 

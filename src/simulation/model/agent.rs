@@ -70,7 +70,9 @@ impl Agent {
             // So long ago that no date is ever other than the first.
             wall: Wall::new(SystemTime::UNIX_EPOCH - TTL * 365, START),
             seed: 0,
+            nonce: 0,
             resume,
+            contested: false,
             semaphores: names.clone().map(|name| (name.clone(), settings(&name, player, limit))).collect(),
             together: if player.together { names.collect() } else { Vec::new() },
         };

@@ -233,7 +233,9 @@ impl State {
                     continue;
                 }
                 Command::DestroySession { .. } if !self.prompt => About::Session,
-                Command::CreateSession | Command::RenewSession { .. } | Command::DestroySession { .. } => {
+                Command::CreateSession { .. }
+                | Command::RenewSession { .. }
+                | Command::DestroySession { .. } => {
                     let event = self.serve(&command).expect("an answer");
                     let now = self.now;
                     self.agent(place).keeper.handle(event, now);
@@ -243,6 +245,7 @@ impl State {
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
                 Command::ReadDelay { .. } => unreachable!("there are no locks in these games"),
+                Command::ClearSessions { .. } => unreachable!("no creation is lost in these games"),
             };
             let before = self.agent(place).messages.insert(about, Message::new(command, None));
             assert!(before.is_none(), "while {before:?} was on its way");
@@ -258,7 +261,7 @@ impl State {
     }
 
     fn serve(&mut self, command: &Command) -> Option<Event> {
-        if matches!(command, Command::CreateSession) {
+        if matches!(command, Command::CreateSession { .. }) {
             self.sessions += 1;
         }
         let id = Uuid::from_u128(self.sessions);

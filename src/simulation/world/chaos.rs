@@ -11,6 +11,8 @@ pub(in crate::simulation) struct Chaos {
     pub(in crate::simulation) lost: f64,
     /// In a tenth of a second an agent is killed.
     pub(in crate::simulation) crash: f64,
+    /// In a tenth of a second an agent's files are deleted while it runs, and another process resumes its session.
+    pub(in crate::simulation) twin: f64,
     /// An agent stands still for less than the lease's margin.
     pub(in crate::simulation) pause: f64,
     /// An agent is cut off from Consul for up to three TTLs.
@@ -35,6 +37,7 @@ impl Chaos {
     pub(in crate::simulation) const CALM: Self = Self {
         lost: 0.0,
         crash: 0.0,
+        twin: 0.0,
         pause: 0.0,
         cut: 0.0,
         meddle: 0.0,
@@ -96,6 +99,9 @@ impl World {
                 self.agents[place] = self.new_agent(place, resume);
                 self.act(place);
             }
+            if self.happens(self.chaos.twin) {
+                self.twin(place);
+            }
             if self.happens(self.chaos.pause) {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
                 self.agents[place].paused_until = self.now + pause;
@@ -104,6 +110,15 @@ impl World {
                 self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
             }
         }
+    }
+
+    /// The next agent's process gives way to one that resumes this one's session, and this one runs on.
+    fn twin(&mut self, place: usize) {
+        let Some(resume) = self.agents[place].state() else { return };
+        let (other, contested) = ((place + 1) % self.agents.len(), true);
+        let configuration = self.agents[place].configuration.clone();
+        self.agents[other] = self.agent_of(configuration, Some(resume), contested);
+        self.act(other);
     }
 
     /// What cannot happen leaves the rest of the game as it is.

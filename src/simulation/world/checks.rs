@@ -79,6 +79,7 @@ impl World {
         }
         self.check_waits();
         self.check_locks();
+        self.check_sessions();
         if changed {
             self.check_traces();
         }
@@ -110,6 +111,18 @@ impl World {
             // A write whose answer is lost may be done again, after somebody else's.
             let once = client.sets <= client.orders() * agent.configuration.wants.len();
             assert!(once || !self.game.chaos.is_prompt(), "seed {seed}: {client:?}");
+        }
+    }
+
+    /// However many answers are lost, a process has one session that it does not know of besides its own, at most: each is
+    /// looked for before the next one is created.
+    fn check_sessions(&self) {
+        // One that another process has resumed is that one's besides.
+        for agent in self.agents.iter().filter(|_| self.game.chaos.twin == 0.0) {
+            let sessions = self.clients.get(&agent.life).map(|client| &client.sessions);
+            let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
+            let (seed, living) = (self.seed, living.count());
+            assert!(living <= 2, "seed {seed}: an agent has {living} sessions");
         }
     }
 

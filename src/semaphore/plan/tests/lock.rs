@@ -31,7 +31,12 @@ fn a_free_lock_is_taken_in_one_step_be_its_key_there_or_not() {
     for view in [View::of_key(KEY, None, 7), seen(None, LOCK_FLAGS)] {
         let plan = planned(&view, None);
         assert_eq!(plan.stand, Stand::Apart { room: true });
-        let [Op::Lock { key, flags, session, value }] = ops(&plan) else { panic!("{plan:?}") };
+        let [guard, Op::Lock { key, flags, session, value }] = ops(&plan) else { panic!("{plan:?}") };
+        let expected = match view.lock_index() {
+            0 => Op::CheckNotExists { key: KEY.into() },
+            index => Op::CheckIndex { key: KEY.into(), index },
+        };
+        assert_eq!(*guard, expected);
         assert_eq!((key.as_str(), *flags, session.as_str()), (KEY, LOCK_FLAGS, "me"));
         assert_eq!(Entry::decode(value).unwrap().state, Standing::Held);
         // The committed step makes it ours, under the index of the commit.
@@ -60,7 +65,7 @@ fn nothing_is_written_before_a_delay_is_over_and_no_missing_key_is_watched() {
     assert_eq!((plan.write, plan.recheck, plan.watch.len()), (None, Some(until), 1));
     let plan = planned(&View::of_key(KEY, None, 7), Some(until));
     assert_eq!((plan.write, plan.recheck, plan.watch.len()), (None, Some(until), 0));
-    assert_eq!(ops(&planned(&seen(None, LOCK_FLAGS), Some(NOW))).len(), 1);
+    assert_eq!(ops(&planned(&seen(None, LOCK_FLAGS), Some(NOW))).len(), 2);
 }
 
 #[test]

@@ -1,0 +1,130 @@
+//! Creations of sessions whose answer was lost: Consul may have done them. Each session is looked for by its name, and
+//! destroyed where it is found; otherwise its TTL would keep it for long.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Moment;
+use super::backoff::Backoff;
+use super::command::{Command, Failure, FailureKind};
+
+/// A creation may still be done this long after its answer was given up: a second look comes then. Consul's servers
+/// hold a request for 7 s while they have no leader.
+const LATE: Duration = Duration::from_secs(30);
+/// The wait after a look that got no answer, first and longest.
+const NO_ANSWER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// The wait after a look that Consul refused.
+const REFUSED: Duration = Duration::from_secs(60);
+/// Creations that are remembered. Where Consul shows no sessions, the oldest are forgotten first.
+const MAX_REMEMBERED: usize = 16;
+
+/// One creation without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Creation {
+    mark: String,
+    given_up_at: Moment,
+    /// A look was answered since, and did not show it.
+    looked: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Unanswered {
+    creations: Vec<Creation>,
+    /// The look under way was sent then.
+    sent: Option<Moment>,
+    look_at: Moment,
+    /// Why Consul does not say which sessions there are.
+    refused: Option<Failure>,
+    backoff: Backoff,
+    /// After this long Consul has surely ended a session that nobody renews.
+    lasts: Duration,
+}
+
+impl Unanswered {
+    pub(super) fn new(ttl: Duration, now: Moment) -> Self {
+        // In practice Consul waits for two TTLs.
+        let (backoff, lasts) = (Backoff::new(NO_ANSWER.0, NO_ANSWER.1), ttl * 2 + LATE);
+        Self { creations: Vec::new(), sent: None, look_at: now, refused: None, backoff, lasts }
+    }
+
+    /// The answer to the creation of a session whose name ends in `mark` was given up.
+    pub(super) fn add(&mut self, mark: String, now: Moment) {
+        if self.creations.len() >= MAX_REMEMBERED {
+            self.creations.remove(0);
+        }
+        self.creations.push(Creation { mark, given_up_at: now, looked: false });
+        self.refused = None;
+        self.look_at = now;
+    }
+
+    /// Looks once more, whatever was found before.
+    pub(super) fn look_again(&mut self, now: Moment) {
+        self.creations.iter_mut().for_each(|one| one.looked = false);
+        self.refused = None;
+        self.look_at = now;
+    }
+
+    /// Whether each was looked for, or Consul refused to say.
+    pub(super) fn is_settled(&self) -> bool {
+        self.refused.is_some() || self.creations.iter().all(|one| one.looked)
+    }
+
+    /// How the names of those end that may still be there.
+    pub(super) fn marks(&self) -> impl Iterator<Item = &str> {
+        self.creations.iter().map(|one| one.mark.as_str())
+    }
+
+    /// Why Consul does not say which sessions there are, where it refused.
+    pub(super) fn refused(&self) -> Option<&Failure> {
+        self.refused.as_ref()
+    }
+
+    /// When [`Self::act`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        (self.sent.is_none() && !self.creations.is_empty()).then_some(self.look_at)
+    }
+
+    pub(super) fn act(&mut self, now: Moment, out: &mut VecDeque<Command>) {
+        let lasts = self.lasts;
+        self.creations.retain(|one| now < one.given_up_at + lasts);
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.sent = Some(now);
+            let marks = self.creations.iter().map(|one| one.mark.clone()).collect();
+            out.push_back(Command::ClearSessions { marks });
+        }
+    }
+
+    /// A look was answered, with the marks of those that were found and destroyed.
+    pub(super) fn answered(
+        &mut self,
+        answer: Result<Vec<String>, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) -> Result<u32, Failure> {
+        let Some(sent) = self.sent.take() else { return Ok(0) };
+        match answer {
+            Ok(found) => {
+                self.backoff.reset();
+                self.refused = None;
+                let is_over = |one: &Creation| one.given_up_at + LATE <= sent;
+                self.creations.retain(|one| !found.contains(&one.mark) && !is_over(one));
+                let before = |one: &&mut Creation| one.given_up_at <= sent;
+                self.creations.iter_mut().filter(before).for_each(|one| one.looked = true);
+                let next = |one: &Creation| if one.looked { one.given_up_at + LATE } else { one.given_up_at };
+                self.look_at = self.creations.iter().map(next).min().unwrap_or(now).max(now);
+                Ok(u32::try_from(found.len()).unwrap_or(u32::MAX))
+            }
+            Err(failure) => {
+                self.look_at = now
+                    + match failure.kind {
+                        FailureKind::Unavailable => self.backoff.next(rng),
+                        FailureKind::NotFound | FailureKind::Denied | FailureKind::Rejected => {
+                            self.refused = Some(failure.clone());
+                            REFUSED
+                        }
+                    };
+                Err(failure)
+            }
+        }
+    }
+}

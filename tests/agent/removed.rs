@@ -1,0 +1,118 @@
+//! An agent whose files are removed or replaced while it runs, and another that comes upon them.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::consul::Consul;
+use crate::hold::ONE;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::wait_for;
+
+const FILES: [&str; 4] = ["ready", "ready.lock", "state/session.json", "state/session.json.lock"];
+
+fn home(consul: &Consul) -> Home {
+    let home = Home::new();
+    let session = "ttl: 10s, state_file: $HOME/state/session.json";
+    home.configure(&consul.address(), &ONE.replace("ttl: 10s", session));
+    home
+}
+
+/// One that holds, with all of its files, of which the state file knows of its slot.
+fn held(home: &Home) -> Agent {
+    let agent = Agent::start(home);
+    agent.await_ready();
+    let token = agent.semaphore()["fencing_token"].to_string();
+    wait_for("the token in the state file", || {
+        fs::read_to_string(home.path("state/session.json")).is_ok_and(|text| text.contains(&token))
+    });
+    agent
+}
+
+#[test]
+fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_ready() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut first = held(&home);
+    let (session, token) = (first.session(), first.semaphore()["fencing_token"].clone());
+    // It stands still meanwhile: otherwise it would claim its files again.
+    first.signal(Signal::STOP);
+    for lock in ["ready.lock", "state/session.json.lock"] {
+        fs::remove_file(home.path(lock)).unwrap();
+    }
+    let mut second = Agent::start(&home);
+    let mark = || operator.entry("service/s", &session)["nonce"].as_str().map(str::len);
+    wait_for("the second one's nonce", || mark() == Some(16));
+    first.signal(Signal::CONT);
+    wait_for("the second one to be ready", || {
+        let (first, second) = (first.is_ready(), second.is_ready());
+        assert!(!(first && second), "both are ready");
+        second
+    });
+    assert_eq!((second.session(), &second.semaphore()["fencing_token"]), (session.clone(), &token));
+    assert!(second.log().contains("another agent may still use it"), "{}", second.log());
+    let lost = "slotkeeper_slots_lost_total{reason=\"session_taken\",semaphore=\"s\"}";
+    assert_eq!(first.metric(lost), 1.0, "{}", first.log());
+    assert!(first.log().contains("another process has resumed this agent's session"), "{}", first.log());
+    first.await_state("waiting");
+    assert_ne!(first.session(), session);
+    assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
+    // Nor does it touch what is the second one's when it goes.
+    assert_eq!(first.terminate(), Some(0), "{}", first.log());
+    assert!(second.is_ready());
+    wait_for("the readiness file", || second.ready_file().exists());
+    assert_eq!(second.ready_file_says()["session"], session);
+    assert!(fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session));
+    assert_eq!(second.terminate(), Some(0), "{}", second.log());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn files_that_are_removed_are_written_again_and_claimed_again() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = held(&home);
+    let contents = || FILES.map(|file| fs::read_to_string(home.path(file)).ok());
+    let before = contents();
+    for file in FILES {
+        fs::remove_file(home.path(file)).unwrap();
+    }
+    wait_for("the files", || FILES.iter().all(|file| home.path(file).exists()));
+    let after = contents();
+    assert_eq!((&after[0], &after[1]), (&before[0], &before[1]));
+    let log = agent.log();
+    assert_eq!(log.matches("was removed by something else; writing it again").count(), 2, "{log}");
+    assert_eq!(log.matches("it is claimed again").count(), 2, "{log}");
+    let mut second = Agent::spawn(&home, &[], &[]);
+    assert_eq!(second.ended().code(), Some(1), "{}", second.log());
+    assert!(agent.is_ready());
+    // The state file knows of the new lock file: whoever comes next has the session for itself.
+    let session = agent.session();
+    wait_for("another state file", || contents()[2] != before[2]);
+    agent.signal(Signal::KILL);
+    agent.ended();
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    assert_eq!(agent.session(), session);
+    assert!(!agent.log().contains("may still use it"), "{}", agent.log());
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn a_file_that_is_replaced_is_told_of_and_left_alone() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = held(&home);
+    for file in ["ready", "state/session.json"] {
+        fs::write(home.path("new"), "another's").unwrap();
+        fs::rename(home.path("new"), home.path(file)).unwrap();
+    }
+    wait_for("both to be told", || agent.log().matches("was replaced or changed").count() == 2);
+    assert!(agent.is_ready(), "what it holds is not in question");
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    for file in ["ready", "state/session.json"] {
+        assert_eq!(fs::read_to_string(home.path(file)).unwrap(), "another's", "{file}");
+    }
+}

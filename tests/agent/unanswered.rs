@@ -1,0 +1,78 @@
+//! Sessions whose creation got no answer.
+
+use rustix::process::Signal;
+
+use crate::consul::Consul;
+use crate::hold::ONE;
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::traffic::Kind;
+use crate::wait_for;
+
+struct Scene {
+    _consul: Consul,
+    proxy: Proxy,
+    operator: Operator,
+    home: Home,
+}
+
+/// A Consul behind a proxy, which is to lose the answers to so many creations of sessions.
+fn scene(lost: usize) -> Scene {
+    let consul = Consul::start();
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    proxy.fail_next("/v1/session/create", &vec![Fault::LosesAnswer; lost]);
+    let (operator, home) = (Operator::at(&consul.address()), Home::new());
+    home.configure(&proxy.addr().to_string(), &ONE.replace("10s", "30s"));
+    Scene { _consul: consul, proxy, operator, home }
+}
+
+#[test]
+fn they_are_found_by_their_names_and_destroyed_before_another_is_created() {
+    let Scene { proxy, operator, home, .. } = &scene(3);
+    let mut agent = Agent::start(home);
+    agent.await_ready();
+    assert_eq!(proxy.faults_left(), 0);
+    let sessions = operator.sessions();
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+    assert_eq!(sessions[0].id, agent.session());
+    let digits = sessions[0].name.rsplit(' ').next().unwrap();
+    assert!(digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sessions:?}");
+    let who = format!("slotkeeper {} pid {} {digits}", host(), agent.pid());
+    assert_eq!(sessions[0].name, who);
+    let kinds: Vec<_> = proxy.asked().into_iter().map(|asked| asked.kind).collect();
+    let lost = [Kind::SessionCreate, Kind::Other, Kind::SessionDestroy];
+    assert_eq!(kinds[..10], [&lost[..], &lost, &lost, &[Kind::SessionCreate]].concat());
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(agent.log().contains("drained: neither slot nor session"), "{}", agent.log());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn one_that_is_told_to_stop_meanwhile_leaves_none() {
+    let Scene { proxy, operator, home, .. } = &scene(100);
+    let agent = Agent::start(home);
+    wait_for("a session that nobody was told of", || proxy.faults_left() < 99);
+    let mut agent = agent;
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    assert_eq!(operator.sessions(), []);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_told_at_the_end() {
+    let Scene { proxy, operator, home, .. } = &scene(100);
+    proxy.fail_next("/v1/session/list", &[Fault::Answers(403, "Permission denied"); 100]);
+    let mut agent = Agent::start(home);
+    wait_for("two creations", || operator.sessions().len() == 2);
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+    let log = agent.log();
+    assert!(log.contains("does not say whether there is one") && log.contains("Permission denied"), "{log}");
+    for session in operator.sessions() {
+        assert!(log.contains(&session.name), "{} is not in\n{log}", session.name);
+    }
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
