@@ -302,7 +302,11 @@ impl View {
 
     /// Foreign clients in line.
     pub fn foreign_waiters(&self) -> impl Iterator<Item = &Contender> {
-        self.waiters().into_iter().filter(|one| one.entry.is_none())
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        // Mostly there is none: then the many that may hold are not looked at.
+        let any = self.contenders.iter().any(|one| one.entry.is_none());
+        let holders: BTreeSet<_> = if any { holders.iter().collect() } else { BTreeSet::new() };
+        self.contenders.iter().filter(move |one| one.entry.is_none() && !holders.contains(&one.session))
     }
 
     /// Whether a foreign contender has let slots pass for so long that it is passed over.

@@ -17,8 +17,8 @@ const IDLE_IN_CALM: Duration = Duration::from_millis(500);
 /// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
 /// and what was not told is found by the next listing.
 const IDLE: Duration = Duration::from_secs(60);
-/// What is lost besides to a foreign client that never acts, until everybody knows.
-const OFFERS: Duration = Duration::from_secs(3);
+/// What is lost besides to foreign clients that never act, until everybody knows.
+const OFFERS: Duration = Duration::from_secs(2);
 /// One that tries once and has got no answer gives up after this.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
@@ -268,7 +268,7 @@ impl Referee {
         let entries = line.iter().filter_map(|one| one.entry.as_ref());
         let waits = entries.clone().next().is_some_and(fits);
         self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
-        let longest = MAX_OFFER * self.game.idlers as u32 + self.game.idlers as u32 * OFFERS;
+        let longest = MAX_OFFER + OFFERS;
         let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
         assert!(!counts || self.open <= longest, "seed {}: slots stood open for {:?}", self.seed, self.open);
     }

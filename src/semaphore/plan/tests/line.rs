@@ -427,7 +427,7 @@ fn no_transaction_is_larger_than_consul_takes() {
 }
 
 #[test]
-fn the_last_slot_of_the_largest_record_is_given_without_hints() {
+fn the_last_slot_of_the_largest_record_can_be_granted() {
     let holders: Vec<_> = (0..9_999).map(|n| format!(r#""{n:036}""#)).collect();
     let me = "f".repeat(36);
     let next = format!(r#"["{}"]"#, vec![me.as_str(); 100].join(r#"",""#));
