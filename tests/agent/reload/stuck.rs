@@ -130,8 +130,17 @@ fn an_authority_that_is_a_pipe_is_refused_and_the_one_of_before_is_trusted() {
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
 }
 
-/// A process of its own PID namespace, whose first process it is: the kernel keeps away from it what it does not listen to.
-fn as_first_process(arguments: &[&str]) -> (Child, Pid) {
+/// The first process of a PID namespace, from which the kernel keeps away what it does not listen to; killed with the value.
+struct FirstProcess(Child);
+
+impl Drop for FirstProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn as_first_process(arguments: &[&str]) -> (FirstProcess, Pid) {
     let unshare = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", BINARY];
     let child = Command::new("unshare")
         .args(unshare)
@@ -140,7 +149,8 @@ fn as_first_process(arguments: &[&str]) -> (Child, Pid) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let parent = Pid::from_child(&child).as_raw_nonzero();
+    let child = FirstProcess(child);
+    let parent = Pid::from_child(&child.0).as_raw_nonzero();
     let mut first = None;
     wait_for("it to listen to signals", || {
         let children =
@@ -173,7 +183,7 @@ fn a_configuration_that_hangs_at_the_start_hangs_no_end() {
         kill_process(first, Signal::TERM).unwrap();
         let mut status = None;
         wait_for("its end", || {
-            status = child.try_wait().unwrap();
+            status = child.0.try_wait().unwrap();
             status.is_some()
         });
         assert_eq!(status.unwrap().code(), Some(code), "{arguments:?}");
