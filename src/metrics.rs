@@ -338,7 +338,6 @@ impl Metrics {
             Notice::Conflict { name } => self.cas_conflicts.with_label_values(&[&**name]).inc(),
             Notice::Leader { leader: None, .. } => {}
             Notice::Leader { name, .. } => self.leader_changes.with_label_values(&[&**name]).inc(),
-            Notice::Removed { name } => self.remove_semaphore(name),
             Notice::SessionStarted { .. }
             | Notice::SessionEnded { .. }
             | Notice::Trouble { .. }
@@ -350,7 +349,9 @@ impl Metrics {
             | Notice::Evicted { .. }
             | Notice::LimitDiffers { .. }
             | Notice::LimitChanged { .. }
-            | Notice::LimitSet { .. } => {}
+            | Notice::LimitSet { .. }
+            // Its name may be that of another one by now.
+            | Notice::Removed { .. } => {}
         }
     }
 

@@ -1,12 +1,16 @@
 //! What the agent is asked for from outside, above all by signals.
 
+use std::collections::VecDeque;
+use std::future::pending;
 use std::io;
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
+use tokio::task::spawn_blocking;
 
 use crate::clock;
 use crate::semaphore::Moment;
@@ -29,6 +33,8 @@ pub enum Ask {
 /// What one agent is asked for, in order.
 pub struct Asks {
     asks: BoxStream<'static, Ask>,
+    /// What was asked for while nothing could be done about it.
+    deferred: VecDeque<Ask>,
     stopped_at: Option<Moment>,
 }
 
@@ -57,11 +63,47 @@ impl Asks {
 
     /// Those of a stream: for an agent that is not alone in its process, where a signal would reach all of them.
     pub fn of(asks: impl Stream<Item = Ask> + Send + 'static) -> Self {
-        Self { asks: asks.fuse().boxed(), stopped_at: None }
+        Self { asks: asks.fuse().boxed(), deferred: VecDeque::new(), stopped_at: None }
+    }
+
+    /// Has a thread of its own do what may wait for a file system, and waits for that, but not when told to end: what hangs is
+    /// left behind.
+    ///
+    /// # Errors
+    ///
+    /// What asked for the end.
+    pub async fn unless_told_to_end<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Ask> {
+        let mut task = spawn_blocking(work);
+        loop {
+            tokio::select! {
+                done = &mut task => return match done {
+                    Ok(done) => Ok(done),
+                    Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                    // The runtime ends, and so do we.
+                    Err(_) => pending().await,
+                },
+                ask = self.new_one() => match ask {
+                    Ask::Stop => return Err(ask),
+                    Ask::Signal(signal) if signals::ends(signal) => return Err(ask),
+                    Ask::Reload | Ask::Signal(_) if self.deferred.contains(&ask) => {}
+                    Ask::Reload | Ask::Signal(_) => self.deferred.push_back(ask),
+                },
+            }
+        }
     }
 
     /// The next one. Never ends: a stream that closed means that nothing can be asked for any more.
     pub async fn next(&mut self) -> Ask {
+        match self.deferred.pop_front() {
+            Some(ask) => ask,
+            None => self.new_one().await,
+        }
+    }
+
+    async fn new_one(&mut self) -> Ask {
         loop {
             match self.asks.next().await {
                 Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
@@ -73,7 +115,7 @@ impl Asks {
                         return Ask::Stop;
                     }
                 }
-                None => std::future::pending().await,
+                None => pending().await,
             }
         }
     }
@@ -91,6 +133,17 @@ mod tests {
         for expected in [Ask::Reload, Ask::Stop, Ask::Reload] {
             assert_eq!(asks.next().await, expected);
         }
+        assert_eq!(asks.next().now_or_never(), None);
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_left_behind_when_told_to_end_and_nothing_else_is_forgotten() {
+        let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Reload, Ask::Stop]));
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        assert_eq!(asks.unless_told_to_end(move || gate.recv()).await, Err(Ask::Stop));
+        drop(go_on);
+        assert_eq!(asks.unless_told_to_end(|| 7).await, Ok(7));
+        assert_eq!(asks.next().await, Ask::Reload);
         assert_eq!(asks.next().now_or_never(), None);
     }
 }

@@ -71,6 +71,8 @@ pub struct Session {
 pub enum State {
     /// Taken on demand, and nobody wants it.
     Idle,
+    /// Configured, and not taken over by the agent yet; `reason` says what is in the way.
+    Pending,
     /// Nothing is known yet, or what was seen last cannot be relied on.
     Starting,
     /// In line.
@@ -94,6 +96,7 @@ impl State {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
+            Self::Pending => "pending",
             Self::Starting => "starting",
             Self::Waiting => "waiting",
             Self::Held => "held",

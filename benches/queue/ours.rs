@@ -88,7 +88,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         files: Files::open(&config).unwrap(),
         log: telemetry::start(config.log),
         config,
-        read_config: Box::new(read_config),
+        read_config: Arc::new(read_config),
         metrics: Arc::new(Metrics::new(&operations, &codes).unwrap()),
         vitals: Arc::new(Vitals::new(clock::now())),
         status,

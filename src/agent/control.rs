@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 
+use super::labels::{self, entries, named};
 use super::leases::{self, Bounds, Wanted};
 use super::{Agent, announce, translate};
 use crate::clock;
@@ -39,8 +40,8 @@ impl Agent {
             Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
                 Ok(terms) => {
                     let config = &self.parts.config;
-                    let keeper = |name, terms| {
-                        let start = translate::start(config, vec![(name, terms)], None);
+                    let keeper = |id, terms| {
+                        let start = translate::start(config, vec![(id, terms)], None);
                         // Its client was told until when it may believe in it, and hears of nothing before it asks again: a
                         // watch that fails is no reason to give the slot to somebody else.
                         Keeper::new(Start { watch_grace: None, ..start }, now)
@@ -63,7 +64,10 @@ impl Agent {
             return Err(Refusal::Draining);
         }
         match mode {
-            Mode::OnDemand => Ok(settings),
+            Mode::OnDemand => match self.pending_reasons().remove(&labels::id(kind, &settings.prefix)) {
+                Some(reason) => Err(Refusal::Pending(reason)),
+                None => Ok(settings),
+            },
             Mode::Hold => Err(Refusal::NotOnDemand),
         }
     }
@@ -83,13 +87,12 @@ impl Agent {
 
     /// Ends the series of one that was removed from the configuration, once nothing is counted there any more.
     pub(super) fn forget_removed(&mut self, name: &str) {
-        let config = &self.parts.config;
-        let configured = config.semaphores.iter().any(|one| one.name == name)
-            || config.locks.iter().any(|one| one.name == name);
-        if !configured && !self.leases.any_of(name) && self.own.keeper.machine(name).is_none() {
+        let configured = entries(&self.parts.config).any(|entry| entry.name == name);
+        if !configured && !self.leases.any_of(name) && !self.labels.has(name) {
             self.parts.metrics.remove_semaphore(name);
-            self.leases.forget(name);
         }
+        let configured = entries(&self.parts.config).map(|entry| entry.id()).collect();
+        self.leases.forget_limits(&configured);
     }
 
     fn carry_out_leases(&mut self, now: Moment) {
@@ -101,7 +104,9 @@ impl Agent {
                     break;
                 }
                 for notice in notices {
-                    self.tell_of_lease(&notice);
+                    if let Some(name) = self.leases.name_of(key) {
+                        self.tell_of_lease(&named(&notice, |_| name));
+                    }
                     self.leases.noticed(key, &notice, now);
                 }
             }

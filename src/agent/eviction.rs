@@ -117,7 +117,7 @@ impl Agent {
             && self.own.keeper.machine(name).is_some_and(|machine| machine.withheld().is_some())
         {
             warn!(
-                semaphore = %name,
+                semaphore = %self.labels.of(name),
                 "the hook has not told that the workload has stopped: the slot is kept until the lease of its loss would \
                  have ended"
             );
@@ -139,7 +139,7 @@ impl Agent {
         let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
         let given_on: Vec<_> = over.iter().filter(withheld).collect();
         for kept in &given_on {
-            info!(semaphore = %kept.name, "the workload has had its time to stop: the slot is given on");
+            info!(semaphore = %self.labels.of(&kept.name), "the workload has had its time to stop: the slot is given on");
         }
         if !given_on.is_empty() {
             self.unready(PATIENCE).await;

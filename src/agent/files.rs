@@ -48,7 +48,9 @@ impl Files {
     /// found: an agent that does not come back must not leave its workload the word of the one that was killed.
     pub fn forget(configuration: &Path) {
         let environment = Environment::of_process();
-        let text = std::fs::read_to_string(configuration).unwrap_or_default();
+        // A pipe has been read to its end already, and would wait for its next writer.
+        let path = Some(configuration).filter(|path| path.is_file());
+        let text = path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let named = environment.readiness_file().map(Path::to_path_buf).or_else(|| readiness_file(&text));
         let Some(path) = named.filter(|path| path.is_file()) else { return };
         let claim = Claim::take(&path);

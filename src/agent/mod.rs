@@ -9,6 +9,7 @@ mod eviction;
 mod execute;
 mod files;
 mod journal;
+mod labels;
 mod leases;
 mod reload;
 mod snapshot;
@@ -16,6 +17,7 @@ mod state_file;
 mod translate;
 mod workload;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,10 +48,16 @@ use ending::{Drain, Patience};
 use eviction::Evictions;
 pub use files::Files;
 use journal::Journal;
+use labels::Labels;
 use leases::Leases;
+use reload::Reload;
+use snapshot::Entries;
 
 /// Answers that are taken in before anything else is looked after.
 const MOST_AT_ONCE: usize = 256;
+
+/// Reads the configuration again. A file system may let it wait, so it is called on a thread of its own.
+pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
 
 /// What an agent is made of.
 pub struct Parts {
@@ -58,7 +66,7 @@ pub struct Parts {
     /// Its files.
     pub files: Files,
     /// Reads it again, for a reload.
-    pub read_config: Box<dyn Fn() -> Result<Loaded, Faults>>,
+    pub read_config: ReadConfig,
     /// The metrics, which the endpoints share.
     pub metrics: Arc<Metrics>,
     /// The pulse, which the endpoints share.
@@ -94,8 +102,21 @@ pub fn before_start(now: Moment) -> Snapshot {
 ///
 /// What it needs at its start cannot be had: the client's certificates, the files' folders, a descriptor. Or one of
 /// its own tasks ended, which is a defect.
-pub async fn run(parts: Parts) -> anyhow::Result<Exit> {
-    Agent::start(parts)?.run().await
+pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
+    let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
+    match parts.asks.unless_told_to_end(move || client(&config, &metrics)).await {
+        Ok(client) => Agent::start(parts, client?)?.run().await,
+        Err(ask) => Ok(ended_before_start(ask)),
+    }
+}
+
+/// How a process ends that is told to before its agent has begun, as while a file system does not answer.
+pub fn ended_before_start(ask: Ask) -> Exit {
+    info!("told to stop during the start; nothing is held");
+    match ask {
+        Ask::Stop | Ask::Reload => Exit::Done,
+        Ask::Signal(signal) => Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128)),
+    }
 }
 
 struct Agent {
@@ -104,6 +125,11 @@ struct Agent {
     spec: SessionSpec,
     /// Of what it holds by itself.
     own: Driver,
+    /// What people call that.
+    labels: Labels,
+    /// The entries of the configuration that cannot be taken over yet, as the core will call them.
+    pending: BTreeSet<Name>,
+    reload: Reload,
     /// What its clients take and give back.
     leases: Leases,
     requests: Requests,
@@ -134,14 +160,17 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(mut parts: Parts) -> anyhow::Result<Self> {
+    fn start(mut parts: Parts, client: Client) -> anyhow::Result<Self> {
         let now = clock::now();
         let begun = parts.status.borrow().id;
         let config = &parts.config;
-        let client = client(config, &parts.metrics)?;
         let together = translate::together(config);
         let start = translate::start(config, translate::held(config), parts.files.resume.take());
         let start = Start { together, ..start };
+        let mut labels = Labels::default();
+        for entry in labels::entries(config).filter(|entry| entry.mode == Mode::Hold) {
+            labels.set(entry.id(), entry.name);
+        }
         for semaphore in &config.semaphores {
             parts.metrics.add_semaphore(&semaphore.name);
         }
@@ -152,6 +181,9 @@ impl Agent {
             client,
             spec: translate::session_spec(&config.session),
             own: Driver::new(Owner::Agent, Keeper::new(start, now)),
+            labels,
+            pending: BTreeSet::new(),
+            reload: Reload::default(),
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: JoinSet::new(),
             alarm: Alarm::new().context("cannot make a timer")?,
@@ -185,8 +217,10 @@ impl Agent {
         loop {
             let now = clock::now();
             self.parts.vitals.beat(now);
+            self.mind_reload(now);
             self.carry_out();
             self.mind_leases(now);
+            self.mind_pending(now);
             self.publish(now);
             self.leases.give_answers();
             self.check_tasks()?;
@@ -211,8 +245,8 @@ impl Agent {
             let command = self.running.as_ref().map(Running::deadline);
             let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
-            let evictions = self.evictions.deadline();
-            let wake = [own, leases, bounds, command, patience, evictions].into_iter().flatten();
+            let (evictions, reload) = (self.evictions.deadline(), self.reload.deadline());
+            let wake = [own, leases, bounds, command, patience, evictions, reload].into_iter().flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
                 Some(ended) = self.requests.join_next() => {
@@ -231,11 +265,12 @@ impl Agent {
                 }
                 Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
+                read = self.reload.ended() => self.reload_read(read).await,
                 Some((number, how)) = self.evictions.stopped() => self.hook_ended(number, how),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.reload().await,
+                    Ask::Reload => self.reload_wanted(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         return Ok(self.ending.unwrap_or(Exit::Failed));
                     },
@@ -299,10 +334,15 @@ impl Agent {
     }
 
     fn tell(&mut self, notice: &Notice) {
-        announce::log(notice);
-        self.journal.follow(notice);
-        self.parts.metrics.observe(notice);
-        let hook = announce::call_hook(notice, &self.parts.config.hooks, &self.hooks);
+        let labelled = self.labels.put_on(notice);
+        announce::log(&labelled);
+        self.journal.follow(&labelled);
+        self.parts.metrics.observe(&labelled);
+        let hook = announce::call_hook(&labelled, &self.parts.config.hooks, &self.hooks);
+        if let Notice::Removed { name } = notice {
+            let label = self.labels.forget(name);
+            self.forget_removed(&label);
+        }
         if let Notice::Evicted { name, held, .. } = notice {
             self.evicted(name, *held);
         }
@@ -324,15 +364,16 @@ impl Agent {
     }
 
     fn is_required(&self, name: &Name) -> bool {
-        self.parts.config.required().any(|required| *required == **name)
+        translate::required(&self.parts.config).any(|required| required == *name)
     }
 
     /// Lets the world see where things stand.
     fn publish(&mut self, now: Moment) {
+        let pending = self.pending_reasons();
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,
             &self.leases,
-            &self.parts.config,
+            &Entries { config: &self.parts.config, labels: &self.labels, pending: &pending },
             if self.ending.is_some() { Stage::Draining } else { Stage::Running },
             self.started_at,
             self.parts.status.borrow().id,

@@ -2,10 +2,12 @@
 
 mod lent;
 mod lock;
+mod pending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::labels::{Entry, Labels};
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
@@ -23,27 +25,46 @@ const IN_LINE: usize = 20;
 /// Bytes of a session's id: it is whatever somebody has written into the record.
 const SESSION: usize = 64;
 
+/// The entries that are configured.
+pub(super) struct Entries<'a> {
+    pub(super) config: &'a config::Config,
+    /// What people call the keeper's machines.
+    pub(super) labels: &'a Labels,
+    /// Those that have not been taken over yet, each with the reason.
+    pub(super) pending: &'a BTreeMap<Name, String>,
+}
+
 pub(super) fn snapshot(
     keeper: &Keeper,
     leases: &Leases,
-    config: &config::Config,
+    entries: &Entries<'_>,
     stage: Stage,
     started_at: Moment,
     id: Id,
 ) -> Snapshot {
+    let Entries { config, labels, pending } = *entries;
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
         name: config.session.name.clone(),
         ttl: lease.ttl(),
         lease_ends: lease.ends(),
     });
-    let semaphores = config.semaphores.iter().filter_map(|wanted| match wanted.mode {
-        Mode::Hold => Some(semaphore(keeper.machine(&wanted.name)?, wanted, keeper)),
-        Mode::OnDemand => Some(lent::semaphore(&wanted.name, &translate::settings(wanted), leases)),
+    let semaphores = config.semaphores.iter().map(|wanted| {
+        let id = Entry::from(wanted).id();
+        match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+            (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
+            (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
+            // Without a machine it is not held either.
+            (reason, ..) => pending::semaphore(wanted, reason, leases),
+        }
     });
-    let locks = config.locks.iter().filter_map(|wanted| match wanted.mode {
-        Mode::Hold => Some(lock::held(keeper.machine(&wanted.name)?, wanted, keeper)),
-        Mode::OnDemand => Some(lock::lent(&wanted.name, &wanted.key, leases)),
+    let locks = config.locks.iter().map(|wanted| {
+        let id = Entry::from(wanted).id();
+        match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+            (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
+            (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
+            (reason, ..) => pending::lock(wanted, reason, leases),
+        }
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those of which something is still lent although they are not configured any more.
@@ -52,7 +73,7 @@ pub(super) fn snapshot(
             Kind::Semaphore => semaphores.iter().any(|one| *one.name == **lease.name()),
             Kind::Lock => locks.iter().any(|one| *one.name == **lease.name()),
         };
-        let Some(machine) = keeper.machine(lease.name()).filter(|_| !shown) else { continue };
+        let Some(machine) = keeper.machines().next().filter(|_| !shown) else { continue };
         match lease.kind() {
             Kind::Semaphore => semaphores.push(lent::semaphore(lease.name(), machine.settings(), leases)),
             Kind::Lock => locks.push(lock::lent(lease.name(), &machine.settings().prefix, leases)),
@@ -97,7 +118,7 @@ impl Standing {
     }
 }
 
-fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> Semaphore {
+fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
     let me = keeper.session();
     let standing = Standing::of(machine);
     let (state, rests) = (standing.state, standing.rests());
@@ -125,7 +146,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper) -> 
             .why
             .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
             .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned))
-            .or_else(|| others_of_the_party(&keeper.hindrances(machine.name())).filter(|_| waiting))
+            .or_else(|| others_of_the_party(&keeper.hindrances(machine.name()), labels).filter(|_| waiting))
             .or_else(|| {
                 view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
             }),
@@ -167,8 +188,8 @@ fn taken(view: &View) -> Option<u32> {
 }
 
 /// Why one of a party waits although there is a slot for it.
-fn others_of_the_party(hindrances: &[&Name]) -> Option<String> {
-    let names: Vec<_> = hindrances.iter().map(|name| &***name).collect();
+fn others_of_the_party(hindrances: &[&Name], labels: &Labels) -> Option<String> {
+    let names: Vec<_> = hindrances.iter().map(|id| labels.of(id).to_string()).collect();
     (!names.is_empty()).then(|| {
         format!(
             "there is a slot for it, and it waits for {}, since they are taken together",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::labels::{Entry, entries};
 use crate::clock;
 use crate::config::{self, Acquire, Mode, Wait};
 use crate::consul::{self, SessionSpec};
@@ -75,19 +76,24 @@ pub(super) fn start(
     }
 }
 
-/// The semaphores and locks that the agent takes by itself, and holds.
+/// The semaphores and locks that the agent takes by itself, and holds, as the core calls them.
 pub(super) fn held(config: &config::Config) -> Vec<(Name, Settings)> {
     let semaphores = config.semaphores.iter().filter(|one| one.mode == Mode::Hold);
-    let semaphores = semaphores.map(|one| (one.name.as_str().into(), settings(one)));
+    let semaphores = semaphores.map(|one| (Entry::from(one).id(), settings(one)));
     let locks = config.locks.iter().filter(|one| one.mode == Mode::Hold);
-    let locks = locks.map(|one| (one.name.as_str().into(), lock(one, &config.session)));
+    let locks = locks.map(|one| (Entry::from(one).id(), lock(one, &config.session)));
     semaphores.chain(locks).collect()
+}
+
+/// Those of them that readiness depends on, and that a command runs on.
+pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
+    entries(config).filter(Entry::is_required).map(|entry| entry.id())
 }
 
 /// The semaphores whose slots are taken together: all required ones, where that is asked for.
 pub(super) fn together(config: &config::Config) -> Vec<Name> {
     let required = config.semaphores.iter().filter(|one| one.required && config.acquire == Acquire::Together);
-    required.map(|one| one.name.as_str().into()).collect()
+    required.map(|one| Entry::from(one).id()).collect()
 }
 
 pub(super) fn session_spec(session: &config::Session) -> SessionSpec {

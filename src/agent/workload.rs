@@ -9,11 +9,11 @@ use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 use tracing::{debug, error, info, warn};
 
-use super::Agent;
+use super::{Agent, translate};
 use crate::cli::Exit;
 use crate::clock;
 use crate::config;
-use crate::semaphore::{Lease, Moment, Name};
+use crate::semaphore::{Lease, Moment};
 use crate::shutdown::ECHO;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
@@ -68,7 +68,7 @@ impl Agent {
             Ok(orphans) => self.orphans = Some(orphans),
             Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
         }
-        let occupied = self.parts.config.required().map(Name::from).collect();
+        let occupied = translate::required(&self.parts.config).collect();
         // Its terminal is as it was before.
         if let Some(progress) = self.parts.progress.take() {
             progress.end().await;

@@ -1,14 +1,13 @@
 //! `slotkeeper agent`: the long-running sidecar.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::start::{self, Purpose};
 use super::{ConsulFlags, Exit};
-use crate::agent::Files;
-use crate::config::{self, Environment, Loaded, Overrides};
+use crate::config::{self, Environment, Overrides};
 
 /// Hold slots on behalf of the workload beside this process, until SIGTERM.
 ///
@@ -34,14 +33,6 @@ impl Agent {
         self.consul.lay_over(&mut overrides);
         let path = self.config.clone();
         let read_config = move || config::load(&path, &overrides, &Environment::of_process());
-        let Loaded { config, warnings } = match read_config() {
-            Ok(loaded) => loaded,
-            Err(faults) => {
-                Files::forget(&self.config);
-                writeln!(io::stderr(), "{faults}")?;
-                return Ok(Exit::Config);
-            }
-        };
-        start::run(config, warnings, Box::new(read_config), Purpose::Agent { dev: self.dev })
+        start::run(Some(self.config), Arc::new(read_config), Purpose::Agent { dev: self.dev })
     }
 }

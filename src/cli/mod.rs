@@ -185,5 +185,9 @@ fn say<T: Serialize>(done: &T, as_json: bool, in_words: impl Fn(&T) -> String) -
 
 /// Runs a short command's future to its end.
 fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(future);
+    // A read that hangs on a slow disk is left behind.
+    runtime.shutdown_background();
+    Ok(done)
 }

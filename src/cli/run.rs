@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::start::{self, Purpose, ReadConfig};
+use super::start::{self, Purpose};
 use super::{ConsulFlags, Exit};
-use crate::agent::Files;
+use crate::agent::ReadConfig;
 use crate::config::duration::{self, show};
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::workload::guard::fence;
@@ -124,22 +125,12 @@ impl Run {
         }
         let command = Command { words: self.words(), kill_after: self.kill_after };
         let file = self.config.clone();
-        let read_config: ReadConfig = Box::new(move || self.read());
-        let loaded = read_config().and_then(|loaded| {
-            let wrong = wrong_with(&loaded.config, command.kill_after);
+        let read_config: ReadConfig = Arc::new(move || {
+            let loaded = self.read()?;
+            let wrong = wrong_with(&loaded.config, self.kill_after);
             wrong.map_or(Ok(loaded), Err)
         });
-        let Loaded { config, warnings } = match loaded {
-            Ok(loaded) => loaded,
-            Err(faults) => {
-                if let Some(file) = &file {
-                    Files::forget(file);
-                }
-                writeln!(io::stderr(), "{faults}")?;
-                return Ok(Exit::Config);
-            }
-        };
-        start::run(config, warnings, read_config, Purpose::Command(command))
+        start::run(file, read_config, Purpose::Command(command))
     }
 
     fn words(&self) -> Vec<OsString> {

@@ -1,6 +1,8 @@
 //! Starts an agent in this process, with its endpoints: what `agent` and `run` have in common.
 
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::Exit;
-use crate::agent::{self, Files, Parts};
-use crate::config::{Config, Control, Faults, Listen, Loaded, Log, LogFormat, LogLevel};
+use crate::agent::{self, Files, Parts, ReadConfig, ended_before_start};
+use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
@@ -24,9 +26,6 @@ use crate::vitals::Vitals;
 use crate::workload::Command;
 use crate::{clock, embedded, telemetry};
 
-/// Reads the configuration again.
-pub(super) type ReadConfig = Box<dyn Fn() -> Result<Loaded, Faults>>;
-
 /// What the agent is for.
 pub(super) enum Purpose {
     /// The workload beside it; `dev`: with a Consul-compatible server in this process.
@@ -38,21 +37,46 @@ pub(super) enum Purpose {
     Command(Command),
 }
 
-/// Runs it to its end.
-pub(super) fn run(
-    config: Config,
-    warnings: Vec<String>,
+/// Runs it to its end. `file` is what the configuration is read from, where that is a file.
+pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpose) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(read_and_start(file, read_config, purpose));
+    // A read or a write that hangs on a slow disk is left behind.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn read_and_start(
+    file: Option<PathBuf>,
     read_config: ReadConfig,
     purpose: Purpose,
 ) -> anyhow::Result<Exit> {
+    let asks = match &purpose {
+        Purpose::Agent { .. } => Asks::listen(),
+        Purpose::Command(_) => Asks::to_pass_on(),
+    };
+    let mut asks = asks.context("cannot listen for signals")?;
+    let read = Arc::clone(&read_config);
+    let read = move || {
+        let read = read();
+        if let (Err(_), Some(file)) = (&read, file) {
+            Files::forget(&file);
+        }
+        read
+    };
+    let Loaded { config, warnings } = match asks.unless_told_to_end(read).await {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(faults)) => {
+            writeln!(io::stderr(), "{faults}")?;
+            return Ok(Exit::Config);
+        }
+        Err(ask) => return Ok(ended_before_start(ask)),
+    };
     let log = telemetry::start(config.log);
     for warning in warnings {
         warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(start(config, read_config, purpose, log));
-    // A write that hangs on a slow disk is left behind.
-    runtime.shutdown_background();
+    let ended = Box::pin(start(config, read_config, purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
         Exit::Failed
@@ -63,15 +87,19 @@ async fn start(
     mut config: Config,
     mut read_config: ReadConfig,
     purpose: Purpose,
+    mut asks: Asks,
     log: telemetry::Handle,
 ) -> anyhow::Result<Exit> {
-    let (asks, command, dev) = match purpose {
-        Purpose::Agent { dev } => (Asks::listen(), None, dev),
-        Purpose::Command(command) => (Asks::to_pass_on(), Some(command), false),
+    let (command, dev) = match purpose {
+        Purpose::Agent { dev } => (None, dev),
+        Purpose::Command(command) => (Some(command), false),
     };
-    let asks = asks.context("cannot listen for signals")?;
     // Before anything that may fail: nobody may be misled by what a killed process has left.
-    let files = Files::open(&config)?;
+    let wanted = config.clone();
+    let files = match asks.unless_told_to_end(move || Files::open(&wanted)).await {
+        Ok(files) => files?,
+        Err(ask) => return Ok(ended_before_start(ask)),
+    };
     let mut servers = Servers::default();
     if dev {
         let mut authority = String::new();
@@ -83,8 +111,9 @@ async fn start(
         let address = Address::Http { https: false, authority, path: String::new() };
         let settings = consul::Settings { address, ..consul::Settings::default() };
         config.consul = settings.clone();
-        read_config = Box::new(move || {
-            let mut loaded = read_config()?;
+        let own = read_config;
+        read_config = Arc::new(move || {
+            let mut loaded = own()?;
             loaded.config.consul = settings.clone();
             Ok(loaded)
         });
@@ -108,9 +137,14 @@ async fn start(
             Ok(serve(listener, routes, limits(), stop))
         })?;
     }
-    let control = match &config.control {
-        Some(control) => Some(control_server(control, site, &mut servers)?),
-        None => None,
+    let wanted = config.control.clone();
+    let serve_control = move || {
+        let control = wanted.map(|control| control_server(&control, site, &mut servers)).transpose();
+        (control, servers)
+    };
+    let (control, servers) = match asks.unless_told_to_end(serve_control).await {
+        Ok((control, servers)) => (control?, servers),
+        Err(ask) => return Ok(ended_before_start(ask)),
     };
     let parts = Parts {
         config,

@@ -1,6 +1,5 @@
 //! `slotkeeper wait`: blocks until the local agent is ready; for init containers and scripts.
 
-use std::io;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,6 +7,7 @@ use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
@@ -40,34 +40,49 @@ pub(super) struct Wait {
 
 impl Wait {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let address = match self.agent.address() {
-            Ok(address) => address,
-            Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                complain(error)?;
-                return Ok(Exit::Config);
-            }
-        };
-        let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut waiting = Waiting::at(address, until);
-        let exit = block_on(async {
+        block_on(async {
             // As the first process of a container it is ended by no signal but those that it listens to.
             let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+            // Whose file system may not answer.
+            let agent = self.agent.clone();
+            let address = tokio::select! {
+                address = spawn_blocking(move || agent.address()) => address?,
+                Some(signal) = signals.next() => return Ok(ended_by(signal)),
+            };
+            match address {
+                Ok(address) => self.wait_for(address, signals).await,
+                Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
+                    complain(error)?;
+                    Ok(Exit::Config)
+                }
+            }
+        })?
+    }
+
+    async fn wait_for(&self, address: String, mut signals: Signals) -> anyhow::Result<Exit> {
+        let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut waiting = Waiting::at(address, until);
+        let exit = {
             let shown = waiting.shown.subscribe();
             let progress = Progress::start(move || shown.borrow().clone(), true);
             let exit = tokio::select! {
                 waited = waiting.wait() => waited,
-                Some(signal) = signals.next() => Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
+                Some(signal) = signals.next() => ended_by(signal),
             };
             if let Some(progress) = progress {
                 progress.end().await;
             }
-            Ok::<_, io::Error>(exit)
-        })??;
+            exit
+        };
         if exit == Exit::NotInTime {
             complain(format!("not ready in the time given: {}", waiting.last))?;
         }
         Ok(exit)
     }
+}
+
+fn ended_by(signal: i32) -> Exit {
+    Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 struct Waiting {

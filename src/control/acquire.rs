@@ -72,8 +72,8 @@ enum Answers {
     /// `too_many_waits`, `too_many_leases`: so many wait already, or there are so many leases.
     #[response(status = 429)]
     TooMany(Error),
-    /// `consul_unavailable`: Consul did not answer in the time given. `draining`: the agent is ending. `busy`: more is
-    /// asked at once than the agent takes in.
+    /// `consul_unavailable`: Consul did not answer in the time given. `pending`: a reload has changed the entry, and the agent
+    /// cannot take it over yet. `draining`: the agent is ending. `busy`: more is asked at once than the agent takes in.
     #[response(status = 503)]
     Unavailable(Error),
 }
@@ -217,6 +217,9 @@ fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
         (Refusal::Unavailable(why), _) => {
             let text = format!("the {one} {name} could not be asked for {within}: {why}; ask again");
             (Code::ConsulUnavailable, text)
+        }
+        (Refusal::Pending(reason), _) => {
+            (Code::Pending, format!("the {one} {name} cannot be taken yet: {reason}; ask again"))
         }
         (Refusal::Draining, _) => {
             (Code::Draining, format!("the {one} {name} is not given any more: the agent is ending"))

@@ -95,6 +95,8 @@ pub enum Refusal {
     Evicted(String),
     /// Kept out until somebody mends something: what, and how.
     Blocked(String),
+    /// The entry is configured, and the agent has not taken it over yet: what is in the way.
+    Pending(String),
     /// Consul did not answer in the time given: what was tried, what came back.
     Unavailable(String),
     /// The agent is ending.

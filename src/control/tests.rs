@@ -185,6 +185,7 @@ fn outcome(kind: Kind, name: &str) -> Result<Grant, Refusal> {
         "taken" => Refusal::NotInTime,
         "blocked" => Refusal::Blocked("`.lock` holds a picture; remove it".into()),
         "away" => Refusal::Unavailable("GET /v1/kv/x: connection refused".into()),
+        "pending" => Refusal::Pending("free of the configuration before is still being released".into()),
         "ending" => Refusal::Draining,
         "waits" => Refusal::TooManyWaits(32),
         "leases" => Refusal::TooManyLeases(64),
@@ -242,6 +243,7 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
         ("taken", 409, "not_in_time", "within 5s"),
         ("blocked", 409, "blocked", "holds a picture"),
         ("away", 503, "consul_unavailable", "connection refused"),
+        ("pending", 503, "pending", "still being released; ask again"),
         ("ending", 503, "draining", "ending"),
         (
             "waits",

@@ -49,6 +49,8 @@ pub(crate) enum Code {
     Unauthorized,
     /// Consul does not answer.
     ConsulUnavailable,
+    /// It is configured, and the agent has not taken it over yet.
+    Pending,
     /// The agent is ending.
     Draining,
     /// More is asked at once than the agent takes.
@@ -73,7 +75,9 @@ impl Code {
             Self::TooManyWaits | Self::TooManyLeases => StatusCode::TOO_MANY_REQUESTS,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::ConsulUnavailable | Self::Draining | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ConsulUnavailable | Self::Pending | Self::Draining | Self::Busy => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }

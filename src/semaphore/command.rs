@@ -7,7 +7,8 @@ use super::SessionId;
 use super::notice::Notice;
 use super::view::Pair;
 
-/// A semaphore's configured name: how the shell and the core call it.
+/// How the shell and the core call a semaphore. It never changes while the semaphore is there: what people call it is the
+/// shell's affair.
 pub type Name = Arc<str>;
 
 /// One step of a transaction. All of a transaction's steps are done, or none.

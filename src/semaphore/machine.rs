@@ -230,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// The configured name.
+    /// How the shell and the core call it.
     pub fn name(&self) -> &Name {
         &self.name
     }

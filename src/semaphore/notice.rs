@@ -226,3 +226,31 @@ pub enum Notice {
         name: Name,
     },
 }
+
+impl Notice {
+    /// The name of the semaphore or lock that it is about, if it is about one.
+    pub fn name_mut(&mut self) -> Option<&mut Name> {
+        match self {
+            Self::SessionStarted { .. }
+            | Self::SessionEnded { .. }
+            | Self::Renewed { .. }
+            | Self::RenewFailed { .. } => None,
+            Self::Trouble { name, .. } | Self::TroubleOver { name } => name.as_mut(),
+            Self::Waiting { name, .. }
+            | Self::Leader { name, .. }
+            | Self::Delayed { name, .. }
+            | Self::Acquired { name, .. }
+            | Self::Lost { name, .. }
+            | Self::Evicted { name, .. }
+            | Self::Released { name, .. }
+            | Self::Blocked { name, .. }
+            | Self::GaveUp { name, .. }
+            | Self::LimitDiffers { name, .. }
+            | Self::LimitChanged { name, .. }
+            | Self::LimitSet { name, .. }
+            | Self::Pruned { name, .. }
+            | Self::Conflict { name }
+            | Self::Removed { name } => Some(name),
+        }
+    }
+}

@@ -1,5 +1,9 @@
 //! SIGHUP.
 
+mod pending;
+mod rename;
+mod stuck;
+
 use rustix::process::Signal;
 
 use crate::consul::Consul;
@@ -13,6 +17,11 @@ fn names(agent: &Agent) -> Vec<String> {
     semaphores
         .map(|one| format!("{} {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap()))
         .collect()
+}
+
+/// How often the agent has taken a configuration over.
+fn reloaded(agent: &Agent) -> usize {
+    agent.log().matches("configuration reloaded").count()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::semaphore::{Keeper, LimitPolicy, Name, Notice, Settings};
 
-/// What has been done, of each semaphore.
+/// What has been done, of each semaphore as the core calls it.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// The configured limit that has been written, or was found written, under `limit_policy: set`.
@@ -47,9 +47,9 @@ impl Limits {
         news.then_some(Notice::LimitDiffers { name, policy, stored, configured })
     }
 
-    /// Nothing is lent of it any more, and it is not configured.
-    pub(super) fn forget(&mut self, name: &str) {
-        self.set.remove(name);
-        self.told.remove(name);
+    /// Forgets what is known of the others.
+    pub(super) fn retain(&mut self, is_of_use: impl Fn(&Name) -> bool) {
+        self.set.retain(|id, _| is_of_use(id));
+        self.told.retain(|id, _| is_of_use(id));
     }
 }

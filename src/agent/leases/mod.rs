@@ -6,7 +6,7 @@
 mod limits;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::driver::{Driver, Owner, Requests};
+use super::labels::{self, Entry};
 use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
 use crate::semaphore::{self, Event, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
@@ -92,10 +93,11 @@ impl Leases {
         let terms = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..terms };
         // Nobody is told of it before it is granted.
         let id = Uuid::new_v4().to_string();
-        match self.table.open(id, (kind, Name::clone(&name)), wait, now) {
+        match self.table.open(id, (kind, name), wait, now) {
             Ok(key) => {
-                let terms = self.limits.settings(&name, terms);
-                let driver = Driver::new(Owner::Lease(key), keeper(name, terms));
+                let id = labels::id(kind, &terms.prefix);
+                let terms = self.limits.settings(&id, terms);
+                let driver = Driver::new(Owner::Lease(key), keeper(id, terms));
                 self.running.insert(key, Running { driver, reply: Some(reply), releases: Vec::new() });
                 self.absent.push(present.map(move |got_it| got_it.is_err().then_some(key)).boxed());
             }
@@ -165,9 +167,11 @@ impl Leases {
         notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
     }
 
-    /// Nothing is lent of it any more, and it is not configured.
-    pub(super) fn forget(&mut self, name: &str) {
-        self.limits.forget(name);
+    /// Forgets what is known of those of which nothing is lent any more and which are not `configured`.
+    pub(super) fn forget_limits(&mut self, configured: &BTreeSet<Name>) {
+        let lent = self.running.values().flat_map(|running| running.driver.keeper.machines());
+        let lent: BTreeSet<_> = lent.map(Machine::name).collect();
+        self.limits.retain(|id| configured.contains(id) || lent.contains(id));
     }
 
     /// Tells a keeper what came of a request. One that is gone wanted nothing of it any more.
@@ -319,6 +323,25 @@ impl Leases {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Lease, &Keeper)> {
         let running = |key| self.running.get(&key).map(|running| &running.driver.keeper);
         self.table.iter().filter_map(move |(key, lease)| Some((lease, running(key)?)))
+    }
+
+    /// How many there are of that name, or of what lies at that prefix or key.
+    pub(super) fn count_of(&self, name: &str, key: &str) -> usize {
+        let is_there = |keeper: &Keeper| keeper.machines().any(|machine| machine.settings().prefix == key);
+        self.iter().filter(|(lease, keeper)| **lease.name() == *name || is_there(keeper)).count()
+    }
+
+    /// Gives the leases the new names of what they are of; with each stands the name before.
+    pub(super) fn rename(&mut self, renamed: &[(&str, Entry<'_>)]) {
+        self.table.rename(|kind, name| {
+            let is_meant = |(before, entry): &&(&str, Entry<'_>)| entry.kind == kind && *before == name;
+            renamed.iter().find(is_meant).map(|(_, entry)| Name::from(entry.name))
+        });
+    }
+
+    /// What it is of, by its name.
+    pub(super) fn name_of(&self, key: Key) -> Option<Name> {
+        self.table.get(key).map(|lease| Name::clone(lease.name()))
     }
 
     /// Whether there is one of that name, of whatever kind.

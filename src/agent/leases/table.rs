@@ -311,6 +311,15 @@ impl Table {
         self.leases.values().map(|lease| self.due_at(lease)).min()
     }
 
+    /// Gives those of another name that name.
+    pub(in crate::agent) fn rename(&mut self, name_of: impl Fn(Kind, &str) -> Option<Name>) {
+        for lease in self.leases.values_mut() {
+            if let Some(name) = name_of(lease.kind, &lease.name) {
+                lease.name = name;
+            }
+        }
+    }
+
     pub(in crate::agent) fn is_empty(&self) -> bool {
         self.leases.is_empty()
     }

@@ -1,44 +1,47 @@
-//! How the entries of a list differ: of semaphores, or of locks.
+//! How the entries of a list differ: of semaphores, or of locks. An entry is what it is by its prefix or key; its name may
+//! change.
 
+use std::collections::BTreeSet;
+
+use crate::agent::labels;
 use crate::config::{Lock, Mode, Semaphore};
+use crate::semaphore::Name;
 
 /// What both have in common.
-pub(super) trait Entry: Clone + PartialEq {
+pub(super) trait ConfigEntry: Clone + PartialEq {
     /// The list that it stands in.
     const LIST: &'static str;
 
-    fn name(&self) -> &str;
+    /// As people, the core and Consul know it.
+    fn view(&self) -> labels::Entry<'_>;
 
-    /// Where it is in Consul.
-    fn key(&self) -> &str;
-
-    fn mode(&self) -> Mode;
-
-    /// Whether it is among those that are taken together, where any are.
-    fn is_of_the_party(&self) -> bool;
+    /// The same under another name.
+    fn named(self, name: &str) -> Self;
 
     /// The first field that differs and that a machine cannot take over. What is taken on demand has a machine only for
     /// each lease, which keeps what it was granted with.
     fn fixed_field(&self, wanted: &Self) -> Option<&'static str>;
 
-    /// The fields that differ.
+    /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
 }
 
 /// What a list's entries have become.
 #[derive(Debug, PartialEq)]
 pub(in crate::agent) struct Difference<E> {
-    /// To be asked for.
+    /// To be taken over, as soon as nothing is in the way.
     pub(in crate::agent) added: Vec<E>,
-    /// The names of those to be given back.
-    pub(in crate::agent) removed: Vec<String>,
+    /// To be released, or not to be lent any more.
+    pub(in crate::agent) removed: Vec<E>,
+    /// Those that have another name, with the one before.
+    pub(in crate::agent) renamed: Vec<(String, E)>,
     /// Those whose terms have changed.
     pub(in crate::agent) changed: Vec<E>,
 }
 
 impl<E> Default for Difference<E> {
     fn default() -> Self {
-        Self { added: Vec::new(), removed: Vec::new(), changed: Vec::new() }
+        Self { added: Vec::new(), removed: Vec::new(), renamed: Vec::new(), changed: Vec::new() }
     }
 }
 
@@ -50,49 +53,56 @@ pub(super) struct Told<'a> {
     pub(super) refused: &'a mut Vec<String>,
 }
 
-/// Compares two lists, and brings `new` back to `old` in whatever cannot change.
-pub(super) fn difference<E: Entry>(
+/// Compares two lists, and brings `new` back to `old` in whatever cannot change. Those of `old` that are `pending` have not
+/// been taken over yet.
+pub(super) fn difference<E: ConfigEntry>(
     old: &[E],
-    new: &mut Vec<E>,
-    together: bool,
-    is_leaving: &impl Fn(&str, &str, Mode) -> bool,
+    pending: &BTreeSet<Name>,
+    new: &mut [E],
     told: &mut Told<'_>,
 ) -> Difference<E> {
-    let mut difference = Difference::default();
-    let mut kept: Vec<E> = Vec::new();
-    for mut wanted in std::mem::take(new) {
-        let (list, name) = (E::LIST, wanted.name().to_owned());
-        match old.iter().find(|had| had.name() == name) {
-            Some(had) => {
-                if let Some(field) = had.fixed_field(&wanted) {
-                    told.refused.push(format!(
-                        "{list}: {name}: {field} cannot change while it is held or waited for; remove the entry, reload, add \
-                         it again and reload"
-                    ));
-                    wanted = had.clone();
-                } else if *had != wanted {
-                    told.fields.extend(had.changed_fields(&wanted).iter().map(|field| format!("{name}.{field}")));
-                    difference.changed.push(wanted.clone());
-                }
-                kept.push(wanted);
-            }
-            None if is_leaving(&name, wanted.key(), wanted.mode()) => told
-                .refused
-                .push(format!("{list}: {name} is still being given back; reload again in a moment")),
-            // Those that are held would have to be given back first.
-            None if together && wanted.is_of_the_party() => told.refused.push(format!(
-                "{list}: {name} cannot be acquired together with what is held already; restart, or make it not required"
-            )),
-            None => {
-                difference.added.push(wanted.clone());
-                kept.push(wanted);
-            }
+    let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.view().id())).collect();
+    let pairs: Vec<Option<&E>> = new.iter().map(|wanted| predecessor(wanted, &old, new)).collect();
+    let is_kept = |had: &E| pairs.iter().flatten().any(|kept| kept.view().key == had.view().key);
+    let removed = old.iter().filter(|had| !is_kept(had)).map(|had| (*had).clone()).collect();
+    let mut difference = Difference { removed, ..Difference::default() };
+    for (wanted, had) in new.iter_mut().zip(pairs) {
+        let Some(had) = had else {
+            difference.added.push(wanted.clone());
+            continue;
+        };
+        let name = wanted.view().name.to_owned();
+        if let Some(field) = had.fixed_field(wanted) {
+            told.refused.push(format!(
+                "{}: {name}: {field} cannot change while it is held or waited for; remove the entry, reload, add it again \
+                 and reload",
+                E::LIST
+            ));
+            *wanted = had.clone().named(&name);
+        }
+        let fields = had.changed_fields(wanted);
+        if !fields.is_empty() {
+            told.fields.extend(fields.iter().map(|field| format!("{name}.{field}")));
+            difference.changed.push(wanted.clone());
+        }
+        if had.view().name != name {
+            difference.renamed.push((had.view().name.to_owned(), wanted.clone()));
         }
     }
-    let is_kept = |had: &&E| !kept.iter().any(|wanted| wanted.name() == had.name());
-    difference.removed = old.iter().filter(is_kept).map(|had| had.name().to_owned()).collect();
-    *new = kept;
     difference
+}
+
+/// What `wanted` goes on from: the entry of its prefix or key. One that is taken on demand has nothing there itself, so the
+/// name says it too where its prefix or key alone has changed.
+fn predecessor<'e, E: ConfigEntry>(wanted: &E, old: &[&'e E], new: &[E]) -> Option<&'e E> {
+    let (wanted, mode) = (wanted.view(), wanted.view().mode);
+    let at_its_key = old.iter().find(|had| had.view().key == wanted.key);
+    if let Some(had) = at_its_key {
+        return Some(*had).filter(|had| had.view().mode == mode);
+    }
+    let is_gone = |had: &E| !new.iter().any(|other| other.view().key == had.view().key);
+    let on_demand = |had: &E| mode == Mode::OnDemand && had.view().mode == Mode::OnDemand;
+    old.iter().copied().find(|had| had.view().name == wanted.name && on_demand(had) && is_gone(had))
 }
 
 /// The names of those that differ.
@@ -100,33 +110,19 @@ fn differing<const N: usize>(fields: [(&'static str, bool); N]) -> Vec<&'static 
     fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
 }
 
-impl Entry for Semaphore {
+impl ConfigEntry for Semaphore {
     const LIST: &'static str = "semaphores";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn view(&self) -> labels::Entry<'_> {
+        self.into()
     }
 
-    fn key(&self) -> &str {
-        &self.prefix
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    fn is_of_the_party(&self) -> bool {
-        self.required
+    fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
     }
 
     fn fixed_field(&self, wanted: &Self) -> Option<&'static str> {
-        let held = self.mode == Mode::Hold;
-        let fields = [
-            ("mode", self.mode != wanted.mode),
-            ("prefix", held && self.prefix != wanted.prefix),
-            ("slots", held && self.slots != wanted.slots),
-        ];
-        differing(fields).first().copied()
+        (self.mode == Mode::Hold && self.slots != wanted.slots).then_some("slots")
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
@@ -146,29 +142,19 @@ impl Entry for Semaphore {
     }
 }
 
-impl Entry for Lock {
+impl ConfigEntry for Lock {
     const LIST: &'static str = "locks";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn view(&self) -> labels::Entry<'_> {
+        self.into()
     }
 
-    fn key(&self) -> &str {
-        &self.key
+    fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
     }
 
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    fn is_of_the_party(&self) -> bool {
-        false
-    }
-
-    fn fixed_field(&self, wanted: &Self) -> Option<&'static str> {
-        let held = self.mode == Mode::Hold;
-        let fields = [("mode", self.mode != wanted.mode), ("key", held && self.key != wanted.key)];
-        differing(fields).first().copied()
+    fn fixed_field(&self, _: &Self) -> Option<&'static str> {
+        None
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {

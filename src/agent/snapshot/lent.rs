@@ -27,7 +27,7 @@ impl<'a> Lent<'a> {
         let leaves = |lease: &Lease| matches!(lease.stage(), Stage::Evicted { .. } | Stage::Leaving { .. });
         let looking = all.iter().filter(|(lease, _)| !leaves(lease));
         let machines: Vec<_> =
-            looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machine(name)?))).collect();
+            looking.filter_map(|(_, keeper)| Some((*keeper, keeper.machines().next()?))).collect();
         let sessions = machines.iter().filter_map(|(keeper, _)| keeper.session()).collect();
         Self { shown, machines, sessions }
     }

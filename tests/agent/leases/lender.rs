@@ -88,7 +88,7 @@ impl Lender {
                     files: Files::open(&config).unwrap(),
                     log: telemetry::start(config.log),
                     config,
-                    read_config: Box::new(read_config),
+                    read_config: Arc::new(read_config),
                     metrics: counted,
                     vitals: Arc::new(Vitals::new(clock::now())),
                     status,

@@ -311,6 +311,65 @@ fn a_reload_is_for_the_next_lease() {
 }
 
 #[test]
+fn a_lease_of_what_is_renamed_goes_on_under_the_new_name() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    let lease = agent.acquire(60).unwrap();
+    let renamed =
+        "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/s, limit: 2, mode: on_demand}]";
+    std::fs::write(&agent.file, text(&consul.address(), renamed)).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("the new name", || agent.snapshot().semaphores[0].name == "t");
+    assert_eq!((agent.snapshot().semaphores.len(), agent.snapshot().semaphores[0].leases.len()), (1, 1));
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"t\"}"), 1.0);
+    assert!(!agent.has_series("semaphore=\"s\""));
+    let renewed = agent.renew(&lease.lease).unwrap();
+    assert_eq!((renewed.name.as_str(), &renewed.session), ("t", &lease.session));
+    let other = agent.asks_for(Kind::Semaphore, "t", Duration::from_secs(5)).answer().unwrap();
+    assert_ne!(other.slot_indexes, lease.slot_indexes);
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+/// The agent holds what clients could take once they have given it back, and the other way round.
+#[test]
+fn a_mode_changes_once_the_leases_have_ended() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 1);
+    let lease = agent.acquire(60).unwrap();
+    let of = |mode: &str| {
+        format!("session: {{ttl: 10s}}\nsemaphores: [{{name: s, prefix: service/s, limit: 1, mode: {mode}}}]")
+    };
+    std::fs::write(&agent.file, text(&consul.address(), &of("hold"))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("it to be pending", || agent.state() == State::Pending);
+    let semaphore = agent.snapshot().semaphores[0].clone();
+    assert_eq!(semaphore.reason.as_deref(), Some("1 lease of it has not ended yet"));
+    assert_eq!((semaphore.required, semaphore.leases.len()), (true, 1));
+    assert!(!agent.snapshot().is_ready(clock::now()));
+    assert_eq!(agent.acquire(0), Err(Refusal::NotOnDemand));
+    assert!(agent.renew(&lease.lease).is_ok());
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    wait_for("the agent to hold it", || agent.state() == State::Held);
+    assert!(agent.snapshot().is_ready(clock::now()));
+
+    consul.signal(Signal::STOP);
+    std::fs::write(&agent.file, text(&consul.address(), &of("on_demand"))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("it to be pending", || agent.state() == State::Pending);
+    assert!(matches!(agent.acquire(0), Err(Refusal::Pending(_))));
+    consul.signal(Signal::CONT);
+    wait_for("it to be lent again", || agent.state() == State::Idle);
+    let lease = agent.acquire(60).unwrap();
+    assert_eq!(operator.holders("service/s"), [lease.session]);
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
 fn what_is_held_counts_as_it_was_taken() {
     let consul = Consul::start();
     let of = |slots: u32| {

@@ -185,19 +185,20 @@ fn a_restarted_agent_takes_its_lock_up_again() {
 }
 
 #[test]
-fn one_that_is_renamed_is_given_back_under_its_old_name_first() {
+fn a_renamed_lock_keeps_its_owner() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = at_home(&consul, LEADER);
     let mut agent = Agent::start(&home);
     agent.await_ready();
+    let (session, token) = (agent.session(), lock(&agent)["fencing_token"].clone());
     home.configure(&consul.address(), &LEADER.replace("name: leader", "name: chief"));
     agent.signal(Signal::HUP);
-    wait_for("the old one to be given back", || owner(&operator, KEY).is_none());
-    assert!(agent.log().contains("chief is still being given back"), "{}", agent.log());
-    wait_for("it to be forgotten", || agent.status()["locks"].as_array().unwrap().is_empty());
-    agent.signal(Signal::HUP);
-    wait_for("the new one", || lock(&agent)["name"] == "chief");
-    agent.await_ready();
+    wait_for("the new name", || lock(&agent)["name"] == "chief");
+    assert!(agent.is_ready());
+    assert_eq!((&lock(&agent)["fencing_token"], &lock(&agent)["lock_index"]), (&token, &1.into()));
+    assert_eq!(owner(&operator, KEY), Some(session));
+    assert_eq!(agent.get("/v1/locks/leader").status, 404);
     assert_eq!(agent.terminate(), Some(0));
+    assert_eq!(owner(&operator, KEY), None);
 }

@@ -1,0 +1,99 @@
+//! What people call the semaphores and locks. The core knows each by its place in Consul, so one that is renamed by a reload
+//! keeps its machine, and with it session, slot, fencing token, position and the requests under way.
+
+use std::collections::BTreeMap;
+
+use crate::config::{self, Config, Mode};
+use crate::control::request::Kind;
+use crate::semaphore::{Name, Notice};
+
+/// How the core calls what lies there. Prefixes and keys are unique in a configuration.
+pub(super) fn id(kind: Kind, key: &str) -> Name {
+    match kind {
+        Kind::Semaphore => format!("semaphore {key}").into(),
+        Kind::Lock => format!("lock {key}").into(),
+    }
+}
+
+/// One entry of a configuration: what semaphores and locks have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) kind: Kind,
+    /// The configured name.
+    pub(super) name: &'a str,
+    /// The prefix of a semaphore, or the key of a lock.
+    pub(super) key: &'a str,
+    pub(super) mode: Mode,
+    pub(super) required: bool,
+}
+
+impl Entry<'_> {
+    pub(super) fn id(&self) -> Name {
+        id(self.kind, self.key)
+    }
+
+    /// Whether readiness depends on it.
+    pub(super) fn is_required(&self) -> bool {
+        self.required && self.mode == Mode::Hold
+    }
+}
+
+impl<'a> From<&'a config::Semaphore> for Entry<'a> {
+    fn from(one: &'a config::Semaphore) -> Self {
+        let config::Semaphore { name, prefix, mode, required, .. } = one;
+        Self { kind: Kind::Semaphore, name, key: prefix, mode: *mode, required: *required }
+    }
+}
+
+impl<'a> From<&'a config::Lock> for Entry<'a> {
+    fn from(one: &'a config::Lock) -> Self {
+        let config::Lock { name, key, mode, required, .. } = one;
+        Self { kind: Kind::Lock, name, key, mode: *mode, required: *required }
+    }
+}
+
+/// All entries of a configuration, in its order.
+pub(super) fn entries(config: &Config) -> impl Iterator<Item = Entry<'_>> {
+    config.semaphores.iter().map(Entry::from).chain(config.locks.iter().map(Entry::from))
+}
+
+/// The names by which people know the machines of a keeper: those of the configuration, and those that a configuration
+/// before it had for what is still being released.
+#[derive(Debug, Default)]
+pub(super) struct Labels(BTreeMap<Name, Name>);
+
+impl Labels {
+    /// Calls it so from here on.
+    pub(super) fn set(&mut self, id: Name, label: &str) {
+        self.0.insert(id, label.into());
+    }
+
+    /// It is no more; what it was called.
+    pub(super) fn forget(&mut self, id: &Name) -> Name {
+        self.0.remove(id).unwrap_or_else(|| Name::clone(id))
+    }
+
+    /// What it is called. What an earlier process left behind has no other name than the core's.
+    pub(super) fn of(&self, id: &Name) -> Name {
+        Name::clone(self.0.get(id).unwrap_or(id))
+    }
+
+    /// Whether something is called so.
+    pub(super) fn has(&self, label: &str) -> bool {
+        self.0.values().any(|known| **known == *label)
+    }
+
+    /// The notice as it is for people.
+    pub(super) fn put_on(&self, notice: &Notice) -> Notice {
+        named(notice, |id| self.of(id))
+    }
+}
+
+/// The notice with another name in it.
+pub(super) fn named(notice: &Notice, name: impl FnOnce(&Name) -> Name) -> Notice {
+    let mut notice = notice.clone();
+    if let Some(id) = notice.name_mut() {
+        *id = name(id);
+    }
+    notice
+}

@@ -1,0 +1,125 @@
+//! Reading for a reload: on a thread of its own, since a file system may not answer and the loop renews leases. There is one
+//! read at a time, and it has a time limit.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tracing::{info, warn};
+
+use super::keep_fixed;
+use crate::agent::{ReadConfig, client};
+use crate::config::{Config, Faults, Loaded};
+use crate::consul::Client;
+use crate::metrics::Metrics;
+use crate::semaphore::Moment;
+
+/// The time in which the configuration and the TLS files that it names must have been read.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a reload has read.
+pub(in crate::agent) struct Fresh {
+    pub(super) config: Config,
+    pub(super) client: Client,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why a reload changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::agent) enum Failed {
+    #[error("the configuration is wrong:\n{0}")]
+    Config(Faults),
+    #[error("{0:#}")]
+    Client(anyhow::Error),
+    #[error(
+        "reading {what} timed out after {} s. Is it on a file system that does not answer, or a pipe that nothing writes to? \
+         Until that read ends the agent cannot read it again; it goes on with what it has",
+        RELOAD_TIMEOUT.as_secs()
+    )]
+    TimedOut { what: &'static str },
+    #[error("the thread that reads the configuration failed: {0}")]
+    Thread(JoinError),
+}
+
+/// The reload that is under way, if one is.
+#[derive(Default)]
+pub(in crate::agent) struct Reload {
+    read: Option<Read>,
+    /// It was asked for another one meanwhile.
+    again: bool,
+}
+
+struct Read {
+    task: JoinHandle<Result<Fresh, Failed>>,
+    /// What is being read: the configuration, and then what it names.
+    has_config: Arc<AtomicBool>,
+    /// Its time limit; `None` once it has passed, so that what is read is of no use any more.
+    until: Option<Moment>,
+}
+
+impl Reload {
+    /// Begins to read, or notes that it is to be done once more.
+    pub(super) fn begin(&mut self, read_config: ReadConfig, old: Config, metrics: Arc<Metrics>, now: Moment) {
+        match &self.read {
+            Some(Read { until: Some(_), .. }) => {
+                self.again = true;
+                info!("the configuration is being read already; it is read once more afterwards");
+            }
+            Some(Read { until: None, .. }) => {
+                self.again = true;
+                warn!(
+                    "the read that timed out has not ended; the configuration is read once more afterwards"
+                );
+            }
+            None => {
+                let has_config = Arc::new(AtomicBool::new(false));
+                let progress = Arc::clone(&has_config);
+                let task = spawn_blocking(move || read(&read_config, &old, &metrics, &progress));
+                self.read = Some(Read { task, has_config, until: Some(now + RELOAD_TIMEOUT) });
+            }
+        }
+    }
+
+    /// When [`Self::give_up`] is wanted.
+    pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
+        self.read.as_ref()?.until
+    }
+
+    /// Gives up on a read that takes too long.
+    pub(super) fn give_up(&mut self, now: Moment) -> Option<Failed> {
+        let read = self.read.as_mut()?;
+        read.until.take_if(|until| *until <= now)?;
+        let has_config = read.has_config.load(Ordering::Relaxed);
+        Some(Failed::TimedOut { what: if has_config { "the TLS files" } else { "the configuration" } })
+    }
+
+    /// What was read, `None` where that took too long; waits for ever where nothing is being read. May be dropped and called
+    /// again.
+    pub(in crate::agent) async fn ended(&mut self) -> Option<Result<Fresh, Failed>> {
+        let Some(read) = &mut self.read else { return pending().await };
+        let ended = (&mut read.task).await;
+        self.read.take()?.until?;
+        Some(ended.unwrap_or_else(|error| Err(Failed::Thread(error))))
+    }
+
+    /// Whether it was asked for another one meanwhile; asked once.
+    pub(super) fn is_wanted_again(&mut self) -> bool {
+        std::mem::take(&mut self.again)
+    }
+}
+
+fn read(
+    read_config: &ReadConfig,
+    old: &Config,
+    metrics: &Arc<Metrics>,
+    has_config: &AtomicBool,
+) -> Result<Fresh, Failed> {
+    let Loaded { config, warnings } = read_config().map_err(Failed::Config)?;
+    has_config.store(true, Ordering::Relaxed);
+    let mut in_force = config.clone();
+    keep_fixed(old, &mut in_force, &mut Vec::new());
+    let client = client(&in_force, metrics).map_err(Failed::Client)?;
+    Ok(Fresh { config, client, warnings })
+}

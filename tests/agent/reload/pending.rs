@@ -1,0 +1,147 @@
+//! What cannot be taken over yet is taken over by itself, and until then a required entry counts as not held.
+
+use rustix::process::Signal;
+
+use super::names;
+use crate::consul::Consul;
+use crate::operator::Operator;
+use crate::process::{Agent, Home, Lodger};
+use crate::wait_for;
+
+const TTL: &str = "session: {ttl: 10s}";
+
+/// One agent on a Consul that can be stopped with SIGSTOP.
+struct Scene {
+    consul: Consul,
+    home: Home,
+    agent: Agent,
+}
+
+impl Scene {
+    fn start(rest: &str) -> Self {
+        let (consul, home) = (Consul::start(), Home::new());
+        home.configure(&consul.address(), &format!("{TTL}\n{rest}"));
+        let agent = Agent::start(&home);
+        agent.await_ready();
+        Self { consul, home, agent }
+    }
+
+    fn reload(&self, rest: &str) {
+        self.home.configure(&self.consul.address(), &format!("{TTL}\n{rest}"));
+        self.agent.signal(Signal::HUP);
+    }
+
+    fn log_has(&self, text: &str) {
+        wait_for(&format!("{text:?} in the log"), || self.agent.log().contains(text));
+    }
+
+    /// The entry is listed as pending, and nothing says that the agent is ready.
+    fn assert_pending(&self, check: &str, reason: &str) {
+        let agent = &self.agent;
+        let verbose = || agent.get("/readyz?verbose");
+        wait_for(&format!("{check} to be pending; log:\n{}", agent.log()), || {
+            let said = verbose();
+            said.status == 503
+                && said.body.contains(&format!("[-]{check} failed: pending: "))
+                && said.body.contains(reason)
+        });
+        assert_eq!(agent.metric("slotkeeper_ready"), 0.0);
+        assert_eq!(agent.status()["agent"]["ready"], false);
+        wait_for("the readiness file to go", || !agent.ready_file().exists());
+    }
+
+    fn end(mut self) {
+        assert_eq!(self.agent.terminate(), Some(0));
+    }
+}
+
+#[test]
+fn an_entry_whose_prefix_changed_is_taken_over_once_the_one_before_is_released() {
+    let scene = Scene::start("semaphores: [{name: a, prefix: p/1, limit: 1}]");
+    let operator = Operator::at(&scene.consul.address());
+    scene.consul.signal(Signal::STOP);
+    scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
+    scene.log_has("entry pending semaphore=\"a\"");
+    scene.assert_pending("semaphore/a", "a of the configuration before is still being released");
+    assert_eq!(scene.agent.semaphore()["prefix"], "p/2");
+    scene.consul.signal(Signal::CONT);
+    scene.agent.await_ready();
+    assert!(scene.agent.log().contains("pending entry taken over semaphore=\"a\""), "{}", scene.agent.log());
+    assert_eq!(operator.holders("p/2"), [scene.agent.session()]);
+    assert!(operator.holders("p/1").is_empty());
+    scene.end();
+}
+
+#[test]
+fn an_entry_that_comes_back_while_its_removal_hangs_is_taken_over_by_itself() {
+    let both = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
+    let scene = Scene::start(both);
+    let mut waiter = Lodger::start(&scene.consul.address(), "semaphores: [{name: w, prefix: p/a, limit: 1}]");
+    waiter.await_state("waiting");
+    scene.consul.signal(Signal::STOP);
+    scene.reload("semaphores: [{name: b, prefix: p/b, limit: 1}]");
+    scene.log_has(r#"removed="a""#);
+    scene.reload(both);
+    scene.assert_pending("semaphore/a", "still being released");
+    scene.consul.signal(Signal::CONT);
+    // What was told to be released is released: the next in line has it first.
+    waiter.await_ready();
+    wait_for("its place behind", || names(&scene.agent) == ["a waiting", "b held"]);
+    assert!(!scene.agent.is_ready());
+    assert_eq!(waiter.terminate(), Some(0));
+    scene.agent.await_ready();
+    scene.end();
+}
+
+#[test]
+fn a_later_reload_replaces_what_is_pending() {
+    let scene = Scene::start("semaphores: [{name: a, prefix: p/1, limit: 1}]");
+    let operator = Operator::at(&scene.consul.address());
+    scene.consul.signal(Signal::STOP);
+    scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
+    scene.assert_pending("semaphore/a", "still being released");
+    scene.reload("semaphores: [{name: a, prefix: p/3, limit: 1}]");
+    wait_for("the later one", || scene.agent.semaphore()["prefix"] == "p/3");
+    scene.consul.signal(Signal::CONT);
+    scene.agent.await_ready();
+    assert_eq!(operator.holders("p/3"), [scene.agent.session()]);
+    assert!(operator.keys("p/2").is_empty(), "it was never asked for");
+    scene.end();
+}
+
+#[test]
+fn a_semaphore_becomes_a_lock_and_a_lock_a_semaphore() {
+    let semaphore = "semaphores: [{name: a, prefix: p/s, limit: 1}]";
+    let lock = "locks: [{name: a, key: p/l}]";
+    let scene = Scene::start(semaphore);
+    let operator = Operator::at(&scene.consul.address());
+    scene.consul.signal(Signal::STOP);
+    scene.reload(lock);
+    scene.assert_pending("lock/a", "still being released");
+    scene.consul.signal(Signal::CONT);
+    scene.agent.await_ready();
+    assert_eq!(operator.key("p/l").unwrap().session, Some(scene.agent.session()));
+    // A lock has fewer series than a semaphore.
+    assert!(!scene.agent.get("/metrics").body.contains("slotkeeper_waiters{semaphore=\"a\"}"));
+    scene.reload(semaphore);
+    wait_for("the semaphore", || names(&scene.agent) == ["a held"] && scene.agent.is_ready());
+    assert_eq!(operator.holders("p/s"), [scene.agent.session()]);
+    assert_eq!(scene.agent.metric("slotkeeper_waiters{semaphore=\"a\"}"), 0.0);
+    assert!(operator.key("p/l").is_none_or(|pair| pair.session.is_none()));
+    scene.end();
+}
+
+#[test]
+fn what_cannot_join_those_acquired_together_is_not_ready_and_loses_nothing() {
+    let a = "{name: a, prefix: p/a, limit: 1}";
+    let scene = Scene::start(&format!("acquire: together\nsemaphores: [{a}]"));
+    scene.reload(&format!("acquire: together\nsemaphores: [{a}, {{name: b, prefix: p/b, limit: 1}}]"));
+    scene.assert_pending("semaphore/b", "restart the agent, or make it not required");
+    assert_eq!(names(&scene.agent), ["a held", "b pending"]);
+    scene.reload(&format!(
+        "acquire: together\nsemaphores: [{a}, {{name: b, prefix: p/b, limit: 1, required: false}}]"
+    ));
+    scene.agent.await_ready();
+    wait_for("the optional one", || names(&scene.agent) == ["a held", "b held"]);
+    scene.end();
+}

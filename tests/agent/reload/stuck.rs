@@ -1,0 +1,205 @@
+//! File systems that do not answer, for which pipes stand that nobody writes to: nothing that renews a lease waits for them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{names, reloaded};
+use crate::consul::Consul;
+use crate::hold::{ONE, home};
+use crate::operator::Operator;
+use crate::process::{Agent, BINARY, Home};
+use crate::support::authority::Authority;
+use crate::support::consul::Setup;
+use crate::wait_for;
+
+const RENEWALS: &str = "slotkeeper_session_renew_duration_seconds_count";
+const RELOADED: &str = "slotkeeper_config_last_reload_successful";
+
+/// Puts a pipe in the place of what lies there.
+fn pipe(path: &Path) {
+    let _ = fs::remove_file(path);
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
+}
+
+fn await_renewals(agent: &Agent) {
+    let before = agent.metric(RENEWALS);
+    wait_for("renewals", || agent.metric(RENEWALS) >= before + 2.0);
+}
+
+fn assert_holds(agent: &Agent, session: &str) {
+    assert_eq!((agent.session().as_str(), agent.is_ready()), (session, true), "{}", agent.log());
+    assert!(agent.ready_file().exists());
+}
+
+#[test]
+fn a_configuration_that_hangs_changes_nothing_and_is_read_once_more_afterwards() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    let config = home.path("config.yaml");
+    pipe(&config);
+    agent.signal(Signal::HUP);
+    await_renewals(&agent);
+    assert_holds(&agent, &session);
+    wait_for("the time limit", || agent.metric(RELOADED) == 0.0);
+    assert!(
+        agent.log().contains("nothing is changed: reading the configuration timed out after 10 s"),
+        "{}",
+        agent.log()
+    );
+    // There is one read at a time, however often it is asked for.
+    for _ in 0..3 {
+        agent.signal(Signal::HUP);
+    }
+    wait_for("what is said of another one", || agent.log().contains("the read that timed out has not ended"));
+    assert_holds(&agent, &session);
+    // What it was written to read is of no use any more: what the file says now counts.
+    fs::rename(&config, home.path("pipe")).unwrap();
+    home.configure(&consul.address(), &ONE.replace("name: s", "name: now"));
+    fs::write(home.path("pipe"), "semaphores: [{name: late, prefix: late, limit: 1}]").unwrap();
+    wait_for("the reload", || names(&agent) == ["now held"]);
+    assert!(agent.log().contains("what it has read is discarded"), "{}", agent.log());
+    assert_eq!((reloaded(&agent), agent.metric(RELOADED)), (1, 1.0));
+    assert_holds(&agent, &session);
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn an_agent_drains_while_its_reload_hangs() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    pipe(&home.path("config.yaml"));
+    agent.signal(Signal::HUP);
+    await_renewals(&agent);
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    assert!(!agent.ready_file().exists());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_token_file_that_hangs_leaves_the_token_of_before() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    fs::write(home.path("token"), "anything").unwrap();
+    home.configure(&consul.address(), ONE);
+    let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+    let token = home.path("token");
+    let config = config.replace("consul: {", &format!("consul: {{token_file: '{}', ", token.display()));
+    fs::write(home.path("config.yaml"), config).unwrap();
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    pipe(&token);
+    await_renewals(&agent);
+    assert_holds(&agent, &session);
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn an_authority_that_is_a_pipe_is_refused_and_the_one_of_before_is_trusted() {
+    let authority = Authority::new();
+    let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
+    let home = Home::new();
+    let trusted = authority.file("consul-agent-ca.pem");
+    let file = home.path("ca.pem");
+    fs::copy(trusted, &file).unwrap();
+    home.configure(&format!("https://{}", consul.https_addr()), ONE);
+    let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+    let tls = format!("consul: {{tls: {{ca_file: '{}', server_name: server.dc1.consul}}, ", file.display());
+    fs::write(home.path("config.yaml"), config.replace("consul: {", &tls)).unwrap();
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    pipe(&file);
+    agent.signal(Signal::HUP);
+    wait_for("the refusal", || agent.metric(RELOADED) == 0.0);
+    assert!(agent.log().contains("it is not a regular file"), "{}", agent.log());
+    await_renewals(&agent);
+    assert_holds(&agent, &session);
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+}
+
+/// The first process of a PID namespace, from which the kernel keeps away what it does not listen to; killed with the value.
+struct FirstProcess(Child);
+
+impl Drop for FirstProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn as_first_process(arguments: &[&str]) -> (FirstProcess, Pid) {
+    let unshare = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", BINARY];
+    let child = Command::new("unshare")
+        .args(unshare)
+        .args(arguments)
+        .env_remove("SLOTKEEPER_CONFIG")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let child = FirstProcess(child);
+    let parent = Pid::from_child(&child.0).as_raw_nonzero();
+    let mut first = None;
+    wait_for("it to listen to signals", || {
+        let children =
+            fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        first = children.trim().parse().ok().and_then(Pid::from_raw);
+        first.is_some_and(listens_to_sigterm)
+    });
+    (child, first.unwrap())
+}
+
+fn listens_to_sigterm(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught & (1 << (Signal::TERM.as_raw() - 1)) != 0
+}
+
+#[test]
+fn a_configuration_that_hangs_at_the_start_hangs_no_end() {
+    let home = Home::new();
+    let config = home.path("config.yaml");
+    pipe(&config);
+    let config = config.to_str().unwrap();
+    for (arguments, code) in [
+        (&["agent", "--config", config][..], 0),
+        (&["run", "--config", config, "--", "true"], 143),
+        (&["wait", "--config", config], 143),
+    ] {
+        let (mut child, first) = as_first_process(arguments);
+        kill_process(first, Signal::TERM).unwrap();
+        let mut status = None;
+        wait_for("its end", || {
+            status = child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_written_to_is_a_configuration() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    let path = home.path("config.yaml");
+    let config = fs::read_to_string(&path).unwrap();
+    pipe(&path);
+    let writer = std::thread::spawn(move || fs::write(path, config).unwrap());
+    let mut agent = Agent::start(&home);
+    writer.join().unwrap();
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0));
+}
