@@ -46,7 +46,7 @@ impl Files {
         let claim = claim.transpose()?;
         let state = config.session.state_file.clone().map(StateFile::open).transpose()?;
         let (state, left) = state.map_or((None, None), |(state, left)| (Some(state), left));
-        let contested = left.as_ref().is_some_and(|left| left.contested);
+        let contested = left.as_ref().is_some_and(|left| left.contested.is_some());
         let readiness = config.readiness.clone().zip(claim);
         let readiness = readiness.map(|(path, claim)| KeptFile::start_absent(path, READABLE, claim));
         let resume = left.map(|left| left.resume);

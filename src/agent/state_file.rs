@@ -40,14 +40,16 @@ struct Saved {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) resume: Resume,
-    /// That process had another lock file: it may still run, and hold the lock of one that was deleted.
-    pub(super) contested: bool,
+    /// That process had this other lock file: it may still run, and hold the lock of one that was deleted.
+    pub(super) contested: Option<ClaimId>,
 }
 
 /// The state file of this process, which no other may use meanwhile.
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: KeptFile,
+    /// The lock file that was recorded before, where that was another one.
+    contested: Option<ClaimId>,
 }
 
 impl StateFile {
@@ -61,7 +63,7 @@ impl StateFile {
         files::make_folder(&path)?;
         let claim = Claim::take(&path)?;
         let left = read(&path, claim.id());
-        if left.as_ref().is_some_and(|left| left.contested) {
+        if left.as_ref().is_some_and(|left| left.contested.is_some()) {
             warn!(
                 "the lock file beside {} is another one than when it was written: another agent may still use it. What \
                  its session holds counts as held a TTL after that agent was told",
@@ -69,14 +71,16 @@ impl StateFile {
             );
         }
         // Two agents with one session would hold one slot twice.
-        Ok((Self { file: KeptFile::start(path, MODE, claim) }, left))
+        let contested = left.as_ref().and_then(|left| left.contested);
+        Ok((Self { file: KeptFile::start(path, MODE, claim), contested }, left))
     }
 
     /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
         let Some(Resume { session, prefixes, locks }) = Resume::of(keeper) else { return };
         let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
-        let claim = Some(self.file.claim());
+        // Killed before the other agent was told, this process is followed by one that has to wait as well.
+        let claim = self.contested.filter(|_| keeper.is_contested()).or(Some(self.file.claim()));
         let saved = Saved { version, session: session.to_string(), prefixes, locks, claim };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
@@ -114,7 +118,7 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
         return None;
     };
     // An older version has not written which lock file it had.
-    let contested = saved.claim.is_some_and(|before| before != claim);
+    let contested = saved.claim.filter(|before| *before != claim);
     let resume = Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks };
     Some(Left { resume, contested })
 }
@@ -136,7 +140,7 @@ mod tests {
         std::fs::write(&path, saved).unwrap();
         let id = Claim::take(&folder.path().join("other")).unwrap().id();
         let Left { resume, contested } = read(&path, id).unwrap();
-        assert!(!contested);
+        assert_eq!(contested, None);
         assert_eq!(resume.session.as_str(), session);
         assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
     }

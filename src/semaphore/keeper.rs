@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
-use super::machine::{Context, Machine, Phase};
+use super::machine::{Claim, Context, Machine, Phase};
 use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
 use super::session::{Change, Marks, Session};
@@ -403,12 +403,9 @@ impl Keeper {
         self.party.look(&self.machines);
         let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
-        for name in self.names() {
-            self.with(&name, now, Machine::drive);
-            let wants_check = self.machines.get_mut(&name).is_some_and(Machine::take_check_session);
-            if wants_check {
-                self.session.check(now);
-            }
+        self.drive(now);
+        if self.is_contested() && self.ends_contest(now) {
+            self.drive(now);
         }
         self.act_together(now);
         let (machines, out) = (&mut self.machines, &mut self.out);
@@ -429,6 +426,16 @@ impl Keeper {
         self.session.act(self.wants_session(), now, &mut self.out);
     }
 
+    fn drive(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, Machine::drive);
+            let wants_check = self.machines.get_mut(&name).is_some_and(Machine::take_check_session);
+            if wants_check {
+                self.session.check(now);
+            }
+        }
+    }
+
     /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
     fn leave_session(&mut self, now: Moment) {
         let Some(session) = self.session.remembered().cloned() else { return };
@@ -443,9 +450,25 @@ impl Keeper {
     }
 
     /// Whether the process that made the session may still believe in what it has, so that it must not be destroyed.
-    fn is_contested(&self) -> bool {
-        let resumed = self.contested && self.session.is_resumed();
-        resumed && self.machines.values().any(Machine::is_contested)
+    pub fn is_contested(&self) -> bool {
+        self.contested && self.session.is_resumed()
+    }
+
+    /// Ends the contest for a session once what it has everywhere is known, and another process has had its time to
+    /// hear of it; whether it has.
+    fn ends_contest(&mut self, now: Moment) -> bool {
+        let claims = || self.machines.values().map(Machine::claim);
+        if claims().all(|claim| claim == Claim::Bare) {
+            // The other process cannot be told, and may acquire something by this session later. Nothing is lost by a new one.
+            for name in self.names() {
+                self.with(&name, now, |machine, cx| machine.session_gone(LossReason::SessionTaken, cx));
+            }
+            self.session.leave(now);
+            return true;
+        }
+        let over = claims().all(|claim| matches!(claim, Claim::Bare | Claim::Ours));
+        self.contested &= !over;
+        over
     }
 
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the

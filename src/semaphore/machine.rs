@@ -27,6 +27,7 @@ mod watches;
 pub(super) use context::Context;
 use hindsight::Hindsight;
 use offers::Offers;
+pub(super) use resumed::Claim;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -184,14 +185,8 @@ pub struct Machine {
     /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
     /// leave it, or does not know whether the session lives.
     stopping: Option<u64>,
-    /// Of a resumed session: all that it has here bears our nonce, as far as was seen.
-    claimed: bool,
-    /// The nonce is being written.
-    claiming: bool,
-    /// Nothing is held before: another process may believe until then that it holds.
-    settles_at: Option<Moment>,
-    /// That time has passed once.
-    settled: bool,
+    /// Of a resumed session: how far it is known to be ours alone.
+    claim: Claim,
     /// Another process has taken the session over.
     displaced: bool,
     check_session: bool,
@@ -243,10 +238,7 @@ impl Machine {
             slot: None,
             evicted_by: None,
             stopping: None,
-            claimed: false,
-            claiming: false,
-            settles_at: None,
-            settled: false,
+            claim: Claim::Unknown,
             displaced: false,
             check_session: false,
             failing: None,
@@ -457,7 +449,7 @@ impl Machine {
             self.recheck_at,
             self.list_at,
             self.gives_up_at(),
-            self.settles_at,
+            self.claim.settles_at(),
             watch,
         ];
         own.into_iter().flatten().chain(self.watches.timers())
@@ -465,7 +457,7 @@ impl Machine {
 
     fn gives_up_at(&self) -> Option<Moment> {
         // What is about to be held again is not given up.
-        let open = self.intent == Intent::Hold && self.slot.is_none() && self.settles_at.is_none();
+        let open = self.intent == Intent::Hold && self.slot.is_none() && self.claim.settles_at().is_none();
         let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
         wait.filter(|_| open).map(|wait| self.asked_at + wait)
     }

@@ -12,6 +12,8 @@ pub(super) struct Agent {
     pub(super) keeper: Keeper,
     /// Which process this is; what was sent to an earlier one reaches nobody.
     pub(super) life: u64,
+    /// Its state file is its own; not so where another process has resumed its session.
+    pub(super) has_files: bool,
     /// An earlier process has left a session; its last requests may arrive at any time.
     pub(super) is_heir: bool,
     pub(super) configuration: Configuration,
@@ -77,6 +79,7 @@ impl Agent {
         Self {
             keeper: Keeper::new(start, now),
             life,
+            has_files: true,
             is_heir,
             asked_at: configuration.wants.iter().map(|name| (*name, now)).collect(),
             configuration,
@@ -97,9 +100,9 @@ impl Agent {
         }
     }
 
-    /// What its state file holds; there is none from the beginning of a drain on.
+    /// What it finds in its state file once it was killed; none is there from the beginning of a drain on.
     pub(super) fn state(&self) -> Option<Resume> {
-        if self.draining {
+        if self.draining || !self.has_files {
             return None;
         }
         Resume::of(&self.keeper)

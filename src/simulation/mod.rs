@@ -96,9 +96,12 @@ fn crashes_pauses_and_partitions_break_nothing() {
 
 #[test]
 fn who_has_lost_its_session_to_another_process_believes_in_nothing_of_it() {
-    for chaos in
-        [Chaos { twin: 0.02, ..Chaos::CALM }, Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM }]
-    {
+    for chaos in [
+        Chaos { twin: 0.02, ..Chaos::CALM },
+        Chaos { twin: 0.02, cut: 0.05, pause: 0.02, ..Chaos::CALM },
+        // Also where the second one is killed before the first one was told.
+        Chaos { twin: 0.01, cut: 0.02, pause: 0.02, crash: 0.01, ..Chaos::CALM },
+    ] {
         play(Game { agents: 4, limit: 1, weights: false, chaos, ..GAME });
         play(Game { priorities: true, chaos, ..GAME });
         play(Game { parties: true, chaos, ..GAME });

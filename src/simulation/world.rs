@@ -146,7 +146,7 @@ impl World {
             open: true,
         };
         for place in 0..game.agents {
-            let agent = world.new_agent(place, None);
+            let agent = world.new_agent(place, None, false);
             world.agents.push(agent);
             world.act(place);
         }
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// A process that is started again with its state file mostly has the configuration that it had.
-    fn new_agent(&mut self, place: usize, resume: Option<Resume>) -> Agent {
+    fn new_agent(&mut self, place: usize, resume: Option<Resume>, contested: bool) -> Agent {
         let changes = self.chaos.reload > 0.0 && self.rng.bool();
         let before = self.agents.get(place).filter(|_| resume.is_some() && !changes);
         let configuration = match before {
@@ -185,7 +185,7 @@ impl World {
             // Two that took one after the other could wait for each other for ever.
             None => Configuration::new(self.game, place == 0 && !changes, &mut self.rng),
         };
-        self.agent_of(configuration, resume, false)
+        self.agent_of(configuration, resume, contested)
     }
 
     /// `contested`: the process may still run whose session is resumed.
@@ -383,7 +383,7 @@ impl World {
             .min();
         if agent.keeper.has_ended() {
             if self.open {
-                self.agents[place] = self.new_agent(place, None);
+                self.agents[place] = self.new_agent(place, None, false);
                 self.act(place);
             }
         } else if let Some(at) = wakes {

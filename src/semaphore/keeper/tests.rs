@@ -590,6 +590,23 @@ fn what_another_process_may_believe_in_is_held_a_ttl_after_it_was_told() {
 }
 
 #[test]
+fn a_contested_session_that_has_nothing_is_left_to_the_other_process() {
+    let prefixes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), None)]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let mut start = starting(&["a", "b"], &[], None, Some(resume));
+    start.contested = true;
+    let mut keeper = Keeper::new(start, NOW);
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
+    listed(&mut keeper, "a", taken("a"));
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0], "the other prefix may have something of the session");
+    listed(&mut keeper, "b", taken("b"));
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let touches = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
+    assert!(commands.iter().any(creates) && !commands.iter().any(touches), "{commands:?}");
+}
+
+#[test]
 fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_session() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);

@@ -12,7 +12,7 @@ impl Machine {
         self.crowded = false;
         self.token = None;
         self.stopping = None;
-        (self.claimed, self.claiming, self.settles_at) = (false, false, None);
+        self.claim = Claim::Unknown;
         if cx.ending {
             self.ask_no_more();
         }

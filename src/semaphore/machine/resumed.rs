@@ -2,6 +2,37 @@
 
 use super::*;
 
+/// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::semaphore) enum Claim {
+    /// Nothing was seen yet.
+    Unknown,
+    /// The nonce is being written; `again`: it was there before, and was overwritten.
+    Writing {
+        /// Whether another nonce is that of a process which came after this one.
+        again: bool,
+    },
+    /// It has nothing here that could bear the nonce, so that another process cannot be told.
+    Bare,
+    /// The nonce was written. Another process may believe until then that it holds.
+    Settling {
+        /// A TTL after the write.
+        until: Moment,
+    },
+    /// It is ours.
+    Ours,
+}
+
+impl Claim {
+    /// When another process cannot believe in what it had any more.
+    pub(super) fn settles_at(self) -> Option<Moment> {
+        match self {
+            Self::Settling { until } => Some(until),
+            Self::Unknown | Self::Writing { .. } | Self::Bare | Self::Ours => None,
+        }
+    }
+}
+
 impl Machine {
     /// Whether nothing may be decided yet: the session has something here without our nonce, or another process may
     /// believe for a while that it has it.
@@ -13,19 +44,29 @@ impl Machine {
         cx: &mut Context<'_>,
     ) -> bool {
         let Some(write) = claim else {
-            self.claimed = true;
-            if std::mem::take(&mut self.claiming)
-                && let Some(ttl) = cx.contested.filter(|_| !self.settled)
-            {
-                self.settles_at = Some(cx.now + ttl);
+            self.claim = match (self.claim, cx.contested) {
+                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + ttl },
+                (Claim::Settling { until }, _) if cx.now < until => Claim::Settling { until },
+                // Until it is known whether the other process was told under another prefix or key.
+                (Claim::Unknown | Claim::Bare, Some(_)) => Claim::Bare,
+                (Claim::Unknown | Claim::Writing { .. } | Claim::Bare, None)
+                | (Claim::Settling { .. } | Claim::Ours, _) => Claim::Ours,
+            };
+            if self.claim != Claim::Ours {
+                self.watch(plan::claimed(view, session), view.contenders.len(), cx);
             }
-            return self.settles(view, session, cx);
+            return self.claim != Claim::Ours;
         };
         if view.was_granted(session) {
             self.look(view.lock_key(), view.latest(), cx);
             return true;
         }
-        self.claiming = true;
+        let again = match self.claim {
+            Claim::Unknown => false,
+            Claim::Writing { again } => again,
+            Claim::Bare | Claim::Settling { .. } | Claim::Ours => true,
+        };
+        self.claim = Claim::Writing { again };
         let ops = write.ops.clone();
         // What is found keeps its token: nothing is asked for.
         self.flight = Flight::Committing { write, sent: cx.now };
@@ -33,25 +74,9 @@ impl Machine {
         true
     }
 
-    /// Waits for as long as another process's lease may last that has not seen our nonce.
-    fn settles(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) -> bool {
-        match self.settles_at {
-            Some(at) if cx.now < at => {
-                self.watch(plan::claimed(view, session), view.contenders.len(), cx);
-                true
-            }
-            Some(_) => {
-                self.settles_at = None;
-                self.settled = true;
-                false
-            }
-            None => false,
-        }
-    }
-
-    /// Whether another process may believe that it has what the session has here.
-    pub(in crate::semaphore) fn is_contested(&self) -> bool {
-        !self.claimed || self.claiming || self.settles_at.is_some()
+    /// How far a resumed session is known to be ours alone.
+    pub(in crate::semaphore) fn claim(&self) -> Claim {
+        self.claim
     }
 
     /// What was seen bears the nonce of another process, which has taken the session over; told once.
@@ -63,7 +88,8 @@ impl Machine {
     pub(super) fn see_nonce(&mut self, cx: &Context<'_>) {
         let own = cx.remembered.zip(self.view.as_ref());
         let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());
-        let is_present = self.claimed || !cx.resumed;
+        let is_present =
+            !cx.resumed || !matches!(self.claim, Claim::Unknown | Claim::Writing { again: false });
         self.displaced |= is_present && nonce.is_some_and(|nonce| nonce != cx.nonce);
     }
 }

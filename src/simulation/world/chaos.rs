@@ -96,7 +96,8 @@ impl World {
             if self.happens(self.chaos.crash) {
                 // Half of them come back with their state file.
                 let resume = self.agents[place].state().filter(|_| self.rng.bool());
-                self.agents[place] = self.new_agent(place, resume);
+                let contested = self.agents[place].keeper.is_contested();
+                self.agents[place] = self.new_agent(place, resume, contested);
                 self.act(place);
             }
             if self.happens(self.chaos.twin) {
@@ -117,6 +118,10 @@ impl World {
         let Some(resume) = self.agents[place].state() else { return };
         let (other, contested) = ((place + 1) % self.agents.len(), true);
         let configuration = self.agents[place].configuration.clone();
+        for agent in &mut self.agents {
+            // The files are the new one's.
+            agent.has_files &= agent.keeper.session() != Some(&resume.session);
+        }
         self.agents[other] = self.agent_of(configuration, Some(resume), contested);
         self.act(other);
     }

@@ -38,7 +38,7 @@ impl World {
 
     /// What a crashed holder has left in the record is pruned by the next one that stays for long enough.
     fn assert_next_one_finds_all_free(&mut self) {
-        let mut visitor = self.new_agent(0, None);
+        let mut visitor = self.new_agent(0, None, false);
         visitor.work = visitor.work.max(self.game.prune_delay + TTL / 2);
         let mut wants = visitor.configuration.clone();
         if wants.terms.limit_policy == LimitPolicy::Refuse {
