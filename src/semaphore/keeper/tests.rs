@@ -553,7 +553,7 @@ fn contested() -> Keeper {
 }
 
 #[test]
-fn what_another_process_may_believe_in_is_held_a_ttl_after_it_was_told() {
+fn what_another_process_may_believe_in_is_held_two_ttls_after_it_was_told() {
     let mut keeper = contested();
     assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]), "the nonce");
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
@@ -565,9 +565,9 @@ fn what_another_process_may_believe_in_is_held_a_ttl_after_it_was_told() {
     let commands: Vec<_> = std::iter::from_fn(|| ends.next_command()).collect();
     let harms = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
     assert!(!commands.iter().any(harms) && !ends.has_ended(), "{commands:?}");
-    let later = NOW + Duration::from_secs(30);
+    let later = NOW + Duration::from_secs(60);
     keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
-    for seconds in [10, 20, 29] {
+    for seconds in [10, 20, 29, 40, 50, 59] {
         keeper.tick(NOW + Duration::from_secs(seconds));
         keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW + Duration::from_secs(seconds));
         assert!(!keeper.machine("a").unwrap().holds());
@@ -587,6 +587,20 @@ fn what_another_process_may_believe_in_is_held_a_ttl_after_it_was_told() {
         Some(_) | None => None,
     };
     assert_eq!(token, Some(3));
+}
+
+#[test]
+fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let mut keeper = wanting(&["a"], &[], None, Some(resume));
+    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    listed(&mut keeper, "a", vec![contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/me".into()]), "the nonce");
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
+    let (held, written) = acquired(&mut keeper);
+    assert_eq!(held, [""; 0]);
+    assert!(written.contains(&"a/.lock".to_owned()), "it makes a record and takes its slot: {written:?}");
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 use super::*;
 
+/// TTLs that another process has for reading our nonce. Its renewals are answered on, so its lease does not end it. It lists
+/// everything within 0.65 of a TTL, and that request may take as long as the client allows before it is sent again.
+const SETTLING: u32 = 2;
+
 /// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::semaphore) enum Claim {
@@ -16,7 +20,7 @@ pub(in crate::semaphore) enum Claim {
     Bare,
     /// The nonce was written. Another process may believe until then that it holds.
     Settling {
-        /// A TTL after the write.
+        /// [`SETTLING`] TTLs after the write.
         until: Moment,
     },
     /// It is ours.
@@ -45,7 +49,7 @@ impl Machine {
     ) -> bool {
         let Some(write) = claim else {
             self.claim = match (self.claim, cx.contested) {
-                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + ttl },
+                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + ttl * SETTLING },
                 (Claim::Settling { until }, _) if cx.now < until => Claim::Settling { until },
                 // Until it is known whether the other process was told under another prefix or key.
                 (Claim::Unknown | Claim::Bare, Some(_)) => Claim::Bare,

@@ -133,14 +133,15 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         // Whoever planned without it must be too late. Where `.lock` names it rightly from an earlier stay, only fewer names
         // make it another one; the head gives them again.
         Coming::Openly => {
-            if !draft.changes() && draft.record.next.contains(me.session) {
-                draft.record.next = Vec::new();
-            }
-            draft.only_if_lock_stands();
+            overtakes(&mut draft, me);
             draft.write_own(entry());
         }
         // What `.lock` names is in the order that was.
-        Coming::Otherwise(Ordering::Greater | Ordering::Less) => {
+        Coming::Otherwise(Ordering::Greater) => {
+            overtakes(&mut draft, me);
+            draft.write_own_and_list(entry());
+        }
+        Coming::Otherwise(Ordering::Less) => {
             draft.only_if_lock_stands();
             draft.write_own_and_list(entry());
         }
@@ -148,6 +149,14 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     draft.sweep();
     plan.write = draft.write(in_line && !heads && !sets_limit);
     plan
+}
+
+/// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
+fn overtakes(draft: &mut Draft<'_>, me: Me<'_>) {
+    if !draft.changes() && draft.record.next.contains(me.session) {
+        draft.record.next = Vec::new();
+    }
+    draft.only_if_lock_stands();
 }
 
 /// Why a session cannot enter, where another one has its contender key locked. The session is not replaced by a new one: it

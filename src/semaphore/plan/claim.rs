@@ -28,12 +28,16 @@ pub fn claim(view: &View, me: Me<'_>) -> Option<Write> {
     let contender = view.contender(me.session)?;
     let holds = view.record().is_some_and(|record| record.slots_of(me.session) > 0);
     let standing = if holds { Standing::Held } else { Standing::Waiting };
-    let entry = stored.cloned().unwrap_or_else(|| me.entry(standing, Vec::new()));
+    let mut entry = stored.cloned().unwrap_or_else(|| me.entry(standing, Vec::new()));
+    if view.lock_index() == 0 {
+        // Somebody has deleted `.lock`, so nothing is held, and a `held` written now would be taken for a grant.
+        (entry.state, entry.indexes) = (Standing::Waiting, Vec::new());
+    }
     let (key, index) = (view.contender_key(me.session), contender.modify_index);
     let flags = view.record().map_or(0, Record::flags);
     let own = Op::Cas { key, value: with_nonce(&entry), flags, index };
     let mut ops = Vec::new();
-    if entry.state == Standing::Held && view.lock_index() > 0 {
+    if entry.state == Standing::Held {
         // Whatever says `held` stands in `.lock`: others go by that.
         ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
     }

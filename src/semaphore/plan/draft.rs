@@ -194,6 +194,8 @@ impl<'a> Draft<'a> {
         let plain = || Entry::new(Standing::Held, slots, 0, String::new(), Identity::default());
         let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
         entry.slots = slots;
+        // What is known of it may be of before its owner was restarted; an old nonce would tell it that it was displaced.
+        entry.nonce = None;
         let key = self.view.contender_key(session);
         self.ops.push(Op::CheckSession { key: key.clone(), session: session.clone() });
         let (value, flags) = (entry.encode(), self.record.flags());

@@ -116,6 +116,11 @@ impl World {
     /// The next agent's process gives way to one that resumes this one's session, and this one runs on.
     fn twin(&mut self, place: usize) {
         let Some(resume) = self.agents[place].state() else { return };
+        let Configuration { wants, together, .. } = &self.agents[place].configuration;
+        if wants.len() > 1 && !together {
+            // Two that take one after the other could wait for each other for ever.
+            return;
+        }
         let (other, contested) = ((place + 1) % self.agents.len(), true);
         let configuration = self.agents[place].configuration.clone();
         for agent in &mut self.agents {
