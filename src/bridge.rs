@@ -63,6 +63,36 @@ pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<D
     answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
 }
 
+/// Renews a session. A leader that has just been elected answers renewals before it knows of all sessions; that one does
+/// not exist is believed only after a consistent read, for which it has to know.
+///
+/// # Errors
+///
+/// It was not renewed; [`FailureKind::NotFound`] where it does not exist.
+pub async fn renew(client: &Client, session: &SessionId) -> Result<consul::Session, Failure> {
+    let failed = match client.session_renew(session.as_str()).await {
+        Ok(renewed) => return Ok(renewed),
+        Err(error) => failure(&error),
+    };
+    if failed.kind != FailureKind::NotFound {
+        return Err(failed);
+    }
+    match client.session_info(session.as_str(), Read::consistent()).await {
+        Ok(found) if found.value.is_some() => {
+            let text = format!(
+                "{}; but it exists: Consul's leader has not read all of its log yet; renewing again",
+                failed.text
+            );
+            Err(Failure { kind: FailureKind::Unavailable, text })
+        }
+        Ok(_) => Err(failed),
+        Err(error) => {
+            let unknown = failure(&error);
+            Err(if unknown.kind == FailureKind::Unavailable { unknown } else { failed })
+        }
+    }
+}
+
 /// Destroys the sessions whose names end in one of the marks; the marks of those that were found.
 ///
 /// # Errors
