@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use crate::consul::Consul;
 use crate::hold::ONE;
-use crate::operator::Operator;
+use crate::operator::{Operator, without_digits};
 use crate::process::{Agent, Home};
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::traffic::Kind;
@@ -36,10 +36,8 @@ fn they_are_found_by_their_names_and_destroyed_before_another_is_created() {
     let sessions = operator.sessions();
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     assert_eq!(sessions[0].id, agent.session());
-    let digits = sessions[0].name.rsplit(' ').next().unwrap();
-    assert!(digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sessions:?}");
-    let who = format!("slotkeeper {} pid {} {digits}", host(), agent.pid());
-    assert_eq!(sessions[0].name, who);
+    let who = format!("slotkeeper {} pid {}", host(), agent.pid());
+    assert_eq!(without_digits(&sessions[0].name), who);
     let kinds: Vec<_> = proxy.asked().into_iter().map(|asked| asked.kind).collect();
     let lost = [Kind::SessionCreate, Kind::Other, Kind::SessionDestroy];
     assert_eq!(kinds[..10], [&lost[..], &lost, &lost, &[Kind::SessionCreate]].concat());
@@ -60,19 +58,22 @@ fn one_that_is_told_to_stop_meanwhile_leaves_none() {
 
 #[test]
 fn what_cannot_be_looked_at_is_told_at_the_end() {
-    let Scene { proxy, operator, home, .. } = &scene(100);
+    let Scene { proxy, operator, home, .. } = &scene(3);
+    // Not more than the last message names.
     proxy.fail_next("/v1/session/list", &[Fault::Answers(403, "Permission denied"); 100]);
     let mut agent = Agent::start(home);
-    wait_for("two creations", || operator.sessions().len() == 2);
+    wait_for("two creations", || operator.sessions().len() >= 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     let log = agent.log();
     assert!(log.contains("does not say whether there is one") && log.contains("Permission denied"), "{log}");
-    for session in operator.sessions() {
+    let left = operator.sessions();
+    assert!((2..=3).contains(&left.len()), "{left:?}");
+    for session in left {
         assert!(log.contains(&session.name), "{} is not in\n{log}", session.name);
     }
 }
 
-fn host() -> String {
+pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
