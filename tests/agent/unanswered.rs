@@ -1,9 +1,12 @@
 //! Sessions whose creation got no answer.
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::consul::Consul;
+use crate::control::Desk;
 use crate::hold::ONE;
+use crate::http::request_with;
 use crate::operator::{Operator, without_digits};
 use crate::process::{Agent, Home};
 use crate::support::proxy::{Fault, Proxy};
@@ -72,6 +75,30 @@ fn what_cannot_be_looked_at_is_told_at_the_end() {
     for session in left {
         assert!(log.contains(&session.name), "{} is not in\n{log}", session.name);
     }
+}
+
+#[test]
+fn one_that_is_created_late_for_a_lease_is_destroyed_though_the_lease_is_over() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    let config = "session: {ttl: 60s}\n\
+                  semaphores: [{name: s, prefix: service/s, limit: 1, mode: on_demand}]\n\
+                  control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token'}\n";
+    let mut desk = Desk::open_with(&proxy.addr().to_string(), config);
+    proxy.fail_next("/v1/session/create", &[Fault::Answers(502, "nobody knows")]);
+    let lease = desk.lease("semaphores/s");
+    let given_back = desk.ask(&format!("DELETE /v1/leases/{}", lease["lease"].as_str().unwrap()), "");
+    assert_eq!((given_back.status, operator.sessions()), (204, vec![]));
+    let log = desk.agent.log();
+    let name = log.split("cannot create a session called ").nth(1).and_then(|rest| rest.split(" at ").next());
+    let body = json!({"Name": name.expect("its name"), "TTL": "600s"}).to_string();
+    let length = format!("Content-Length: {}\r\n", body.len());
+    assert_eq!(request_with(&consul.address(), "PUT /v1/session/create", &length, &body).status, 200);
+    assert_eq!(operator.sessions().len(), 1);
+    wait_for("it to be destroyed", || operator.sessions().is_empty());
+    wait_for("what is said of it", || desk.agent.log().contains("whose creation had got no answer"));
+    assert_eq!(desk.agent.terminate(), Some(0), "{}", desk.agent.log());
 }
 
 pub(crate) fn host() -> String {
