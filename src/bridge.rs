@@ -63,6 +63,36 @@ pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<D
     answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
 }
 
+/// Renews a session. A leader that has just been elected answers renewals before it knows of all sessions; that one does
+/// not exist is believed only after a consistent read, for which it has to know.
+///
+/// # Errors
+///
+/// It was not renewed; [`FailureKind::NotFound`] where it does not exist.
+pub async fn renew(client: &Client, session: &SessionId) -> Result<consul::Session, Failure> {
+    let failed = match client.session_renew(session.as_str()).await {
+        Ok(renewed) => return Ok(renewed),
+        Err(error) => failure(&error),
+    };
+    if failed.kind != FailureKind::NotFound {
+        return Err(failed);
+    }
+    match client.session_info(session.as_str(), Read::consistent()).await {
+        Ok(found) if found.value.is_some() => {
+            let text = format!(
+                "{}; but it exists: Consul's leader has not read all of its log yet; renewing again",
+                failed.text
+            );
+            Err(Failure { kind: FailureKind::Unavailable, text })
+        }
+        Ok(_) => Err(failed),
+        Err(error) => {
+            let unknown = failure(&error);
+            Err(if unknown.kind == FailureKind::Unavailable { unknown } else { failed })
+        }
+    }
+}
+
 /// Destroys the sessions whose names end in one of the marks; the marks of those that were found.
 ///
 /// # Errors
@@ -150,6 +180,20 @@ fn listed_after(ops: &[Op]) -> Option<usize> {
     Some(ops[..place].iter().filter(shows).count())
 }
 
+/// Whether the key is a single-key lock's. The steps that guard one do not say so themselves.
+fn is_single(key: &str, ops: &[Op]) -> bool {
+    ops.iter().any(|op| match op {
+        Op::Lock { flags, .. } | Op::Unlock { flags, .. } => *flags == LOCK_FLAGS && op.key() == key,
+        Op::Cas { .. }
+        | Op::Delete { .. }
+        | Op::DeleteCas { .. }
+        | Op::CheckIndex { .. }
+        | Op::CheckNotExists { .. }
+        | Op::CheckSession { .. }
+        | Op::List { .. } => false,
+    })
+}
+
 /// What the answer to a transaction of these steps means to the one who planned it.
 fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
     let faults = match answer {
@@ -171,22 +215,17 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
         said.join("; ")
     };
     if let Some(denied) = faults.iter().find(|fault| fault.fault == Fault::Denied) {
-        let text = match ops.get(denied.op_index) {
-            Some(Op::Lock { key, flags: LOCK_FLAGS, .. } | Op::Unlock { key, flags: LOCK_FLAGS, .. }) => {
-                format!(
-                    "Consul denied to write {key}: {}; the token needs `key \"{key}\" {{ policy = \"write\" }}`",
-                    said()
-                )
-            }
-            op => {
-                let key = op.map(Op::key).unwrap_or_default();
-                let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
-                format!(
-                    "Consul denied to write under {below}: {}; the token needs `key_prefix \"{below}\" {{ policy = \"write\" }}`",
-                    said()
-                )
-            }
+        let key = ops.get(denied.op_index).map(Op::key).unwrap_or_default();
+        let (what, rule) = if is_single(key, ops) {
+            (key.to_owned(), format!("key \"{key}\""))
+        } else {
+            let below = key.rfind('/').map_or(key, |slash| &key[..=slash]);
+            (format!("under {below}"), format!("key_prefix \"{below}\""))
         };
+        let said = said();
+        let text = format!(
+            "Consul denied to write {what}: {said}; the token needs `{rule} {{ policy = \"write\" }}`"
+        );
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
     {

@@ -202,11 +202,11 @@ pub(super) fn call_hook(
         | Notice::Removed { .. } => return None,
     };
     let command = command.clone()?;
-    let label = labels.of(name).to_string();
+    let label = labels.of(name);
     let mut environment =
-        vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", label)];
+        vec![("SLOTKEEPER_EVENT", event.as_str().to_owned()), ("SLOTKEEPER_SEMAPHORE", label.to_string())];
     environment.extend(about);
-    Some(hooks.call(Call { slot: name.clone(), event, command, environment }))
+    Some(hooks.call(Call { slot: name.clone(), label, event, command, environment }))
 }
 
 /// What a hook is told.

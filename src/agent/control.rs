@@ -80,7 +80,7 @@ impl Agent {
             self.journal.note(What::LeaseExpired, Some(&*name), None);
         }
         self.carry_out_leases(now);
-        for name in self.leases.sweep() {
+        for name in self.leases.sweep(&mut self.own.keeper, now) {
             self.forget_removed(&name);
         }
     }

@@ -41,9 +41,8 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         Command::RenewSession { session, timeout } => {
             let (client, configured) = (client.within(timeout), spec.ttl);
             Work::Request(Box::pin(async move {
-                let answer = client.session_renew(session.as_str()).await;
-                let answer = answer.map(|session| translate::ttl(&session, configured));
-                Event::SessionRenewed(answer.map_err(|error| bridge::failure(&error)))
+                let answer = bridge::renew(&client, &session).await;
+                Event::SessionRenewed(answer.map(|session| translate::ttl(&session, configured)))
             }))
         }
         Command::DestroySession { session } => Work::Request(Box::pin(async move {

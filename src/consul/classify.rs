@@ -47,12 +47,13 @@ pub(super) fn of_answer(
     }
 }
 
-const NO_LEADER: [&str; 5] = [
+const NO_LEADER: [&str; 6] = [
     "No cluster leader",
     "No known Consul servers",
     "leadership lost while committing log",
     "node is not the leader",
     "leadership transfer in progress",
+    "Not ready to serve consistent reads",
 ];
 
 /// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
@@ -178,6 +179,7 @@ mod tests {
         for (operation, status, said, class, outcome_unknown) in [
             (KvPut, 500, "No cluster leader", Class::NoLeader, unknown),
             (KvGet, 500, "rpc error making call: No cluster leader", Class::NoLeader, false),
+            (KvGet, 500, "Not ready to serve consistent reads", Class::NoLeader, false),
             (KvPut, 500, "No known Consul servers", Class::NoLeader, unknown),
             (
                 Txn,

@@ -316,6 +316,12 @@ impl Keeper {
         self.session.unanswered().marks()
     }
 
+    /// Goes on looking for such sessions of another keeper, which has looked once and has ended.
+    pub fn take_over_unanswered(&mut self, ended: &mut Self, now: Moment) {
+        self.session.take_over(&mut ended.session, now);
+        self.settle(now);
+    }
+
     /// Why it is not known whether there are such sessions, where Consul refuses to say.
     pub fn unanswered_refused(&self) -> Option<&str> {
         self.session.unanswered().refused().map(|failure| failure.text.as_str())

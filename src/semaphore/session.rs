@@ -173,6 +173,11 @@ impl Session {
         &self.unanswered
     }
 
+    /// Goes on looking for the creations of another one, which has ended.
+    pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
+        self.unanswered.take_over(&mut other.unanswered, now);
+    }
+
     /// Whether there is none and none has been asked for.
     pub(super) fn is_none(&self) -> bool {
         matches!(self.state, State::None { .. })
@@ -357,10 +362,13 @@ impl Session {
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) {
+        let waited_for = !self.unanswered.is_settled();
         match self.unanswered.answered(answer, now, rng) {
             Ok(0) => {}
             Ok(sessions) => out.push_back(Command::Tell(Notice::SessionsCleared { sessions })),
-            Err(failure) => self.fails(failure, out),
+            Err(failure) if waited_for => self.fails(failure, out),
+            // A later look holds nothing up, and comes again.
+            Err(_) => {}
         }
     }
 

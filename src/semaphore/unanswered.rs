@@ -27,6 +27,12 @@ struct Creation {
     looked: bool,
 }
 
+impl Creation {
+    fn look_at(&self) -> Moment {
+        if self.looked { self.given_up_at + LATE } else { self.given_up_at }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Unanswered {
     creations: Vec<Creation>,
@@ -62,6 +68,16 @@ impl Unanswered {
         self.creations.iter_mut().for_each(|one| one.looked = false);
         self.refused = None;
         self.look_at = now;
+    }
+
+    /// Goes on looking for what another one has looked for once, as far as there is room beside its own.
+    pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
+        let room = MAX_REMEMBERED.saturating_sub(self.creations.len());
+        let looked: Vec<_> = other.creations.extract_if(.., |one| one.looked).take(room).collect();
+        let first = looked.iter().map(Creation::look_at).min();
+        let own = (!self.creations.is_empty()).then_some(self.look_at);
+        self.look_at = own.into_iter().chain(first).min().unwrap_or(self.look_at).max(now);
+        self.creations.extend(looked);
     }
 
     /// Whether each was looked for, or Consul refused to say.
@@ -110,8 +126,7 @@ impl Unanswered {
                 self.creations.retain(|one| !found.contains(&one.mark) && !is_over(one));
                 let before = |one: &&mut Creation| one.given_up_at <= sent;
                 self.creations.iter_mut().filter(before).for_each(|one| one.looked = true);
-                let next = |one: &Creation| if one.looked { one.given_up_at + LATE } else { one.given_up_at };
-                self.look_at = self.creations.iter().map(next).min().unwrap_or(now).max(now);
+                self.look_at = self.creations.iter().map(Creation::look_at).min().unwrap_or(now).max(now);
                 Ok(u32::try_from(found.len()).unwrap_or(u32::MAX))
             }
             Err(failure) => {

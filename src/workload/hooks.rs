@@ -56,8 +56,10 @@ impl Event {
 /// A hook to run: the command, and what it is told by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The semaphore or lock that it is about.
+    /// The semaphore or lock that it is about, by the core's name, which goes on when it is renamed.
     pub slot: Name,
+    /// The same, as people call it.
+    pub label: Name,
     /// What has happened to that.
     pub event: Event,
     /// Program and arguments; not a shell line.
@@ -283,11 +285,11 @@ impl Hooks {
                 pending.failed += 1;
                 let again = pending.call.event == Event::Lost && pending.failed < RETRY.1;
                 if pending.failed == 1 || !again {
-                    let Call { slot, event, .. } = &pending.call;
+                    let Call { label, event, .. } = &pending.call;
                     let then = if again { "; retrying" } else { "" };
                     warn!(
                         hook = program,
-                        semaphore = &**slot,
+                        semaphore = &**label,
                         event = event.as_str(),
                         "the hook cannot be started: {error}{then}"
                     );
@@ -318,8 +320,8 @@ impl Running {
     fn kill(&mut self, why: &str) {
         self.kill_group();
         self.done = None;
-        let Call { slot, event, command, .. } = &self.call;
-        warn!(hook = command.first(), semaphore = &**slot, event = event.as_str(), "{why}");
+        let Call { label, event, command, .. } = &self.call;
+        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), "{why}");
     }
 
     /// Its first process is not reaped yet, so that the number is nobody else's.
@@ -331,17 +333,17 @@ impl Running {
 
     /// Tells of its end. Of one that was killed it was told then.
     fn ended(self, ended: io::Result<ExitStatus>) {
-        let Call { slot, event, command, .. } = &self.call;
+        let Call { label, event, command, .. } = &self.call;
         let (hook, event) = (command.first(), event.as_str());
         let Some(done) = self.done else { return };
         match ended {
             Ok(status) if status.success() => {
-                info!(hook, semaphore = &**slot, event, "hook done");
+                info!(hook, semaphore = &**label, event, "hook done");
                 // Nobody need wait for it.
                 let _ = done.send(Succeeded);
             }
-            Ok(status) => warn!(hook, semaphore = &**slot, event, "the hook failed: {status}"),
-            Err(error) => warn!(hook, semaphore = &**slot, event, "the hook's end was not seen: {error}"),
+            Ok(status) => warn!(hook, semaphore = &**label, event, "the hook failed: {status}"),
+            Err(error) => warn!(hook, semaphore = &**label, event, "the hook's end was not seen: {error}"),
         }
     }
 }

@@ -14,7 +14,7 @@ const FILES: [&str; 4] = ["ready", "ready.lock", "state/session.json", "state/se
 
 fn home(consul: &Consul) -> Home {
     let home = Home::new();
-    let session = "ttl: 10s, state_file: $HOME/state/session.json";
+    let session = "ttl: 30s, state_file: $HOME/state/session.json";
     home.configure(&consul.address(), &ONE.replace("ttl: 10s", session));
     home
 }

@@ -111,6 +111,31 @@ fn it_keeps_its_session_whatever_a_proxy_answers_in_the_place_of_consul() {
 }
 
 #[test]
+fn it_keeps_its_session_where_a_new_leader_does_not_know_of_it_yet() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    let home = Home::new();
+    home.configure(&proxy.addr().to_string(), &ONE.replace("ttl: 10s", "ttl: 15s"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    let unknown: &'static str = format!("Session id '{session}' not found").leak();
+    proxy.fail_next("/v1/session/renew/", &[Fault::Answers(404, unknown)]);
+    wait_for("a renewal that fails", || proxy.faults_left() == 0);
+    wait_for("the next one", || agent.log().contains("the session is in order again"));
+    assert!(agent.log().contains("has not read all of its log yet"), "{}", agent.log());
+    assert!(agent.is_ready());
+    assert_eq!(agent.session(), session);
+    // One that has ended indeed is known to have.
+    operator.destroy(&session);
+    wait_for("the end of its session", || agent.log().contains("the session has ended"));
+    agent.await_ready();
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
 fn one_whose_session_has_ended_starts_anew() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());

@@ -281,10 +281,18 @@ impl Leases {
         expired
     }
 
-    /// Forgets those of which nothing is left; their names.
-    pub(super) fn sweep(&mut self) -> Vec<Name> {
-        let has_ended = |(_, running): &(&Key, &Running)| running.driver.keeper.has_ended();
-        let ended: Vec<Key> = self.running.iter().filter(has_ended).map(|(key, _)| *key).collect();
+    /// Forgets those of which nothing is left; their names. Sessions of theirs that may still be created are looked for by
+    /// `heir`.
+    pub(super) fn sweep(&mut self, heir: &mut Keeper, now: Moment) -> Vec<Name> {
+        let mut ended = Vec::new();
+        for (key, running) in &mut self.running {
+            if running.driver.keeper.has_ended() {
+                ended.push(*key);
+                if running.driver.keeper.unanswered().next().is_some() {
+                    heir.take_over_unanswered(&mut running.driver.keeper, now);
+                }
+            }
+        }
         let ended: Vec<_> = ended.into_iter().filter_map(|key| self.remove(key)).collect();
         std::mem::take(&mut self.swept).into_iter().chain(ended).collect()
     }

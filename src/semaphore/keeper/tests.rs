@@ -221,6 +221,31 @@ fn whoever_ends_looks_once_more_for_what_was_not_answered() {
 }
 
 #[test]
+fn what_one_that_has_ended_would_have_looked_for_another_one_looks_for() {
+    let mut ended = wanting(&["a"], &[], None, None);
+    let mark = lost(&mut ended, NOW);
+    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    ended.drain(NOW);
+    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    assert!(ended.has_ended());
+    let mut heir = wanting(&[], &[], None, None);
+    heir.take_over_unanswered(&mut ended, NOW);
+    assert_eq!((ended.unanswered().count(), cleared(&mut heir)), (0, None));
+    let mut now = heir.deadline().expect("another look");
+    heir.tick(now);
+    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
+    // Nothing waits for it, so that nothing is wrong; it comes again.
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    heir.handle(Event::SessionsCleared(Err(failure)), now);
+    assert_eq!(heir.trouble(), None);
+    now = heir.deadline().expect("another look");
+    heir.tick(now);
+    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
+    heir.handle(Event::SessionsCleared(Ok(vec![mark])), now);
+    assert_eq!((heir.unanswered().count(), heir.deadline()), (0, None));
+}
+
+#[test]
 fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
     let mut keeper = resumed();
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);

@@ -397,7 +397,11 @@ fn what_is_held_counts_as_it_was_taken() {
 fn while_consul_is_away_a_wait_ends_in_time_and_a_lease_is_lost_at_its_end() {
     let mut consul = Consul::start_persistent();
     let operator = Operator::at(&consul.address());
-    let agent = Lender::of(&consul, 1);
+    // Two TTLs after the loss it would be left as it is: Consul has that long to come back.
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 20s}\nsemaphores: [{name: s, prefix: service/s, limit: 1, mode: on_demand}]",
+    );
     let lease = agent.acquire(60).unwrap();
     consul.stop();
     let refusal = agent.acquire(2).unwrap_err();

@@ -19,9 +19,15 @@ const CONNECTIONS: usize = 72 + 1;
 fn as_many_leases_as_there_may_be_leave_their_neighbours_connections() {
     let consul = Consul::start_with(Setup { default_limits: true, ..Setup::default() });
     let operator = Operator::at(&consul.address());
-    let agent = Lender::of(&consul, 32);
+    // On a busy machine each part of this takes longer than 10 s.
+    let agent = Lender::start(
+        &consul,
+        "session: {ttl: 30s}\nsemaphores: [{name: s, prefix: service/s, limit: 32, mode: on_demand}]",
+    );
     let held: Vec<_> = (0..LEASES / 2).map(|_| agent.acquire(60).unwrap()).collect();
-    let waiting: Vec<_> = (0..LEASES / 2).map(|_| agent.waits(60)).collect();
+    let renew = || held.iter().for_each(|one| drop(agent.renew(&one.lease).unwrap()));
+    renew();
+    let waiting: Vec<_> = (0..LEASES / 2).map(|_| agent.waits(600)).collect();
     let mut most = 0;
     let mut count = || {
         most = most.max(connections(std::process::id(), consul.addr()));
@@ -30,6 +36,7 @@ fn as_many_leases_as_there_may_be_leave_their_neighbours_connections() {
         count();
         operator.keys("service/s").len() > LEASES
     });
+    renew();
     // Long enough for each to watch all that it ever does, and to be renewed.
     let renewals = || agent.metric("slotkeeper_session_renew_duration_seconds_count");
     let before = renewals();
