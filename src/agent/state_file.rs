@@ -118,7 +118,7 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
         return None;
     };
     // An older version has not written which lock file it had.
-    let contested = saved.claim.filter(|before| *before != claim);
+    let contested = saved.claim.filter(|before| !before.agrees(claim));
     let resume = Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks };
     Some(Left { resume, contested })
 }
@@ -143,6 +143,25 @@ mod tests {
         assert_eq!(contested, None);
         assert_eq!(resume.session.as_str(), session);
         assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
+    }
+
+    #[test]
+    fn another_lock_file_is_told_by_its_inode_and_not_by_its_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("session.json");
+        let id = Claim::take(&path).unwrap().id();
+        let own = serde_json::to_value(id).unwrap();
+        let inode = own["inode"].as_u64().unwrap();
+        // As an earlier version wrote it; the number of the device is not what it was.
+        let renumbered = serde_json::json!({"device": 1, "inode": inode});
+        let other = serde_json::json!({"inode": inode + 1});
+        for (claim, contested) in [(own, false), (renumbered, false), (other, true)] {
+            let saved = serde_json::json!({
+                "version": 1, "session": "5e550000-0000-4000-8000-000000000000", "prefixes": {}, "claim": claim,
+            });
+            std::fs::write(&path, saved.to_string()).unwrap();
+            assert_eq!(read(&path, id).unwrap().contested.is_some(), contested, "{saved}");
+        }
     }
 
     #[test]

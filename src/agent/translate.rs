@@ -113,7 +113,8 @@ pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
     }
 }
 
-/// Who we are: what the environment says of pod and node, and what the machine says of itself.
+/// Who we are: what the environment says of pod and node, and what the machine says of itself. Names that are longer than any
+/// real one are cut, since all of it goes into each contender entry.
 pub(super) fn identity(identity: &config::Identity) -> Identity {
     Identity {
         pod: identity.pod.clone(),
@@ -122,6 +123,7 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
         host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
         pid: Some(std::process::id()),
     }
+    .shown()
 }
 
 /// The TTL of a session that was renewed; Consul gives back what its creator wrote, such as `30s` or `1m30s`.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -42,14 +42,47 @@ impl ClaimError {
     }
 }
 
-/// Which file a lock is on: no other has both numbers while this one is open.
+/// Which file a lock is on, for a later process. The device is not in it: its number may be another one after a reboot, a
+/// remount or a container's restart. When the file was made tells it from one of another file system with the same inode, as
+/// where a state file was copied, and from a later one that has got the inode of one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimId {
+    inode: u64,
+    /// Nanoseconds since 1970; some file systems do not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made: Option<u64>,
+}
+
+impl ClaimId {
+    fn of(file: &File) -> io::Result<Self> {
+        Ok(Self { inode: file.metadata()?.ino(), made: made(file) })
+    }
+
+    /// Whether the two are one file, as far as is known.
+    #[must_use]
+    pub fn agrees(self, other: Self) -> bool {
+        let differ = self.made.zip(other.made).is_some_and(|(one, other)| one != other);
+        self.inode == other.inode && !differ
+    }
+}
+
+/// When a file was made, where that is known. A kernel or a sandbox without the call knows it of no file.
+fn made(file: &File) -> Option<u64> {
+    let about = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let known = StatxFlags::from_bits_retain(about.stx_mask).contains(StatxFlags::BTIME);
+    let (seconds, nanoseconds) = (about.stx_btime.tv_sec, about.stx_btime.tv_nsec);
+    let whole = u64::try_from(seconds).ok().filter(|_| known)?.checked_mul(1_000_000_000)?;
+    whole.checked_add(nanoseconds.into())
+}
+
+/// Where a lock file is: no other has both numbers while this one is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
     device: u64,
     inode: u64,
 }
 
-impl ClaimId {
+impl Place {
     fn of(about: &Metadata) -> Self {
         Self { device: about.dev(), inode: about.ino() }
     }
@@ -60,6 +93,7 @@ impl ClaimId {
 pub struct Claim {
     path: PathBuf,
     id: ClaimId,
+    place: Place,
     /// Held for its lock.
     _file: File,
 }
@@ -88,8 +122,9 @@ impl Claim {
         let file = open(&beside).map_err(cannot)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                let id = ClaimId::of(&file.metadata().map_err(cannot)?);
-                Ok(Self { path: path.to_owned(), id, _file: file })
+                let id = ClaimId::of(&file).map_err(cannot)?;
+                let place = Place::of(&file.metadata().map_err(cannot)?);
+                Ok(Self { path: path.to_owned(), id, place, _file: file })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ClaimError::InUse { path: path.to_owned() }),
             Err(error) => Err(cannot(error.into()).into()),
@@ -108,7 +143,7 @@ impl Claim {
     ///
     /// It was removed and cannot be made again.
     pub fn keep(&mut self) -> Result<Kept, FileError> {
-        if beside(&self.path).symlink_metadata().is_ok_and(|about| ClaimId::of(&about) == self.id) {
+        if beside(&self.path).symlink_metadata().is_ok_and(|about| Place::of(&about) == self.place) {
             return Ok(Kept::Stands);
         }
         super::make_folder(&self.path)?;
@@ -176,6 +211,23 @@ mod tests {
         assert_eq!(claim.keep().unwrap(), Kept::Lost);
         drop(other);
         assert_eq!(claim.keep().unwrap(), Kept::Again);
+    }
+
+    #[test]
+    fn one_file_is_known_again_and_no_other_is_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let first = Claim::take(&path).unwrap().id();
+        assert!(Claim::take(&path).unwrap().id().agrees(first));
+        let other = Claim::take(&folder.path().join("other")).unwrap().id();
+        assert!(!other.agrees(first));
+        // The same inode of another file system.
+        let id = |made| ClaimId { inode: 7, made };
+        assert!(!id(Some(1)).agrees(id(Some(2))));
+        assert!(id(Some(1)).agrees(id(Some(1))));
+        // Where it is not known, the inode alone counts.
+        assert!(id(None).agrees(id(Some(2))) && id(None).agrees(id(None)));
+        assert!(!id(None).agrees(ClaimId { inode: 8, made: None }));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::SessionId;
 use super::contender::Entry;
 use super::record::{Form, Record};
-use super::size::can_be_acquired;
+use super::size::can_be_granted;
 use super::view::{Contender, View};
 
 /// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
@@ -18,9 +18,6 @@ pub(super) const NAMED: usize = 16;
 /// Slots that those named may want together: the value of `.lock` is bounded, and a request for many slots names its
 /// session as often. Whoever wants more than that pulls them itself, as the head of the line.
 pub(super) const NAMED_SLOTS: u32 = 128;
-
-/// Slots that the configuration allows one session to want.
-const MAX_SLOTS: u32 = 10_000;
 
 /// Those whom one transaction lets in, which may have 64 steps in all (Consul up to 1.13).
 pub(super) const GRANTS: usize = 40;
@@ -130,7 +127,7 @@ impl<'a> InLine<'a> {
     /// Whether it waits for a slot, and not for a higher limit or another form.
     pub(super) fn is_served_by(&self, record: &Record) -> bool {
         // What `.lock` and the contenders say may be any number.
-        let fits = || self.slots <= MAX_SLOTS && can_be_acquired(record.form(), self.slots, 0);
+        let fits = || can_be_granted(record.form(), self.slots);
         self.slots <= record.limit && (self.slots == 1 || record.form() == Form::List && fits())
     }
 

@@ -42,6 +42,6 @@ pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
 pub use single::Single;
-pub use size::{can_be_acquired, largest_limit};
+pub use size::Acquisition;
 pub use time::{Moment, Wall};
 pub use view::{Contender, Lock, Pair, View};

@@ -11,6 +11,7 @@ use super::line::{self, InLine, Kind, Own};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
 use super::single::Single;
+use super::size::Acquisition;
 use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId, printable};
 
@@ -205,7 +206,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         return Plan { role: Role::Entering, need, recheck: Some(by), watch, ..plan };
     }
     // Who holds stays, whatever has become of the limit.
-    if let Some(why) = refusal(view, &record, me.settings).filter(|_| !holding) {
+    if let Some(why) = refusal(view, &record, me).filter(|_| !holding) {
         // In line it would be let in all the same, or stand in the way.
         let write = leave(view, me, now).write;
         return Plan { write, ..Plan::blocked(view, why) };
@@ -305,8 +306,8 @@ fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
 }
 
 /// Why the record as it stands keeps us out, if it does.
-fn refusal(view: &View, record: &Record, settings: &Settings) -> Option<String> {
-    let key = view.lock_key();
+fn refusal(view: &View, record: &Record, me: Me<'_>) -> Option<String> {
+    let (key, settings) = (view.lock_key(), me.settings);
     if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
         return Some(format!(
             "the limit stored in {key} is {}, the configured one {}, and limit_policy is `refuse`; make them equal",
@@ -320,7 +321,25 @@ fn refusal(view: &View, record: &Record, settings: &Settings) -> Option<String> 
             settings.slots
         ));
     }
-    None
+    let entry = me.entry(Standing::Held, Vec::new()).encode().len();
+    let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
+    (!acquisition.fits(settings.slots)).then(|| {
+        format!(
+            "{} slots of {key} are more than Consul takes in one transaction; set slots to {} or fewer",
+            settings.slots,
+            acquisition.most_slots()
+        )
+    })
+}
+
+/// Why one is not let in although its slots are free: others leave no room for it in `.lock`.
+fn too_large(view: &View, record: &Record) -> String {
+    format!(
+        "{} lists so many holders ({}) that the transaction that adds this agent's own slots would be larger than Consul \
+         takes; waiting until some of them leave. Use a lower limit, a shorter prefix or a shorter body",
+        view.lock_key(),
+        record.taken()
+    )
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! What counts is the JSON of the request, with the values in base64.
 
+use super::contender::{Entry, Identity, Standing};
 use super::record::{Form, Record};
 use super::{Op, SessionId};
 
@@ -13,6 +14,9 @@ const STEP: usize = 160;
 
 /// Characters of a session's id.
 const SESSION: usize = 36;
+
+/// Slots of a semaphore that any configuration may have.
+const MOST: u32 = 10_000;
 
 /// Bytes of a step, or a few more.
 pub(super) fn of_step(op: &Op) -> usize {
@@ -41,31 +45,79 @@ pub(super) fn of_holder(form: Form, session: &SessionId, slots: u32) -> usize {
     of_value(holder(form, session.as_str().len()).saturating_mul(slots as usize))
 }
 
-/// Whether one transaction can give a session so many slots of a semaphore, with nobody else in it. `text`: bytes of what the
-/// configuration adds to the contender entry.
-pub fn can_be_acquired(form: Form, slots: u32, text: usize) -> bool {
-    of_acquisition(form, slots, of_numbers(slots) + text) <= MAX_TRANSACTION
+/// The transaction by which a session acquires slots of a semaphore: what it has besides the holders in `.lock` and the numbers
+/// of the slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquisition {
+    form: Form,
+    /// Bytes of the steps, without their values.
+    steps: usize,
+    /// Bytes of the contender entry.
+    entry: usize,
+}
+
+impl Acquisition {
+    /// Of whoever is configured so, whatever machine or pod it runs in.
+    pub fn configured(form: Form, prefix: &str, body: Option<&str>) -> Self {
+        Self::of(form, prefix, longest_entry(body))
+    }
+
+    /// Of one whose entry has so many bytes without numbers.
+    pub(super) fn of(form: Form, prefix: &str, entry: usize) -> Self {
+        let contender = of_text(prefix) + 1 + SESSION;
+        // `.lock`, and the contender's key twice: what lay there goes, and the session locks it.
+        let keys = of_text(prefix) + "/.lock".len() + 2 * contender;
+        Self { form, steps: 3 * STEP + keys + SESSION, entry: entry + r#""indexes":[],"#.len() }
+    }
+
+    /// Whether Consul takes it for so many slots, with nobody else in `.lock`.
+    pub fn fits(self, slots: u32) -> bool {
+        self.bytes(slots, slots) <= MAX_TRANSACTION
+    }
+
+    /// The most slots that one session can have.
+    pub fn most_slots(self) -> u32 {
+        (1..=MOST).rev().find(|slots| self.fits(*slots)).unwrap_or(1)
+    }
+
+    /// The most slots that can all be held, by a session each.
+    pub fn largest_limit(self) -> u32 {
+        (1..=MOST).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
+    }
+
+    /// Bytes, where `.lock` comes to list so many holders and the entry so many slots.
+    fn bytes(self, holders: u32, slots: u32) -> usize {
+        const LIMIT: usize = r#"{"Limit":10000,"Holders":[]}"#.len();
+        let record = LIMIT + holder(self.form, SESSION).saturating_mul(holders as usize);
+        self.steps + of_value(record) + of_value(self.entry + of_numbers(slots))
+    }
+}
+
+/// Whether a transaction can give anybody so many slots: what any number that somebody else wrote is measured by.
+pub(super) fn can_be_granted(form: Form, slots: u32) -> bool {
+    slots <= MOST && Acquisition::of(form, "", 0).fits(slots)
+}
+
+/// Bytes of the largest entry with that body. Names are as long as Kubernetes, DNS and the kernel allow.
+fn longest_entry(body: Option<&str>) -> usize {
+    const NAME: usize = 253;
+    const LABEL: usize = 63;
+    const HOST: usize = 64;
+    const DATE: usize = "2026-01-02T03:04:05.123456789+00:00".len();
+    let text = |bytes| Some("x".repeat(bytes));
+    let [pod, namespace, node, host] = [NAME, LABEL, NAME, HOST].map(text);
+    let who = Identity { pod, namespace, node, host, pid: Some(u32::MAX) };
+    let mut entry = Entry::new(Standing::Waiting, MOST, i32::MIN, "x".repeat(DATE), who);
+    entry.body = body.map(str::to_owned);
+    // A nonce is as long as a session's id.
+    entry.nonce = text(SESSION);
+    entry.encode().len()
 }
 
 /// Bytes of the numbers from 0 on, so many, with a comma each.
 fn of_numbers(slots: u32) -> usize {
     let longer = [10, 100, 1000, 10_000, 100_000].map(|shorter| slots.saturating_sub(shorter) as usize);
     2 * slots as usize + longer.iter().sum::<usize>()
-}
-
-/// Slots of a semaphore that can all be held, by a session each.
-pub fn largest_limit(form: Form) -> u32 {
-    const MOST: u32 = 10_000;
-    (1..=MOST).rev().find(|limit| of_acquisition(form, *limit, 0) <= MAX_TRANSACTION).unwrap_or(1)
-}
-
-/// Bytes of the transaction by which `.lock` comes to list so many holders, with so many bytes in the contender entry besides
-/// what is in each.
-fn of_acquisition(form: Form, holders: u32, entry: usize) -> usize {
-    const LIMIT: usize = r#"{"Limit":10000,"Holders":[]}"#.len();
-    const ENTRY: usize = 200;
-    let record = LIMIT + holder(form, SESSION).saturating_mul(holders as usize);
-    3 * STEP + of_value(record) + of_value(ENTRY + entry) + 4 * SESSION
 }
 
 /// Bytes of a holder in the record.
@@ -90,10 +142,41 @@ fn of_text(text: &str) -> usize {
 mod tests {
     use super::*;
 
+    fn plain(form: Form) -> Acquisition {
+        Acquisition::configured(form, "service/warehouse/writers", None)
+    }
+
     #[test]
     fn a_map_lists_fewer_holders_than_a_list() {
-        assert_eq!(largest_limit(Form::List), 10_000);
-        assert_eq!(largest_limit(Form::Map), 8_920);
+        assert_eq!(plain(Form::List).largest_limit(), 10_000);
+        assert_eq!(plain(Form::Map).largest_limit(), 8_904);
+    }
+
+    #[test]
+    fn longer_keys_and_bodies_leave_room_for_fewer() {
+        let (long, body) = ("p".repeat(400), "x".repeat(1024));
+        for form in [Form::List, Form::Map] {
+            let large = Acquisition::configured(form, &long, Some(&body));
+            assert!(large.largest_limit() < plain(form).largest_limit());
+            assert!(large.most_slots() < plain(form).most_slots());
+        }
+    }
+
+    #[test]
+    fn what_is_measured_is_what_is_sent() {
+        let session = SessionId::from("f".repeat(36));
+        let prefix = "p\"".repeat(200);
+        let mut record = Record::new(Form::List, 10_000);
+        record.holders = vec![session.clone(); 8_800];
+        let key = format!("{prefix}/{session}");
+        let (state, who) = (Standing::Held, Identity { pod: Some("p-1".into()), ..Identity::default() });
+        let entry = Entry::new(state, 8_800, 0, String::new(), who);
+        let measured = Acquisition::of(Form::List, &prefix, entry.encode().len()).bytes(8_800, 8_800);
+        let value = entry.held((0..8_800).collect(), "").encode();
+        let steps = of_step(&Op::DeleteCas { key: key.clone(), index: 1 })
+            + of_step(&Op::Lock { key, value, flags: 0, session })
+            + of_record(&record, &format!("{prefix}/.lock"));
+        assert!((steps..steps + 20).contains(&measured), "{steps} {measured}");
     }
 
     #[test]
@@ -106,7 +189,8 @@ mod tests {
 
     #[test]
     fn many_slots_of_one_session_need_their_numbers_too() {
-        assert!(can_be_acquired(Form::List, 8_800, 0) && !can_be_acquired(Form::List, 10_000, 0));
-        assert!(!can_be_acquired(Form::List, 8_800, 10_000));
+        assert!(plain(Form::List).fits(8_800) && !plain(Form::List).fits(10_000));
+        let most = plain(Form::List).most_slots();
+        assert!(plain(Form::List).fits(most) && !plain(Form::List).fits(most + 1));
     }
 }

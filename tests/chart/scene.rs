@@ -54,6 +54,8 @@ impl Scene {
         let values = values.replace("$CONSUL", &format!("http://{host}:{port}")).replace("$PORT", &port);
         let mut values = crate::helm::yaml(&values);
         let container = &mut values["workload"]["container"];
+        // The chart takes no command without an image; nothing is pulled.
+        container["image"] = "workload:1".into();
         container["command"] = serde_json::json!(["/bin/sh", "-c", script]);
         container["volumeMounts"] = serde_json::json!([{"name": "life", "mountPath": "/life"}]);
         values["workload"]["pod"]["volumes"] = serde_json::json!([{"name": "life", "emptyDir": {}}]);

@@ -119,6 +119,9 @@ fn limits_and_slots_are_bounded() {
     }
     let faults = one("limit: 10000, slots: 10000").unwrap_err();
     assert!(faults.contains("could never be acquired; write at most 8"), "{faults}");
+    // The body goes into the same transaction.
+    let faults = one(&format!("limit: 10000, body: '{}'", "\"".repeat(1024))).unwrap_err();
+    assert!(faults.contains(": semaphores[0].limit: ") && faults.contains("write at most 99"), "{faults}");
     for priority in [i32::MIN, -1, 3, i32::MAX] {
         let config = one(&format!("priority: {priority}")).unwrap().config;
         assert_eq!(config.semaphores[0].priority, priority);

@@ -8,7 +8,7 @@ use crate::config::choice::{Format, Mode};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
-use crate::semaphore::{Form, can_be_acquired, largest_limit};
+use crate::semaphore::{Acquisition, Form};
 
 /// Entries in one list; each is a metric label and several long polls.
 pub(super) const MOST_ENTRIES: usize = 256;
@@ -60,7 +60,13 @@ fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Op
         value::duration(raw.prune_delay, Duration::ZERO, Duration::ZERO..=DAY, &prune_at, findings);
     let body = body(raw.body, &at.key("body"), findings);
     if let (Some(limit), Some(slots)) = (limit, slots) {
-        fits_into_a_transaction(limit, slots, format, body.as_deref(), at, findings);
+        let form = match format {
+            Format::List => Form::List,
+            Format::Map => Form::Map,
+        };
+        let prefix = prefix.as_deref().unwrap_or_default();
+        let acquisition = Acquisition::configured(form, prefix, body.as_deref());
+        fits_into_a_transaction(acquisition, limit, slots, at, findings);
     }
     Some(Semaphore {
         name: name?,
@@ -132,28 +138,24 @@ fn slots(
 
 /// Consul refuses a transaction of more than 512 KiB, as which slots are acquired.
 fn fits_into_a_transaction(
+    acquisition: Acquisition,
     limit: u32,
     slots: u32,
-    format: Format,
-    body: Option<&str>,
     at: &FieldPath,
     findings: &mut Findings,
 ) {
-    let form = match format {
-        Format::List => Form::List,
-        Format::Map => Form::Map,
-    };
-    let largest = largest_limit(form);
+    let largest = acquisition.largest_limit();
     if limit > largest {
         findings.fault(
             &at.key("limit"),
-            format!("{limit} is more than Consul takes in one transaction with `format: map`; write at most {largest}"),
+            format!(
+                "{limit} is more than Consul takes in one transaction with this `format`, `prefix` and `body`; write at \
+                 most {largest}"
+            ),
         );
     }
-    let body = body.map_or(0, |body| serde_json::to_string(body).map_or(body.len(), |text| text.len()));
-    let can = |slots: &u32| can_be_acquired(form, *slots, body);
-    if !can(&slots) {
-        let most = (1..slots).rev().find(can).unwrap_or(1);
+    if !acquisition.fits(slots) {
+        let most = acquisition.most_slots();
         findings.fault(
             &at.key("slots"),
             format!("{slots} are more than Consul takes in one transaction, so that they could never be acquired; write at most {most}"),

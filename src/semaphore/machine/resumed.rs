@@ -28,7 +28,7 @@ pub(in crate::semaphore) enum Claim {
 }
 
 impl Claim {
-    /// When another process cannot believe in what it had any more.
+    /// When another process has had its time to read the nonce.
     pub(super) fn settles_at(self) -> Option<Moment> {
         match self {
             Self::Settling { until } => Some(until),

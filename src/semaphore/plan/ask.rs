@@ -92,6 +92,10 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         plan.watch.extend(watch::turn(view, &line[..place]));
     }
     plan.stand = Stand::Apart { room: granted || draft.left_to_foreign };
+    if draft.own_is_too_large {
+        // It keeps its place: whoever leaves next may make room for it.
+        plan.stand = Stand::Blocked(too_large(view, &draft.record));
+    }
     let stays = granted || !me.settings.try_once();
     // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to
     // ask nobody.
@@ -229,6 +233,9 @@ fn take_together(
     let mut takes = tidies.clone();
     plan.recheck(takes.fill(line_to_me, &[], me.free_since, now));
     plan.stand = Stand::Apart { room: takes.has_granted(me.session) || takes.left_to_foreign };
+    if takes.own_is_too_large {
+        plan.stand = Stand::Blocked(too_large(view, &takes.record));
+    }
     plan.write = if takes.has_granted_only(me.session) {
         takes.write(false).map(|write| Write { joint: true, ..write })
     } else {

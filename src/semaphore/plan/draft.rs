@@ -26,6 +26,8 @@ pub(super) struct Draft<'a> {
     checks: bool,
     /// Slots were left for another kind of client, whose turn it is.
     pub(super) left_to_foreign: bool,
+    /// The own slots are free and its turn has come, but the transaction would be larger than Consul takes.
+    pub(super) own_is_too_large: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -43,6 +45,7 @@ impl<'a> Draft<'a> {
             creates: false,
             checks: false,
             left_to_foreign: false,
+            own_is_too_large: false,
         }
     }
 
@@ -101,6 +104,8 @@ impl<'a> Draft<'a> {
             let Some(left) = room.checked_sub(self.size_of(ops, one.session, one.slots)) else {
                 // The waiters behind it go on standing behind it.
                 self.take_back(ops, one.session);
+                // With others in the same transaction it may fit the next time.
+                self.own_is_too_large = matches!(one.kind, Kind::Me { .. }) && self.granted.is_empty();
                 break;
             };
             room = left;

@@ -8,6 +8,7 @@ use crate::semaphore::settings::{OnLost, Primitive};
 use crate::semaphore::view::Pair;
 
 mod evict;
+mod large;
 mod line;
 mod lock;
 mod operate;
