@@ -179,8 +179,9 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
     let Changes { semaphores, locks, fields, refused } = &mut changes;
     keep_fixed(old, new, refused);
     let mut told = Told { fields, refused };
-    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, &mut told);
-    *locks = difference(&old.locks, pending, &mut new.locks, &mut told);
+    let acquire = new.acquire;
+    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, acquire, &mut told);
+    *locks = difference(&old.locks, pending, &mut new.locks, acquire, &mut told);
     fields.extend(changed_keys(old, new));
     changes
 }
@@ -386,6 +387,25 @@ mod tests {
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let changes = compared(&old, &mut new);
         assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
+    }
+
+    #[test]
+    fn who_is_acquired_together_changes_at_a_restart_and_by_a_removal() {
+        let of = |acquire: &str, b: &str| {
+            let [a, b] = [("a", ""), ("b", b)]
+                .map(|(name, rest)| format!("{{name: {name}, prefix: p/{name}, limit: 1{rest}}}"));
+            config(&format!("{{acquire: {acquire}, semaphores: [{a}, {b}]}}"))
+        };
+        let optional = ", required: false, body: x";
+        for (was, wants) in [("", optional), (optional, "")] {
+            let (old, mut new) = (of("together", was), of("together", wants));
+            let changes = compared(&old, &mut new);
+            let said = "semaphores: b: required cannot change under `acquire: together`; restart the agent";
+            assert_eq!((changes.refused, changes.fields), (vec![said.to_owned()], vec![]));
+            assert_eq!(new.semaphores, old.semaphores);
+            let changes = compared(&of("independently", was), &mut of("independently", wants));
+            assert_eq!((changes.refused, changes.fields.len()), (vec![], 2));
+        }
     }
 
     #[test]
