@@ -108,10 +108,12 @@ impl Agent {
         for (_, entry) in renamed.iter().filter(|(_, entry)| entry.mode == Mode::Hold) {
             self.labels.set(entry.id(), entry.name);
         }
-        self.leases.rename(&renamed);
-        // Names may have been swapped: first those of before go, all of them.
+        self.leases.rename(renamed.iter().map(|(_, entry)| *entry));
+        // Names may have been swapped: first those of before go, all of them. Some may be the names of other leases still.
+        let names = renamed.iter().flat_map(|(before, entry)| [*before, entry.name]);
+        let configured = |name: &str| all_entries(&self.parts.config).any(|entry| entry.name == name);
         let names: BTreeSet<&str> =
-            renamed.iter().flat_map(|(before, entry)| [*before, entry.name]).collect();
+            names.filter(|name| configured(name) || !self.leases.any_of(name)).collect();
         for name in &names {
             self.parts.metrics.remove_semaphore(name);
         }

@@ -135,7 +135,8 @@ impl Agent {
             return None;
         }
         // Leases of before and of now go well together, but not with a slot that the agent itself holds.
-        let leases = self.leases.count_of(entry.name, entry.key);
+        let is_there = |settings: &Settings| clash(&settings.prefix, entry.key);
+        let leases = self.leases.count(|name| name == entry.name, is_there);
         if leases > 0 {
             return Some(Obstacle::Lent(leases));
         }
