@@ -62,7 +62,7 @@ impl Agent {
             warn!("{warning}");
         }
         let changes = compare(&self.parts.config, &self.pending, &mut new);
-        self.client = client.keeping_login_of(&self.client);
+        self.client = client.keeping_token_of(&self.client);
         for refused in &changes.refused {
             warn!("not changed: {refused}");
         }
@@ -108,10 +108,12 @@ impl Agent {
         for (_, entry) in renamed.iter().filter(|(_, entry)| entry.mode == Mode::Hold) {
             self.labels.set(entry.id(), entry.name);
         }
-        self.leases.rename(&renamed);
-        // Names may have been swapped: first those of before go, all of them.
+        self.leases.rename(renamed.iter().map(|(_, entry)| *entry));
+        // Names may have been swapped: first those of before go, all of them. Some may be the names of other leases still.
+        let names = renamed.iter().flat_map(|(before, entry)| [*before, entry.name]);
+        let configured = |name: &str| all_entries(&self.parts.config).any(|entry| entry.name == name);
         let names: BTreeSet<&str> =
-            renamed.iter().flat_map(|(before, entry)| [*before, entry.name]).collect();
+            names.filter(|name| configured(name) || !self.leases.any_of(name)).collect();
         for name in &names {
             self.parts.metrics.remove_semaphore(name);
         }
@@ -179,8 +181,9 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
     let Changes { semaphores, locks, fields, refused } = &mut changes;
     keep_fixed(old, new, refused);
     let mut told = Told { fields, refused };
-    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, &mut told);
-    *locks = difference(&old.locks, pending, &mut new.locks, &mut told);
+    let acquire = new.acquire;
+    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, acquire, &mut told);
+    *locks = difference(&old.locks, pending, &mut new.locks, acquire, &mut told);
     fields.extend(changed_keys(old, new));
     changes
 }
@@ -386,6 +389,25 @@ mod tests {
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let changes = compared(&old, &mut new);
         assert_eq!((changes.refused.len(), new.acquire), (1, Acquire::Together));
+    }
+
+    #[test]
+    fn who_is_acquired_together_changes_at_a_restart_and_by_a_removal() {
+        let of = |acquire: &str, b: &str| {
+            let [a, b] = [("a", ""), ("b", b)]
+                .map(|(name, rest)| format!("{{name: {name}, prefix: p/{name}, limit: 1{rest}}}"));
+            config(&format!("{{acquire: {acquire}, semaphores: [{a}, {b}]}}"))
+        };
+        let optional = ", required: false, body: x";
+        for (was, wants) in [("", optional), (optional, "")] {
+            let (old, mut new) = (of("together", was), of("together", wants));
+            let changes = compared(&old, &mut new);
+            let said = "semaphores: b: required cannot change under `acquire: together`; restart the agent";
+            assert_eq!((changes.refused, changes.fields), (vec![said.to_owned()], vec![]));
+            assert_eq!(new.semaphores, old.semaphores);
+            let changes = compared(&of("independently", was), &mut of("independently", wants));
+            assert_eq!((changes.refused, changes.fields.len()), (vec![], 2));
+        }
     }
 
     #[test]

@@ -67,16 +67,19 @@ pub(super) fn snapshot(
         }
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
-    // Those of which something is still lent although they are not configured any more.
+    // Those of which something is still lent although they are not configured any more, be it that another entry has their
+    // name by now.
     for (lease, keeper) in leases.iter() {
-        let shown = match lease.kind() {
-            Kind::Semaphore => semaphores.iter().any(|one| *one.name == **lease.name()),
-            Kind::Lock => locks.iter().any(|one| *one.name == **lease.name()),
-        };
-        let Some(machine) = keeper.machines().next().filter(|_| !shown) else { continue };
+        let Some(settings) = keeper.machines().next().map(Machine::settings) else { continue };
+        let key = &settings.prefix;
         match lease.kind() {
-            Kind::Semaphore => semaphores.push(lent::semaphore(lease.name(), machine.settings(), leases)),
-            Kind::Lock => locks.push(lock::lent(lease.name(), &machine.settings().prefix, leases)),
+            Kind::Semaphore if semaphores.iter().all(|one| one.prefix != *key) => {
+                semaphores.push(lent::semaphore(lease.name(), settings, leases));
+            }
+            Kind::Lock if locks.iter().all(|one| one.key != *key) => {
+                locks.push(lock::lent(lease.name(), key, leases));
+            }
+            Kind::Semaphore | Kind::Lock => {}
         }
     }
     let (started_up, changes) = (false, Arc::default());

@@ -113,15 +113,14 @@ impl Client {
         Self { token: Arc::new(Token::Anonymous), ..self.clone() }
     }
 
-    /// The same client, which goes on with the login of `before`, where both log in alike.
+    /// The same client, which goes on with the token of `before` where both get it alike: from the same file, which may not
+    /// be readable at the moment, or by the same login.
     #[must_use]
-    pub fn keeping_login_of(self, before: &Self) -> Self {
-        match (&*self.token, &*before.token) {
-            (Token::Login(own), Token::Login(theirs)) if own.is_by(theirs) => {
-                Self { token: Arc::clone(&before.token), ..self }
-            }
-            _ => self,
+    pub fn keeping_token_of(self, before: &Self) -> Self {
+        if self.token.is_got_as(&before.token) {
+            return Self { token: Arc::clone(&before.token), ..self };
         }
+        self
     }
 
     /// Ends the token that a login has given to this client and its clones, who send nothing more after it. Where it has

@@ -145,6 +145,15 @@ impl Token {
         }
     }
 
+    /// Whether it comes from the same file, or by the same login.
+    pub(super) fn is_got_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(own), Self::File(theirs)) => own.path() == theirs.path(),
+            (Self::Login(own), Self::Login(theirs)) => own.is_by(theirs),
+            (Self::Anonymous | Self::Fixed(_) | Self::File(_) | Self::Login(_), _) => false,
+        }
+    }
+
     /// The token for a request of `client`.
     pub(super) async fn current(&self, client: &Client) -> Result<Option<Arc<Ready>>, TokenError> {
         match self {

@@ -9,7 +9,9 @@ impl Metrics {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
         let is_held = |mode, state| mode == Mode::Hold && state == State::Held && lease_is_fresh;
         let present = self.present();
-        for semaphore in snapshot.semaphores.iter().filter(|one| present.contains(&one.name)) {
+        // Of what is lent still under a name that another entry has by now, only the leases count: those that are configured
+        // come first.
+        for semaphore in snapshot.semaphores.iter().rev().filter(|one| present.contains(&one.name)) {
             let name = &[semaphore.name.as_str()];
             let held = is_held(semaphore.mode, semaphore.state);
             let limit = semaphore.limit.unwrap_or(semaphore.configured_limit);
@@ -28,11 +30,13 @@ impl Metrics {
                 seen_at: semaphore.seen_at,
                 slot: semaphore.indexes.first().copied(),
                 token: semaphore.fencing_token,
-                leases: &semaphore.leases,
+                leases: of_name(&snapshot.semaphores, |one| {
+                    (one.name == semaphore.name).then_some(&one.leases)
+                }),
             };
             self.set_share(&semaphore.name, &share, now, wall);
         }
-        for lock in snapshot.locks.iter().filter(|one| present.contains(&one.name)) {
+        for lock in snapshot.locks.iter().rev().filter(|one| present.contains(&one.name)) {
             self.holders.with_label_values(&[&lock.name]).set(lock.leader.is_some().into());
             let share = Share {
                 state: lock.state,
@@ -42,7 +46,7 @@ impl Metrics {
                 seen_at: lock.seen_at,
                 slot: Some(0),
                 token: lock.fencing_token,
-                leases: &lock.leases,
+                leases: of_name(&snapshot.locks, |one| (one.name == lock.name).then_some(&one.leases)),
             };
             self.set_share(&lock.name, &share, now, wall);
         }
@@ -87,7 +91,12 @@ struct Share<'a> {
     seen_at: Option<Moment>,
     slot: Option<u32>,
     token: Option<u64>,
-    leases: &'a [Lease],
+    leases: Vec<&'a Lease>,
+}
+
+/// All leases of the entries that are meant.
+fn of_name<'a, E>(entries: &'a [E], leases: impl Fn(&'a E) -> Option<&'a Vec<Lease>>) -> Vec<&'a Lease> {
+    entries.iter().filter_map(leases).flatten().collect()
 }
 
 /// By the one that has been held longest, as [`Metrics::held_since`] is: a configuration read since counts from the next

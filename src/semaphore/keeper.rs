@@ -157,8 +157,10 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// Gives the slot back and forgets the semaphore; [`Notice::Removed`] tells when.
+    /// Gives the slot back and forgets the semaphore; [`Notice::Removed`] tells when. If its slot was taken together with
+    /// others, it is not from here on: one that is added again has its slot apart from them.
     pub fn remove(&mut self, name: &Name, now: Moment) {
+        self.party.forget(name);
         if !self.removed.contains(name) {
             self.removed.push(name.clone());
         }

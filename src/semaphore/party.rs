@@ -35,6 +35,11 @@ impl Party {
         Self { names: names.into_iter().collect(), ..Self::default() }
     }
 
+    /// It is no member any more, be it added again.
+    pub(super) fn forget(&mut self, name: &Name) {
+        self.names.remove(name);
+    }
+
     fn members<'a>(&self, machines: &'a BTreeMap<Name, Machine>) -> Vec<&'a Machine> {
         let members = self.names.iter().filter_map(|name| machines.get(name));
         members.filter(|machine| machine.asks()).collect()

@@ -1,8 +1,8 @@
 //! Commands that are run on changes, each for a bounded time and in a process group of its own.
 //!
 //! `on_lost` may be what stops a workload before its slot is another's. It waits for no other hook and runs in a process of
-//! its own, however many slots are lost at once. All other hooks run one after the other; of the same slot, none runs beside
-//! its `on_lost`.
+//! its own, however many slots are lost at once. All other hooks run one after the other; of the same slot, none begins beside
+//! its `on_lost`, which kills an `on_acquired` that runs. An `on_leader_changed` that runs goes on: what it tells is told once.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::{Future, poll_fn};

@@ -264,8 +264,8 @@ async fn a_login_goes_on_with_another_clients_certificates() {
     let (old, asked) = logging_in(consul.addr(), &bearer);
     assert!(write(&old).await.unwrap());
     let (new, asked_anew) = logging_in(consul.addr(), &bearer);
-    assert!(write(&new.keeping_login_of(&old)).await.unwrap());
-    let other = client_with(consul.addr(), source(&folder.path().join("other"))).keeping_login_of(&old);
+    assert!(write(&new.keeping_token_of(&old)).await.unwrap());
+    let other = client_with(consul.addr(), source(&folder.path().join("other"))).keeping_token_of(&old);
     assert!(matches!(write(&other).await, Err(Error::Token { .. })), "it is another login");
     assert_eq!(count(&asked, Operation::Login) + count(&asked_anew, Operation::Login), 1);
 }

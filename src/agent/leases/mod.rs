@@ -337,18 +337,25 @@ impl Leases {
         self.table.iter().filter_map(move |(key, lease)| Some((lease, running(key)?)))
     }
 
-    /// How many there are of that name, or of what lies at that prefix or key.
-    pub(super) fn count_of(&self, name: &str, key: &str) -> usize {
-        let is_there = |keeper: &Keeper| keeper.machines().any(|machine| machine.settings().prefix == key);
-        self.iter().filter(|(lease, keeper)| **lease.name() == *name || is_there(keeper)).count()
+    /// How many there are of such a name, or at such a prefix or key.
+    pub(super) fn count(
+        &self,
+        is_named: impl Fn(&str) -> bool,
+        is_meant: impl Fn(&Settings) -> bool,
+    ) -> usize {
+        let is_there = |keeper: &Keeper| keeper.machines().any(|machine| is_meant(machine.settings()));
+        self.iter().filter(|(lease, keeper)| is_named(lease.name()) || is_there(keeper)).count()
     }
 
-    /// Gives the leases the new names of what they are of; with each stands the name before.
-    pub(super) fn rename(&mut self, renamed: &[(&str, Entry<'_>)]) {
-        self.table.rename(|kind, name| {
-            let is_meant = |(before, entry): &&(&str, Entry<'_>)| entry.kind == kind && *before == name;
-            renamed.iter().find(is_meant).map(|(_, entry)| Name::from(entry.name))
-        });
+    /// Gives the leases the new names of what they are of.
+    pub(super) fn rename<'e>(&mut self, renamed: impl Iterator<Item = Entry<'e>>) {
+        let names: BTreeMap<Name, Name> = renamed.map(|entry| (entry.id(), entry.name.into())).collect();
+        for (key, running) in &self.running {
+            let name = running.driver.keeper.machines().find_map(|machine| names.get(machine.name()));
+            if let Some(name) = name {
+                self.table.rename(*key, Name::clone(name));
+            }
+        }
     }
 
     /// What it is of, by its name.

@@ -311,12 +311,10 @@ impl Table {
         self.leases.values().map(|lease| self.due_at(lease)).min()
     }
 
-    /// Gives those of another name that name.
-    pub(in crate::agent) fn rename(&mut self, name_of: impl Fn(Kind, &str) -> Option<Name>) {
-        for lease in self.leases.values_mut() {
-            if let Some(name) = name_of(lease.kind, &lease.name) {
-                lease.name = name;
-            }
+    /// What it is of has another name.
+    pub(in crate::agent) fn rename(&mut self, key: Key, name: Name) {
+        if let Some(lease) = self.leases.get_mut(&key) {
+            lease.name = name;
         }
     }
 

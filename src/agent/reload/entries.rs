@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::agent::labels;
-use crate::config::{Lock, Mode, Semaphore};
+use crate::config::{Acquire, Lock, Mode, Semaphore};
 use crate::semaphore::Name;
 
 /// What both have in common.
@@ -18,12 +18,19 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
     /// The same under another name.
     fn named(self, name: &str) -> Self;
 
-    /// The first field that differs and that a machine cannot take over. What is taken on demand has a machine only for
-    /// each lease, which keeps what it was granted with.
-    fn fixed_field(&self, wanted: &Self) -> Option<&'static str>;
+    /// The first field that differs and that a machine cannot take over, where slots are acquired so. What is taken on
+    /// demand has a machine only for each lease, which keeps what it was granted with.
+    fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed>;
 
     /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
+}
+
+/// A field that cannot change.
+pub(super) struct Fixed {
+    name: &'static str,
+    /// Why not, and what to do.
+    advice: &'static str,
 }
 
 /// What a list's entries have become.
@@ -59,6 +66,7 @@ pub(super) fn difference<E: ConfigEntry>(
     old: &[E],
     pending: &BTreeSet<Name>,
     new: &mut [E],
+    acquire: Acquire,
     told: &mut Told<'_>,
 ) -> Difference<E> {
     let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.view().id())).collect();
@@ -72,12 +80,8 @@ pub(super) fn difference<E: ConfigEntry>(
             continue;
         };
         let name = wanted.view().name.to_owned();
-        if let Some(field) = had.fixed_field(wanted) {
-            told.refused.push(format!(
-                "{}: {name}: {field} cannot change while it is held or waited for; remove the entry, reload, add it again \
-                 and reload",
-                E::LIST
-            ));
+        if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, acquire) {
+            told.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
             *wanted = had.clone().named(&name);
         }
         let fields = had.changed_fields(wanted);
@@ -121,8 +125,19 @@ impl ConfigEntry for Semaphore {
         Self { name: name.to_owned(), ..self }
     }
 
-    fn fixed_field(&self, wanted: &Self) -> Option<&'static str> {
-        (self.mode == Mode::Hold && self.slots != wanted.slots).then_some("slots")
+    fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed> {
+        let slots = Fixed {
+            name: "slots",
+            advice: "while it is held or waited for; remove the entry, reload, add it again and reload",
+        };
+        // It says which slots are acquired together.
+        let required = Fixed { name: "required", advice: "under `acquire: together`; restart the agent" };
+        let differs = [
+            (slots, self.slots != wanted.slots),
+            (required, acquire == Acquire::Together && self.required != wanted.required),
+        ];
+        let is_held = self.mode == Mode::Hold;
+        differs.into_iter().find(|(_, differs)| is_held && *differs).map(|(field, _)| field)
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
@@ -153,7 +168,7 @@ impl ConfigEntry for Lock {
         Self { name: name.to_owned(), ..self }
     }
 
-    fn fixed_field(&self, _: &Self) -> Option<&'static str> {
+    fn fixed_field(&self, _: &Self, _: Acquire) -> Option<Fixed> {
         None
     }
 

@@ -39,6 +39,11 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// What people are told of it. An obstacle may have ended an instant before the entry is taken over.
+fn reason(obstacle: Option<Obstacle>) -> String {
+    obstacle.map_or_else(|| "it is about to be taken over".into(), |obstacle| obstacle.to_string())
+}
+
 impl Agent {
     /// Takes over what nothing is in the way of any more.
     pub(in crate::agent) fn mind_pending(&mut self, now: Moment) {
@@ -79,8 +84,6 @@ impl Agent {
 
     /// What is pending, each with the reason.
     pub(in crate::agent) fn pending_reasons(&self) -> BTreeMap<Name, String> {
-        let reason =
-            |obstacle: Option<Obstacle>| obstacle.map(|obstacle| obstacle.to_string()).unwrap_or_default();
         self.obstacles().into_iter().map(|(id, obstacle)| (id, reason(obstacle))).collect()
     }
 
@@ -132,7 +135,8 @@ impl Agent {
             return None;
         }
         // Leases of before and of now go well together, but not with a slot that the agent itself holds.
-        let leases = self.leases.count_of(entry.name, entry.key);
+        let is_there = |settings: &Settings| clash(&settings.prefix, entry.key);
+        let leases = self.leases.count(|name| name == entry.name, is_there);
         if leases > 0 {
             return Some(Obstacle::Lent(leases));
         }
@@ -146,4 +150,22 @@ fn clash(one: &str, other: &str) -> bool {
     let lies_below =
         |key: &str, prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
     one == other || lies_below(one, other) || lies_below(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nothing_is_in_the_way_of_any_more_has_a_reason_too() {
+        assert_eq!(reason(Some(Obstacle::Lent(1))), "1 lease of it has not ended yet");
+        assert_eq!(reason(None), "it is about to be taken over");
+    }
+
+    #[test]
+    fn what_lies_below_another_prefix_is_in_its_way() {
+        for (one, other, clashes) in [("p/a", "p/a", true), ("p/a", "p/a/b", true), ("p/a", "p/ab", false)] {
+            assert_eq!((clash(one, other), clash(other, one)), (clashes, clashes), "{one} {other}");
+        }
+    }
 }

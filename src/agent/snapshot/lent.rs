@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{holder_count, holders, limit, never_fits, queue, taken, waiters};
+use crate::agent::labels;
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
 use crate::semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
@@ -19,9 +20,10 @@ pub(super) struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    pub(super) fn of(kind: Kind, name: &str, leases: &'a Leases) -> Self {
-        let is_meant = |lease: &Lease| lease.kind() == kind && **lease.name() == *name;
-        let all: Vec<_> = leases.iter().filter(|(lease, _)| is_meant(lease)).collect();
+    /// What lies at that prefix or key, however it was called when it was lent.
+    pub(super) fn of(kind: Kind, key: &str, leases: &'a Leases) -> Self {
+        let id = labels::id(kind, key);
+        let all: Vec<_> = leases.iter().filter(|(_, keeper)| keeper.machine(&id).is_some()).collect();
         let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
         // Whoever leaves looks no longer.
         let leaves = |lease: &Lease| matches!(lease.stage(), Stage::Evicted { .. } | Stage::Leaving { .. });
@@ -66,7 +68,7 @@ impl<'a> Lent<'a> {
 
 /// `settings` are those that the next lease would have.
 pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Semaphore {
-    let lent = Lent::of(Kind::Semaphore, name, leases);
+    let lent = Lent::of(Kind::Semaphore, &settings.prefix, leases);
     let freshest = lent.freshest();
     let record = freshest.and_then(|(view, ..)| view.record());
     let too_small = record

@@ -36,7 +36,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
 
 /// One that clients take: what the keepers of its leases know of it, together.
 pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
-    let lent = Lent::of(Kind::Lock, name, leases);
+    let lent = Lent::of(Kind::Lock, key, leases);
     let freshest = lent.freshest();
     let single = freshest.and_then(|(view, ..)| view.single());
     Lock {

@@ -28,7 +28,7 @@ pub(super) fn semaphore(wanted: &config::Semaphore, reason: Option<&String>, lea
         position: None,
         asked_at: None,
         seen_at: None,
-        leases: Lent::of(Kind::Semaphore, &wanted.name, leases).shown,
+        leases: Lent::of(Kind::Semaphore, &wanted.prefix, leases).shown,
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn lock(wanted: &config::Lock, reason: Option<&String>, leases: &Leas
         asked_at: None,
         delayed_until: None,
         seen_at: None,
-        leases: Lent::of(Kind::Lock, &wanted.name, leases).shown,
+        leases: Lent::of(Kind::Lock, &wanted.key, leases).shown,
     }
 }
 

@@ -140,6 +140,25 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
     assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
 }
 
+/// One that is added again has a slot of its own: the others keep theirs while it waits.
+#[test]
+fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
+    let mut keeper = resumed();
+    let own = |index| resumed_by_us(contender("b", "me", Some(Standing::Held), index));
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own(5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+    keeper.remove(&"b".into(), NOW);
+    assert_eq!(writes(&mut keeper), [["b/.lock", "-b/me"]]);
+    let released = Commit::Done { index: 31, listing: None };
+    keeper.handle(Event::Committed(vec!["b".into()], Ok(released)), NOW);
+    assert!(keeper.machine("b").is_none());
+    keeper.add("b".into(), settings("b", None), NOW);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 32), contender("b", "x", Some(Standing::Held), 32)]);
+    let written = writes(&mut keeper);
+    assert!(!written.is_empty() && written.iter().flatten().all(|key| key.contains("b/")), "{written:?}");
+    assert!(keeper.machine("a").unwrap().holds());
+}
+
 #[test]
 fn a_resumed_session_ends_in_no_words_but_consuls_own() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);

@@ -334,6 +334,70 @@ fn a_lease_of_what_is_renamed_goes_on_under_the_new_name() {
     operator.assert_nothing_left("service/s");
 }
 
+#[test]
+fn a_name_that_passes_to_another_prefix_leaves_the_leases_where_they_are() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let of = |entries: &[(&str, &str)]| {
+        let entry = |(name, prefix): &(&str, &str)| {
+            format!("{{name: {name}, prefix: service/{prefix}, limit: 1, mode: on_demand}}")
+        };
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        format!("session: {{ttl: 10s}}\nsemaphores: [{}]", entries.join(", "))
+    };
+    let agent = Lender::start(&consul, &of(&[("s", "s"), ("t", "t")]));
+    let lease = agent.acquire(60).unwrap();
+    // `s` is removed, and `t` is called so from here on.
+    std::fs::write(&agent.file, text(&consul.address(), &of(&[("s", "t")]))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    let shown = || {
+        let all = agent.snapshot();
+        let each = all.semaphores.iter();
+        each.map(|one| (one.name.clone(), one.prefix.clone(), one.leases.len())).collect::<Vec<_>>()
+    };
+    let is_shown = |prefix: &str, leases: usize| ("s".to_owned(), format!("service/{prefix}"), leases);
+    wait_for("the reload", || shown() == [is_shown("t", 0), is_shown("s", 1)]);
+    assert_eq!(agent.state(), State::Idle);
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 1.0);
+    let next = agent.acquire(60).unwrap();
+    assert_eq!(operator.holders("service/t"), [next.session]);
+    wait_for("both", || shown() == [is_shown("t", 1), is_shown("s", 1)]);
+    assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 2.0);
+    // A later name is that of the later one alone.
+    std::fs::write(&agent.file, text(&consul.address(), &of(&[("u", "t")]))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("the other name", || agent.snapshot().semaphores[0].name == "u");
+    assert_eq!(agent.renew(&lease.lease).unwrap().name, "s");
+    for name in ["s", "u"] {
+        assert_eq!(agent.metric(&format!("slotkeeper_leases{{semaphore=\"{name}\"}}")), 1.0);
+    }
+    assert_eq!(agent.renew(&next.lease).unwrap().name, "u");
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    wait_for("the first to be gone", || agent.snapshot().semaphores.len() == 1);
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn a_lease_below_another_prefix_is_in_the_way_of_it() {
+    let consul = Consul::start();
+    let of = |name: &str, prefix: &str, mode: &str| {
+        format!(
+            "session: {{ttl: 10s}}\nsemaphores: [{{name: {name}, prefix: {prefix}, limit: 1, mode: {mode}}}]"
+        )
+    };
+    let agent = Lender::start(&consul, &of("s", "service/s/below", "on_demand"));
+    let lease = agent.acquire(60).unwrap();
+    std::fs::write(&agent.file, text(&consul.address(), &of("t", "service/s", "hold"))).unwrap();
+    agent.asks.send(Ask::Reload).unwrap();
+    wait_for("it to be pending", || agent.state() == State::Pending);
+    let reason = agent.snapshot().semaphores[0].reason.clone();
+    assert_eq!(reason.as_deref(), Some("1 lease of it has not ended yet"));
+    assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    wait_for("the agent to hold it", || agent.state() == State::Held);
+    assert_eq!(agent.stop(), Exit::Done);
+}
+
 /// The agent holds what clients could take once they have given it back, and the other way round.
 #[test]
 fn a_mode_changes_once_the_leases_have_ended() {

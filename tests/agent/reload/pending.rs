@@ -145,3 +145,30 @@ fn what_cannot_join_those_acquired_together_is_not_ready_and_loses_nothing() {
     wait_for("the optional one", || names(&scene.agent) == ["a held", "b held"]);
     scene.end();
 }
+
+#[test]
+fn one_of_those_acquired_together_that_comes_back_as_optional_takes_nothing_from_the_others() {
+    let a = "{name: a, prefix: p/a, limit: 1}";
+    let of = |b: &str| format!("acquire: together\nsemaphores: [{a}{b}]");
+    let b = |required: bool| of(&format!(", {{name: b, prefix: p/b, limit: 1, required: {required}}}"));
+    let scene = Scene::start(&b(true));
+    let operator = Operator::at(&scene.consul.address());
+    let (agent, session) = (&scene.agent, scene.agent.session());
+    let token = agent.semaphore()["fencing_token"].clone();
+    scene.reload(&b(false));
+    scene.log_has("b: required cannot change under `acquire: together`; restart the agent");
+    scene.reload(&of(""));
+    wait_for("b to be released", || names(agent) == ["a held"] && operator.holders("p/b").is_empty());
+    let mut other = Lodger::start(&scene.consul.address(), "semaphores: [{name: o, prefix: p/b, limit: 1}]");
+    other.await_ready();
+    scene.reload(&b(false));
+    wait_for("b in line", || names(agent) == ["a held", "b waiting"]);
+    wait_for("its place", || operator.keys("p/b").iter().any(|pair| pair.session.as_ref() == Some(&session)));
+    assert_eq!((agent.is_ready(), &agent.semaphore()["fencing_token"]), (true, &token));
+    assert_eq!(other.terminate(), Some(0));
+    wait_for("b held", || names(agent) == ["a held", "b held"]);
+    assert_eq!((operator.holders("p/a"), &agent.semaphore()["fencing_token"]), (vec![session], &token));
+    let released = agent.log().matches("slot given back semaphore=a").count();
+    assert_eq!((released, agent.metric("slotkeeper_ready")), (0, 1.0));
+    scene.end();
+}

@@ -102,6 +102,11 @@ fn a_token_file_that_hangs_leaves_the_token_of_before() {
     pipe(&token);
     await_renewals(&agent);
     assert_holds(&agent, &session);
+    // Nor does a reload forget it.
+    agent.signal(Signal::HUP);
+    wait_for("the reload", || reloaded(&agent) == 1);
+    await_renewals(&agent);
+    assert_holds(&agent, &session);
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
     operator.assert_nothing_left("service/s");
 }
