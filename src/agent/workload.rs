@@ -93,7 +93,11 @@ impl Agent {
     }
 
     fn command_does_not_run(&mut self, why: &str) {
-        error!("the command does not run: {why}");
+        if self.ending.is_some() {
+            info!("the command does not run: {why}");
+        } else {
+            error!("the command does not run: {why}");
+        }
         self.command_is_over();
         self.end(Exit::Failed, "the command does not run");
     }
@@ -143,7 +147,10 @@ impl Agent {
     /// Passes a signal on, or does what it asks for where there is no command; whether to leave at once.
     pub(super) async fn signalled(&mut self, signal: i32) -> bool {
         let now = clock::now();
-        if let Some(running) = self.running.as_ref() {
+        if signals::ends(signal) && self.running.as_ref().is_some_and(Running::awaits_guard) {
+            // What waits for its guard would hear of it only then: it is stopped instead, with the next round.
+            self.end(passed_on(signal), "told to stop before the command could begin");
+        } else if let Some(running) = self.running.as_ref() {
             match signal {
                 SIGCONT => running.resume(),
                 SIGTSTP => {
@@ -163,10 +170,9 @@ impl Agent {
             // What signals a process and its group sends the same twice.
             let echo = self.signalled_at.is_some_and(|last| now.since(last) < ECHO);
             if self.ending.is_none() && self.drain.is_none() {
-                let code = u8::try_from(signal).unwrap_or(0).saturating_add(128);
                 // Its command will not run any more.
                 self.parts.command = None;
-                self.end(Exit::PassedOn(code), "told to stop");
+                self.end(passed_on(signal), "told to stop");
             } else if !echo {
                 warn!(
                     "told to stop again: leaving at once; what is not given back yet ends with the session's TTL"
@@ -186,6 +192,11 @@ impl Agent {
         self.evictions.end_all(clock::now());
         self.own.keeper.occupy(BTreeSet::new(), clock::now());
     }
+}
+
+/// How what a signal has ended ends.
+fn passed_on(signal: i32) -> Exit {
+    Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128))
 }
 
 /// Stands still until a shell continues us, as the command does. Meanwhile nobody renews the lease: the guard ends a

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connections::Permit;
@@ -63,6 +64,8 @@ struct Shared {
     /// For errors.
     address: Arc<str>,
     observer: Arc<dyn Observer>,
+    /// When what was begun before this was sent has to be over.
+    hurry: watch::Sender<Option<Instant>>,
 }
 
 impl fmt::Debug for Client {
@@ -87,7 +90,8 @@ impl Client {
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
-        let shared = Shared { endpoint, scope, address, observer };
+        let (hurry, _) = watch::channel(None);
+        let shared = Shared { endpoint, scope, address, observer, hurry };
         Ok(Self { shared: Arc::new(shared), token, within: DEFAULT_TIMEOUT })
     }
 
@@ -97,6 +101,13 @@ impl Client {
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
+    }
+
+    /// Has the reads and writes of this client and its clones that are under way, or wait for a connection, end as
+    /// [`Error::Timeout`] after `within`: they must not keep waiting what begins now. Neither long polls nor what keeps a
+    /// lease: these have connections of their own.
+    pub fn hurry(&self, within: Duration) {
+        self.shared.hurry.send_replace(Instant::now().checked_add(within));
     }
 
     /// The same client with another token, such as one that came of a [`login`](Self::login).
@@ -181,6 +192,39 @@ impl Client {
     /// Sends `request`, and once more where its token was refused and there is another one: of the file, or of a new
     /// login. Returns what the endpoint has as an answer: 200, the 404 of a missing key, the 409 of a transaction.
     pub(super) async fn send(&self, request: Request) -> Result<Answer, Error> {
+        if !matches!(request.lane(), Lane::Read | Lane::Write) {
+            return self.serve(request).await;
+        }
+        let (operation, began) = (request.operation, Instant::now());
+        let tried = self.tried(operation, &request.target);
+        let hurried = self.hurried();
+        tokio::select! {
+            biased;
+            answer = self.serve(request) => answer,
+            () = hurried => {
+                let after = began.elapsed();
+                self.shared.observer.finished(operation, Code::Timeout, after);
+                Err(Error::Timeout { tried, after })
+            }
+        }
+    }
+
+    /// Ends when what is begun now has to be over, where a [`hurry`](Self::hurry) comes.
+    fn hurried(&self) -> impl Future<Output = ()> + use<> {
+        let mut hurry = self.shared.hurry.subscribe();
+        async move {
+            let until = match hurry.changed().await {
+                Ok(()) => *hurry.borrow_and_update(),
+                Err(_) => None,
+            };
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn serve(&self, request: Request) -> Result<Answer, Error> {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
         let Some(mut until) = Instant::now().checked_add(after) else {

@@ -22,6 +22,8 @@ pub(super) struct Permit<'a> {
     client: Option<reqwest::Client>,
     // The semaphore is never closed.
     _permit: Option<SemaphorePermit<'a>>,
+    // The turn of a read.
+    _turn: Option<SemaphorePermit<'a>>,
 }
 
 impl Connections {
@@ -30,11 +32,11 @@ impl Connections {
         Self { permits: Semaphore::const_new(most), free: Mutex::new(Vec::new()) }
     }
 
-    /// Waits for one, in turn.
-    pub(super) async fn one(&self) -> Permit<'_> {
+    /// Waits for one, in turn. With it ends `turn`.
+    pub(super) async fn one<'a>(&'a self, turn: Option<SemaphorePermit<'a>>) -> Permit<'a> {
         let permit = self.permits.acquire().await.ok();
         let client = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Permit { of: self, client, _permit: permit }
+        Permit { of: self, client, _permit: permit, _turn: turn }
     }
 }
 

@@ -12,6 +12,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
+use tokio::sync::Semaphore;
 
 use super::connections::{Connections, Permit};
 use super::{Address, Settings, SetupError, tls};
@@ -33,8 +34,10 @@ pub(super) enum Lane {
     Poll,
     /// Of sessions and tokens: a connection kept for these, or any other that is free.
     Lease,
-    /// All else, each in its turn.
-    Call,
+    /// Of what changes something, each in its turn.
+    Write,
+    /// The same connections, of what reads: however many wait, a write waits for no more of them than there are connections.
+    Read,
 }
 
 /// One Consul agent or server.
@@ -44,6 +47,8 @@ pub(super) struct Endpoint {
     polls: Connections,
     lease_calls: Connections,
     calls: Connections,
+    /// As many reads as may stand in the line for one of these.
+    reads: Semaphore,
     /// Ends in `/v1/`.
     base: Url,
 }
@@ -61,6 +66,7 @@ impl Endpoint {
             polls: Connections::new(MAX_LONG_POLLS),
             lease_calls: Connections::new(LEASE_CALLS),
             calls: Connections::new(MAX_CALLS - LEASE_CALLS),
+            reads: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             base,
         })
     }
@@ -68,12 +74,17 @@ impl Endpoint {
     /// Waits for a connection.
     pub(super) async fn enter(&self, lane: Lane) -> Permit<'_> {
         match lane {
-            Lane::Poll => self.polls.one().await,
-            Lane::Call => self.calls.one().await,
+            Lane::Poll => self.polls.one(None).await,
+            Lane::Write => self.calls.one(None).await,
+            Lane::Read => {
+                // The semaphore is never closed.
+                let turn = self.reads.acquire().await.ok();
+                self.calls.one(turn).await
+            }
             Lane::Lease => tokio::select! {
                 biased;
-                kept = self.lease_calls.one() => kept,
-                shared = self.calls.one() => shared,
+                kept = self.lease_calls.one(None) => kept,
+                shared = self.calls.one(None) => shared,
             },
         }
     }

@@ -91,10 +91,8 @@ impl Request {
             | Operation::KvGetMany
             | Operation::KvList
             | Operation::KvWatch
-            | Operation::KvPut
-            | Operation::KvDelete
-            | Operation::Txn
-            | Operation::Leader => Lane::Call,
+            | Operation::Leader => Lane::Read,
+            Operation::KvPut | Operation::KvDelete | Operation::Txn => Lane::Write,
         }
     }
 

@@ -188,6 +188,11 @@ impl Running {
         }
     }
 
+    /// Whether the guard has not connected yet, so that nothing can be passed on.
+    pub fn awaits_guard(&self) -> bool {
+        !self.started && !matches!(self.link, Link::Open(..))
+    }
+
     /// The guard's process, until it is reaped.
     pub fn guard(&self) -> Option<u32> {
         self.guard.id()

@@ -1,6 +1,9 @@
 //! Commands that are run on changes: `on_lost` may be what stops a workload, and waits for none of the others.
 
+use std::io::Write;
 use std::process::Command;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -48,19 +51,21 @@ fn slots_that_are_lost_together_are_told_of_at_once() {
     let operator = Operator::at(&consul.address());
     let semaphores: String =
         (0..SLOTS).map(|n| format!("- {{name: s{n}, prefix: p/{n}, limit: 1, on_lost: exit}}\n")).collect();
-    // Each of them ends only once all run.
-    let hook = format!(
-        "touch $HOME/lost.$SLOTKEEPER_SEMAPHORE; until [ $(ls $HOME | grep -c lost) = {SLOTS} ]; do sleep 0.1; done; \
-         touch $HOME/done.$SLOTKEEPER_SEMAPHORE"
-    );
+    // Each of them ends only once it gets a line, and none does before all run.
+    let hook =
+        ": > $HOME/lost.$SLOTKEEPER_SEMAPHORE; read -r _ < $HOME/lines; : > $HOME/done.$SLOTKEEPER_SEMAPHORE";
     let config = format!(
         "session: {{ttl: 60s}}\nsemaphores:\n{semaphores}drain: {{timeout: 2m}}\nhooks: {{on_lost: [sh, -c, '{hook}']}}\n"
     );
     let (mut agent, home) = start(&consul, &config);
+    mkfifoat(CWD, home.path("lines"), Mode::RWXU).unwrap();
+    let mut lines = std::fs::File::options().read(true).write(true).open(home.path("lines")).unwrap();
     operator.destroy(&agent.session());
+    let are = |what: &str| (0..SLOTS).filter(|n| home.path(&format!("{what}.s{n}")).exists()).count();
+    wait_for("all hooks to run", || are("lost") == SLOTS);
+    lines.write_all(&[b'\n'; SLOTS]).unwrap();
     assert_eq!(agent.ended().code(), Some(80), "{}", agent.log());
-    let done = (0..SLOTS).filter(|n| home.path(&format!("done.s{n}")).exists()).count();
-    assert_eq!(done, SLOTS, "{}", agent.log());
+    assert_eq!(are("done"), SLOTS, "{}", agent.log());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use slotkeeper::consul::{MAX_LONG_POLLS, Read};
+use futures_util::future::join_all;
+use slotkeeper::consul::{Class, MAX_LONG_POLLS, Put, Read};
 
 use crate::client;
 use crate::stub::{Act, Stub};
@@ -10,7 +11,7 @@ use crate::stub::{Act, Stub};
 /// Reads besides, of 8 connections of which 2 are kept for sessions.
 const CALLS: usize = 6;
 
-/// Answers sessions, and the key `k`; all other reads hang.
+/// Answers sessions, and the key `k`; all others hang.
 async fn stub() -> Stub {
     Stub::choosing(|_, request| {
         if request.contains("session/renew") {
@@ -65,13 +66,53 @@ async fn reads_do_not_wait_for_long_polls_and_have_their_time_from_when_they_are
     wait_for(&stub, MAX_LONG_POLLS).await;
     client.kv_get("k", Read::default()).await.unwrap();
 
-    // Those that have all connections time out twice before this one is sent.
+    // Those that have all connections time out twice before this one is sent. Not that each of them was sent in its time.
     let time = Duration::from_millis(200);
     for _ in 0..CALLS * 2 {
         let client = client.within(time);
         tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
     }
-    wait_for(&stub, MAX_LONG_POLLS + 1 + CALLS).await;
-    client.within(time * 10).kv_get("k", Read::default()).await.unwrap();
-    assert_eq!(stub.seen().len(), MAX_LONG_POLLS + 1 + CALLS * 2 + 1);
+    wait_for(&stub, MAX_LONG_POLLS + 2).await;
+    client.within(Duration::from_secs(60)).kv_get("k", Read::default()).await.unwrap();
+    let seen = stub.seen();
+    assert_eq!(seen.iter().filter(|request| request.contains("/kv/k")).count(), 2);
+    let hangs = seen.iter().filter(|request| request.contains("hangs")).count();
+    assert!((1..=CALLS * 2).contains(&hangs), "{hangs}");
+}
+
+#[tokio::test]
+async fn a_write_waits_for_few_of_the_reads_that_wait() {
+    let stub = stub().await;
+    let client = client(&stub.addr());
+    for _ in 0..CALLS * 10 {
+        let client = client.within(Duration::from_secs(1));
+        tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
+    }
+    wait_for(&stub, CALLS).await;
+    let _ = client.kv_put("k", b"", Put::Plain, 0).await;
+    let before = stub.seen().iter().filter(|request| request.contains("hangs")).count();
+    assert!(before < CALLS * 3, "{before}");
+}
+
+#[tokio::test]
+async fn in_a_hurry_what_was_begun_before_ends_soon_and_what_begins_has_its_time() {
+    let stub = stub().await;
+    let client = client(&stub.addr()).within(Duration::from_secs(600));
+    let reads = join_all((0..CALLS * 3).map(|_| client.kv_get("hangs", Read::default())));
+    let write = client.kv_put("hangs", b"", Put::Plain, 0);
+    let wait = Duration::from_secs(600);
+    let poll = client.kv_get("polled", Read::default().after(5, wait));
+    let next = async {
+        wait_for(&stub, CALLS + 1).await;
+        client.hurry(Duration::from_millis(50));
+        client.kv_get("k", Read::default()).await
+    };
+    let over = async { tokio::join!(reads, write, next) };
+    let (reads, write, next) = tokio::select! {
+        over = over => over,
+        _ = poll => panic!("the long poll has ended"),
+    };
+    let timed_out = |error: slotkeeper::consul::Error| error.class() == Class::Timeout;
+    assert!(reads.into_iter().map(Result::unwrap_err).chain(write.err()).all(timed_out));
+    next.unwrap();
 }

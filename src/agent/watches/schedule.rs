@@ -249,6 +249,8 @@ impl Schedule {
             let was_there = one.came < number;
             match answer {
                 Ok(Reading { pair: Some(pair), .. }) if pair.modify_index > one.after => true,
+                // Consul was set back, unless it was asked before what the watcher knows was written.
+                Ok(Reading { pair: Some(pair), .. }) if pair.modify_index < one.after => was_there,
                 Ok(Reading { pair: None, .. }) => was_there,
                 Ok(_) => was_there && (ends || one.must_answer),
                 // One for which the long poll is enough is told of how that ends.

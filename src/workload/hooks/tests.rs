@@ -1,9 +1,15 @@
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use futures_util::future::join_all;
+use rustix::fs::{CWD, Mode, mkfifoat};
+use tokio::time::Instant;
 
 use super::*;
+
+/// No test takes as long.
+const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Has them run until `over` is.
 async fn until<T>(hooks: &mut Hooks, over: impl Future<Output = T>) -> T {
@@ -89,17 +95,23 @@ async fn they_run_in_order_with_their_environment_and_a_failing_one_stops_nothin
 async fn on_lost_waits_for_no_hook_that_hangs_however_many_wait_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut hooks = Hooks::default();
+    hooks.max_runtime = FOREVER;
     drop(hooks.call(hang("leader", Event::LeaderChanged)));
     for n in 0..100 {
         drop(hooks.call(hang("leader", Event::LeaderChanged)));
         drop(hooks.call(call(&format!("s{n}"), Event::Acquired, &["/bin/true"])));
     }
-    // Each waits until all of them are there: they run beside each other.
-    let script = "touch $FOLDER/$SLOT; until [ $(ls $FOLDER | wc -l) = 100 ]; do sleep 0.05; done";
+    // Each takes a line of those that come once all of them are there: they run beside each other.
+    let lines = folder.path().join("lines");
+    mkfifoat(CWD, &lines, Mode::RWXU).unwrap();
+    let mut lines = fs::File::options().read(true).write(true).open(lines).unwrap();
+    let script = ": > $FOLDER/$SLOT; read -r _ < $FOLDER/lines";
+    let slots: Vec<_> = (0..100).map(|n| format!("s{n}")).collect();
     let lost: Vec<_> =
-        (0..100).map(|n| hooks.call(shell(&format!("s{n}"), Event::Lost, script, folder.path()))).collect();
-    let lost = tokio::time::timeout(Duration::from_secs(25), until(&mut hooks, join_all(lost)));
-    assert!(lost.await.unwrap().iter().all(Result::is_ok));
+        slots.iter().map(|slot| hooks.call(shell(slot, Event::Lost, script, folder.path()))).collect();
+    until_so(&mut hooks, || slots.iter().all(|slot| folder.path().join(slot).exists())).await;
+    lines.write_all(&[b'\n'; 100]).unwrap();
+    assert!(until(&mut hooks, join_all(lost)).await.iter().all(Result::is_ok));
     assert_eq!(hooks.running.len(), 1, "the one that hangs goes on");
 }
 
@@ -173,13 +185,16 @@ async fn of_one_locks_leaders_only_the_newest_is_told() {
 async fn one_that_takes_too_long_is_killed_with_all_of_its_group() {
     let folder = tempfile::tempdir().unwrap();
     let mut hooks = Hooks::default();
-    hooks.max_runtime = Duration::from_secs(1);
+    hooks.max_runtime = FOREVER;
     let script = "sleep 600 & echo $! > $FOLDER/child; echo $$ > $FOLDER/own; wait";
     let late = hooks.call(shell("s", Event::LeaderChanged, script, folder.path()));
     let next = hooks.call(call("s", Event::Acquired, &["/bin/true"]));
+    let (child, own) = (folder.path().join("child"), folder.path().join("own"));
+    until_so(&mut hooks, || own.exists() && lives(&own)).await;
+    // Its time is over now.
+    hooks.running[0].time.as_mut().reset(Instant::now());
     assert!(until(&mut hooks, late).await.is_err());
     until(&mut hooks, next).await.unwrap();
-    let (child, own) = (folder.path().join("child"), folder.path().join("own"));
     until_so(&mut hooks, || !lives(&child) && !lives(&own)).await;
 }
 

@@ -9,6 +9,7 @@ use super::job::{Job, bare, run};
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::support::life::{Life, MEEK, STUBBORN};
+use crate::support::processes;
 use crate::wait_for;
 
 const ONE: [&str; 3] = ["p/one", "-n", "1"];
@@ -268,33 +269,62 @@ fn the_command_and_its_guard_may_open_as_many_files_as_before() {
     assert_eq!(words[..3], ["300", "300", "600"], "{}", job.out());
 }
 
-/// What is slow here is a machine that is busy: the guard stands still as soon as it is there.
+/// One whose guard stands still before it has connected, as on a machine that is busy.
+fn with_a_slow_guard(consul: &Consul) -> (Job, Pid) {
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nlog: {{level: debug}}\nsession: {{ttl: 10s}}\n\
+             semaphores: [{{name: a, prefix: p/one, limit: 1}}]\n",
+            consul.address()
+        );
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = std::process::Command::new(crate::process::BINARY);
+        bare(&mut command);
+        command.args(["run", "--kill-after", "1s", "--config"]).arg(&file);
+        command.args(["--", "sh", "-c", "exit 4"]);
+        let mut job = Job::spawn(command, folder);
+        if let Some(guard) = stop_guard(&mut job) {
+            return (job, guard);
+        }
+        assert_eq!(job.code(), Some(4), "{}", job.log());
+    }
+}
+
+/// Stops the guard, once it is one: until then it is the agent's own thread that would stand still. None where it has
+/// connected before, and goes on.
+fn stop_guard(job: &mut Job) -> Option<Pid> {
+    let pid = job.pid().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let (guard, socket) = loop {
+        let child = std::fs::read_to_string(&children).unwrap_or_default();
+        let child = child.split_ascii_whitespace().next().and_then(|child| Pid::from_raw(child.parse().ok()?));
+        let line = child.map(processes::command_line).unwrap_or_default();
+        if let Some((guard, (_, words))) = child.zip(line.split_once("guard --socket ")) {
+            break (guard, words.split(' ').next().unwrap().to_owned());
+        }
+        if !job.is_running() {
+            return None;
+        }
+        std::thread::yield_now();
+    };
+    kill_process(guard, Signal::STOP).ok()?;
+    let state = || std::fs::read_to_string(format!("/proc/{guard}/stat")).unwrap_or_default();
+    wait_for("the guard to stand still", || !job.is_running() || state().contains(") T "));
+    // The one that listens, and one for each that has connected.
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    if sockets.matches(&socket).count() == 1 {
+        return Some(guard);
+    }
+    let _ = kill_process(guard, Signal::CONT);
+    None
+}
+
 #[test]
 fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
     let consul = Consul::start();
-    let folder = tempfile::tempdir().unwrap();
-    let config = format!(
-        "consul: {{address: '{}'}}\nhttp: {{listen: off}}\nlog: {{level: debug}}\nsession: {{ttl: 10s}}\n\
-         semaphores: [{{name: a, prefix: p/one, limit: 1}}]\n",
-        consul.address()
-    );
-    let file = folder.path().join("config.yaml");
-    std::fs::write(&file, config).unwrap();
-    let mut command = std::process::Command::new(crate::process::BINARY);
-    bare(&mut command);
-    command.args(["run", "--kill-after", "1s", "--config"]).arg(&file).args(["--", "sh", "-c", "exit 4"]);
-    let mut job = Job::spawn(command, folder);
-    let pid = job.pid().as_raw_nonzero();
-    let children = format!("/proc/{pid}/task/{pid}/children");
-    let guard = loop {
-        let child = std::fs::read_to_string(&children).unwrap_or_default();
-        if let Some(child) = child.split_ascii_whitespace().next() {
-            break Pid::from_raw(child.parse().unwrap()).unwrap();
-        }
-        assert!(job.is_running(), "{}", job.log());
-        std::thread::yield_now();
-    };
-    kill_process(guard, Signal::STOP).unwrap();
+    let (mut job, guard) = with_a_slow_guard(&consul);
     let renewed = |log: String| log.matches("session renewed").count();
     let before = renewed(job.log());
     wait_for("the lease to be renewed twice", || {
@@ -303,5 +333,17 @@ fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
     });
     kill_process(guard, Signal::CONT).unwrap();
     assert_eq!(job.code(), Some(4), "{}", job.log());
+    Operator::at(&consul.address()).assert_nothing_left("p/one");
+}
+
+#[test]
+fn a_signal_ends_what_waits_for_its_guard_and_nothing_is_left() {
+    let consul = Consul::start();
+    let (mut job, guard) = with_a_slow_guard(&consul);
+    job.signal(Signal::TERM);
+    // The guard stands still all the time.
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    assert!(rustix::process::test_kill_process(guard).is_err(), "the guard is left");
+    assert!(!job.log().contains("did not come up"), "{}", job.log());
     Operator::at(&consul.address()).assert_nothing_left("p/one");
 }

@@ -257,6 +257,31 @@ fn what_was_asked_before_a_watch_does_not_tell_it_that_the_key_is_missing() {
 }
 
 #[test]
+fn an_index_that_went_down_is_told_once_and_not_by_what_was_asked_before_the_watch() {
+    let mut schedule = Schedule::new(TTL);
+    crowd(&mut schedule, "k", MAX_LONG_POLLS, Class::Held, at(0));
+    for name in ["a", "b"] {
+        schedule.watch(watch(name, name, 9, Class::Other), at(0));
+    }
+    asks(&mut schedule, at(0));
+    let mut now = schedule.deadline().unwrap();
+    let keys = || vec!["a".to_owned(), "b".to_owned()];
+    let answer = || Answer::Batch(keys(), Ok(Found::Pairs(vec![pair("a", 5), pair("b", 5)])));
+    assert_eq!(asks(&mut schedule, now), [Ask::Batch { keys: keys() }]);
+    // It has written the key meanwhile, and the answer is from before that.
+    schedule.unwatch(&watcher("b"), "b");
+    schedule.watch(watch("b", "b", 10, Class::Other), now);
+    let told = schedule.answered(answer(), now);
+    assert_eq!((names(&told), &told[0].answer), (vec!["a"], &Ok(reading("a", 5))));
+    // It has found by a listing that this is all there is.
+    schedule.watch(watch("a", "a", 5, Class::Other), now);
+    assert_eq!(asks(&mut schedule, now), [], "each has its turn again");
+    now = schedule.deadline().unwrap();
+    assert_eq!(asks(&mut schedule, now), [Ask::Batch { keys: keys() }]);
+    assert_eq!(names(&schedule.answered(answer(), now)), ["b"]);
+}
+
+#[test]
 fn an_index_of_0_is_read_at_once_beside_all_polls() {
     let mut schedule = Schedule::new(TTL);
     crowd(&mut schedule, "k", MAX_LONG_POLLS, Class::Held, at(0));
