@@ -106,7 +106,7 @@ pub fn before_start(now: Moment) -> Snapshot {
 pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
     match parts.asks.unless_told_to_end(move || client(&config, &metrics)).await {
-        Ok(client) => Agent::start(parts, client?)?.run().await,
+        Ok(client) => Box::pin(Agent::start(parts, client?)?.run()).await,
         Err(ask) => Ok(ended_before_start(ask)),
     }
 }

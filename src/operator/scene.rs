@@ -213,8 +213,10 @@ impl Scene {
         let Some(view) = self.lock() else { return Found::Nothing };
         let key = view.lock_key();
         match view.lock {
-            Lock::Single(Single { wrong: Some(what), .. }) => Found::Other { key, what },
-            Lock::Single(single) => Found::Lock { key, single: Box::new(single) },
+            Lock::Single(single) => match single.wrong {
+                Some(what) => Found::Other { key, what },
+                None => Found::Lock { key, single },
+            },
             Lock::Missing | Lock::Record { .. } | Lock::Conflict { .. } => Found::Nothing,
         }
     }

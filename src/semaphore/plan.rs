@@ -10,7 +10,6 @@ use super::contender::{Entry, Identity, Standing};
 use super::line::{self, InLine, Kind, Own};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
-use super::single::Single;
 use super::size::Acquisition;
 use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId, printable};

@@ -43,7 +43,7 @@ pub enum Lock {
     /// Nothing: whoever acts first creates it.
     Missing,
     /// A single-key lock, where that is looked for.
-    Single(Single),
+    Single(Box<Single>),
     /// A semaphore's record.
     Record {
         /// The decoded record.

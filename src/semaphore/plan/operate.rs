@@ -101,13 +101,15 @@ pub fn destroy(
     match &view.lock {
         Lock::Missing => return Ok(None),
         Lock::Record { record, .. } => refuse_in_use(view, record, known)?,
-        Lock::Single(Single { wrong: Some(wrong), .. }) => {
-            return Err(format!("the key {key} is no single-key lock: {wrong}"));
+        Lock::Single(single) => {
+            if let Some(wrong) = &single.wrong {
+                return Err(format!("the key {key} is no single-key lock: {wrong}"));
+            }
+            if let Some(owner) = &single.owner {
+                let owner = named(owner, single.entry.as_ref(), known);
+                return Err(format!("the lock {key} is in use: {owner} has it"));
+            }
         }
-        Lock::Single(Single { owner: Some(owner), entry, .. }) => {
-            return Err(format!("the lock {key} is in use: {} has it", named(owner, entry.as_ref(), known)));
-        }
-        Lock::Single(Single { owner: None, .. }) => {}
         Lock::Conflict { found, .. } => return Err(no_semaphore(view, found)),
     }
     if view.lock_index() != index {

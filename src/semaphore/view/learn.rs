@@ -234,7 +234,7 @@ impl View {
     pub(super) fn add(&mut self, pair: Pair) {
         if self.single {
             if pair.key == self.prefix {
-                self.lock = Lock::Single(Single::of(pair));
+                self.lock = Lock::Single(Box::new(Single::of(pair)));
             }
             return;
         }
