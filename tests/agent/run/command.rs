@@ -299,7 +299,8 @@ fn stop_guard(job: &mut Job) -> Option<Pid> {
     let children = format!("/proc/{pid}/task/{pid}/children");
     let (guard, socket) = loop {
         let child = std::fs::read_to_string(&children).unwrap_or_default();
-        let child = child.split_ascii_whitespace().next().and_then(|child| Pid::from_raw(child.parse().ok()?));
+        let child =
+            child.split_ascii_whitespace().next().and_then(|child| Pid::from_raw(child.parse().ok()?));
         let line = child.map(processes::command_line).unwrap_or_default();
         if let Some((guard, (_, words))) = child.zip(line.split_once("guard --socket ")) {
             break (guard, words.split(' ').next().unwrap().to_owned());
