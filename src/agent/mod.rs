@@ -106,7 +106,7 @@ pub fn before_start(now: Moment) -> Snapshot {
 pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
     match parts.asks.unless_told_to_end(move || client(&config, &metrics)).await {
-        Ok(client) => Agent::start(parts, client?)?.run().await,
+        Ok(client) => Box::pin(Agent::start(parts, client?)?.run()).await,
         Err(ask) => Ok(ended_before_start(ask)),
     }
 }
@@ -234,7 +234,9 @@ impl Agent {
                 self.begin_drain().await;
                 continue;
             }
-            if self.everything_has_ended() || self.drain.is_some_and(|drain| drain.ends <= now) {
+            let in_vain = self.leaves_contested(now) || self.drain.is_some_and(|drain| drain.ends <= now);
+            if self.everything_has_ended() || in_vain {
+                self.forget_contested().await;
                 return Ok(self.finish().await);
             }
             if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {
