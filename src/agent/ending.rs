@@ -47,7 +47,13 @@ pub(super) struct Drain {
     pub(super) ends: Moment,
     /// How long a request may take.
     pub(super) request: Duration,
+    /// It began while the session was not this agent's alone.
+    contested: bool,
 }
+
+/// Why the slots of a session that was resumed are not given back.
+const CONTESTED: &str = "the session was resumed from an agent that may still run, and belongs to this one only a TTL after that \
+     agent was told";
 
 /// What is said of creations whose outcome is not known.
 struct Unanswered {
@@ -142,19 +148,41 @@ impl Agent {
         let now = clock::now();
         let timeout = self.drain_time(now);
         let request = REQUEST.0.min(timeout / REQUEST.1);
-        self.drain = Some(Drain { abandon_at: now + timeout * 3 / 4, ends: now + timeout, request });
+        let contested = self.own.keeper.is_contested();
+        self.drain =
+            Some(Drain { abandon_at: now + timeout * 3 / 4, ends: now + timeout, request, contested });
         self.publish(now);
         self.unready(PATIENCE.min(timeout / 8)).await;
         // Whoever came back with it after we were killed meanwhile would take up what our last requests, still on
-        // their way, are about to give back.
-        if let Some(state) = &mut self.parts.files.state {
-            state.clear(PATIENCE.min(timeout / 8)).await;
+        // their way, are about to give back. Of a session that another process may still use, nothing is given back yet.
+        if !contested {
+            self.forget_session(timeout).await;
         }
         // What was asked for before has no more time than what is to come, and stands before it in the line.
         self.client.hurry(request);
         let now = clock::now();
         self.own.keeper.drain(now);
         self.leases.drain(now);
+    }
+
+    /// Removes the state file that was kept since another process might still use the session, where it has ended by now.
+    pub(super) async fn forget_contested(&mut self) {
+        if self.own.keeper.has_ended() && self.drain.is_some_and(|drain| drain.contested) {
+            self.forget_session(self.parts.config.drain.timeout).await;
+        }
+    }
+
+    /// Removes the state file, so that nobody takes the session up.
+    async fn forget_session(&mut self, timeout: Duration) {
+        if let Some(state) = &mut self.parts.files.state {
+            state.clear(PATIENCE.min(timeout / 8)).await;
+        }
+    }
+
+    /// Whether what is left cannot be given back within the drain, since another process may believe in it until later.
+    pub(super) fn leaves_contested(&self, now: Moment) -> bool {
+        let contested = self.drain.zip(self.own.keeper.contest_ends(now));
+        contested.is_some_and(|(drain, ends)| drain.abandon_at <= ends) && self.leases.is_empty()
     }
 
     /// Whether nothing is left to be given back.
@@ -208,6 +236,11 @@ impl Agent {
             info!("drained: Consul has never answered, so there is nothing to give back");
         } else if clean {
             info!("drained: neither slot nor session of ours is left in Consul");
+        } else if self.leaves_contested(clock::now()) {
+            error!(
+                "slots and session are left as they are: {CONTESTED}. The next agent with this session.state_file takes \
+                 them up; otherwise they are given on once the session has ended, by its TTL"
+            );
         } else if let Some(why) =
             unanswered.refused.filter(|_| self.everything_has_ended() && !self.abandoned)
         {
@@ -219,7 +252,8 @@ impl Agent {
             );
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
-            let why = keepers().filter_map(Keeper::trouble).chain(machines).next();
+            let contested = self.own.keeper.is_contested().then_some(CONTESTED);
+            let why = keepers().filter_map(Keeper::trouble).chain(machines).chain(contested).next();
             let why = why.unwrap_or("it takes too long");
             let besides = if unanswered.names.is_empty() {
                 String::new()

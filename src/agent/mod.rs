@@ -234,7 +234,9 @@ impl Agent {
                 self.begin_drain().await;
                 continue;
             }
-            if self.everything_has_ended() || self.drain.is_some_and(|drain| drain.ends <= now) {
+            let in_vain = self.leaves_contested(now) || self.drain.is_some_and(|drain| drain.ends <= now);
+            if self.everything_has_ended() || in_vain {
+                self.forget_contested().await;
                 return Ok(self.finish().await);
             }
             if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {

@@ -462,6 +462,18 @@ impl Keeper {
         self.contested && self.session.is_resumed()
     }
 
+    /// When the contest for the session can be over at the earliest; `None` where there is none. Nothing is given back before.
+    pub fn contest_ends(&self, now: Moment) -> Option<Moment> {
+        let ttl = self.session.lasts().filter(|_| self.is_contested())?;
+        let ends = |one: &Machine| match one.claim() {
+            Claim::Settling { until } => until,
+            // The other process is still to be told.
+            Claim::Unknown | Claim::Writing { .. } => now + ttl,
+            Claim::Bare | Claim::Ours => now,
+        };
+        self.machines.values().map(ends).max()
+    }
+
     /// Ends the contest for a session once what it has everywhere is known, and another process has had its time to
     /// hear of it; whether it has.
     fn ends_contest(&mut self, now: Moment) -> bool {

@@ -70,6 +70,43 @@ fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_rea
 }
 
 #[test]
+fn one_that_ends_before_the_first_was_told_leaves_the_session_and_says_why() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let session = "ttl: 60s, state_file: $HOME/state/session.json";
+    home.configure(
+        &consul.address(),
+        &format!("{}\ndrain: {{timeout: 40s}}\n", ONE.replace("ttl: 10s", session)),
+    );
+    let mut first = held(&home);
+    let session = first.session();
+    first.signal(Signal::STOP);
+    for lock in ["ready.lock", "state/session.json.lock"] {
+        fs::remove_file(home.path(lock)).unwrap();
+    }
+    let mut second = Agent::start(&home);
+    let mark = || operator.entry("service/s", &session)["nonce"].clone();
+    wait_for("the second one's nonce", || !mark().is_null());
+    let nonce = mark();
+    assert_eq!(second.terminate(), Some(1), "{}", second.log());
+    let log = second.log();
+    assert!(log.contains("slots and session are left as they are"), "{log}");
+    assert!(log.contains("resumed from an agent that may still run"), "{log}");
+    assert!(!log.contains("within drain.timeout"), "it has not waited for that: {log}");
+    assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
+    // Whoever comes next may take it up, and has to wait as well.
+    assert!(fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session));
+    let mut third = Agent::start(&home);
+    wait_for("the third one's nonce", || mark() != nonce);
+    assert!(third.log().contains("another agent may still use it"), "{}", third.log());
+    assert_eq!(third.terminate(), Some(1), "{}", third.log());
+    first.signal(Signal::CONT);
+    first.signal(Signal::KILL);
+    first.ended();
+}
+
+#[test]
 fn files_that_are_removed_are_written_again_and_claimed_again() {
     let consul = Consul::start();
     let home = home(&consul);
