@@ -52,7 +52,7 @@ pub(super) struct Drain {
 }
 
 /// Why the slots of a session that was resumed are not given back.
-const CONTESTED: &str = "the session was resumed from an agent that may still run, and belongs to this one only a TTL after that \
+const CONTESTED: &str = "the session was resumed from an agent that may still run, and belongs to this one only two TTLs after that \
      agent was told";
 
 /// What is said of creations whose outcome is not known.

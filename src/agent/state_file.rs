@@ -66,7 +66,7 @@ impl StateFile {
         if left.as_ref().is_some_and(|left| left.contested.is_some()) {
             warn!(
                 "the lock file beside {} is another one than when it was written: another agent may still use it. What \
-                 its session holds counts as held a TTL after that agent was told",
+                 its session holds counts as held two TTLs after that agent was told",
                 path.display()
             );
         }
