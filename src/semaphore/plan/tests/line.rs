@@ -69,6 +69,30 @@ fn after_reading(lock: &str) -> View {
 }
 
 #[test]
+fn a_handoff_by_name_writes_no_nonce() {
+    let mut seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["b"]}"#);
+    let mut entry = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default());
+    entry.nonce = Some("of an earlier process".into());
+    let pair = Pair {
+        key: "p/b".into(),
+        value: entry.encode(),
+        flags: 0,
+        session: Some("b".into()),
+        times_locked: 1,
+        create_index: 50,
+        modify_index: 50,
+    };
+    seen.see_contender(&"b".into(), Some(pair), 50);
+    let write = planned(&seen, &settings(1, 1), leave, false).write.unwrap();
+    let granted = write.ops.iter().find_map(|op| match op {
+        Op::Lock { key, value, .. } if key == "p/b" => Entry::decode(value),
+        _ => None,
+    });
+    let granted = granted.expect("b is granted by name");
+    assert_eq!((granted.state, granted.nonce), (Standing::Held, None));
+}
+
+#[test]
 fn whoever_leaves_does_not_let_itself_in_whatever_the_hint_says() {
     let seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["me","b"]}"#);
     let plan = planned(&seen, &settings(1, 1), leave, false);
@@ -171,7 +195,6 @@ fn a_newcomer_does_not_slip_in_before_those_in_line() {
 fn one_whose_priority_has_changed_says_where_it_stands_now() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 5)]);
-    let check = Op::CheckIndex { key: "p/.lock".into(), index: 42 };
     let lists =
         |plan: &Plan| plan.write.iter().flat_map(|write| &write.ops).any(|op| matches!(op, Op::List { .. }));
     // Lowered, it does not know whom else it is behind before it has listed.
@@ -179,10 +202,11 @@ fn one_whose_priority_has_changed_says_where_it_stands_now() {
     let named = r#"{"Limit":1,"Holders":["a"],"Next":["b"]}"#.to_owned();
     assert_eq!(written(&lowered), (Some((named, 42)), vec!["p/me Waiting".into()]));
     assert!(lists(&lowered));
-    // Raised, it stands where it is named; but only as long as that is so.
+    // Raised, it stands where it is named. `.lock` becomes another one all the same, so that whoever has planned to go before
+    // it is too late; the head names the others again.
     let raised = planned(&seen, &Settings { priority: 7, ..settings(1, 1) }, hold, false);
-    assert_eq!(written(&raised), (None, vec!["p/me Waiting".into()]));
-    assert!(raised.write.unwrap().ops.contains(&check));
+    let unnamed = r#"{"Limit":1,"Holders":["a"]}"#.to_owned();
+    assert_eq!(written(&raised), (Some((unnamed, 42)), vec!["p/me Waiting".into()]));
     let retold = Settings { priority: 5, body: Some("urgent".into()), ..settings(1, 1) };
     let retold = planned(&seen, &retold, hold, false);
     assert_eq!(written(&retold), (None, vec!["p/me Waiting".into()]));
