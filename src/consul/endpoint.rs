@@ -34,7 +34,7 @@ pub(super) enum Lane {
     Poll,
     /// Of sessions and tokens: a connection kept for these, or any other that is free.
     Lease,
-    /// Of what changes something, each in its turn.
+    /// Of what changes something or stands for many watches, each in its turn.
     Write,
     /// The same connections, of what reads: however many wait, a write waits for no more of them than there are connections.
     Read,

@@ -88,11 +88,11 @@ impl Request {
             Operation::SessionInfo
             | Operation::SessionList
             | Operation::KvGet
-            | Operation::KvGetMany
             | Operation::KvList
             | Operation::KvWatch
             | Operation::Leader => Lane::Read,
-            Operation::KvPut | Operation::KvDelete | Operation::Txn => Lane::Write,
+            // Few, and each stands for the watches of up to 64 keys: it must not wait for a crowd of listings.
+            Operation::KvPut | Operation::KvDelete | Operation::KvGetMany | Operation::Txn => Lane::Write,
         }
     }
 
