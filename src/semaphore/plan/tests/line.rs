@@ -84,9 +84,14 @@ fn a_handoff_by_name_writes_no_nonce() {
     };
     seen.see_contender(&"b".into(), Some(pair), 50);
     let write = planned(&seen, &settings(1, 1), leave, false).write.unwrap();
-    let granted = write.ops.iter().find_map(|op| match op {
-        Op::Lock { key, value, .. } if key == "p/b" => Entry::decode(value),
-        _ => None,
+    let granted = write.ops.iter().find_map(|op| {
+        if let Op::Lock { key, value, .. } = op
+            && key == "p/b"
+        {
+            Entry::decode(value)
+        } else {
+            None
+        }
     });
     let granted = granted.expect("b is granted by name");
     assert_eq!((granted.state, granted.nonce), (Standing::Held, None));
