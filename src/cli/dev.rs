@@ -2,13 +2,18 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, value_parser};
 
 use super::Exit;
-use crate::embedded::{BindError, Server};
+use crate::config;
+use crate::embedded::{BindError, Dialect, Options, Restricted, Server};
 use crate::shutdown::{Ask, Asks};
+
+/// Bytes of the largest value that may be allowed. In base64 it fits into the longest answer that the client takes in.
+const MAX_VALUE: i64 = 8 * 1024 * 1024;
 
 /// Run a Consul-compatible server in memory, for development: several agents on one machine can share it.
 #[derive(Debug, Args)]
@@ -16,6 +21,69 @@ pub(super) struct Dev {
     /// Where to listen; loopback addresses only
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500", value_parser = loopback)]
     listen: SocketAddr,
+    /// The version of Consul whose behaviour the server has
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
+    behave_like: Dialect,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What operators of a Consul set.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings, named as Consul's own")]
+struct Settings {
+    /// The shortest TTL of a session
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
+    session_ttl_min: Duration,
+    /// Bytes of a value, at most
+    #[arg(long, value_name = "BYTES", default_value_t = 512 * 1024, value_parser = value_parser!(u32).range(1..=MAX_VALUE))]
+    kv_max_value_size: u32,
+    /// Time in which the body of a request has to arrive
+    #[arg(long, value_name = "DURATION", value_parser = bound)]
+    http_read_timeout: Option<Duration>,
+    /// Time in which an answer has to begin: a later one is lost, and its connection ends in its place
+    #[arg(long, value_name = "DURATION", value_parser = bound)]
+    http_write_timeout: Option<Duration>,
+    /// Connections that one address may have
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..))]
+    http_max_conns_per_client: Option<u32>,
+    /// Reads of keys a second, ten times as many at once (limits.request_limits)
+    #[arg(long, value_name = "RATE", value_parser = value_parser!(u32).range(1..))]
+    read_rate: Option<u32>,
+    /// Writes a second, ten times as many at once (limits.request_limits)
+    #[arg(long, value_name = "RATE", value_parser = value_parser!(u32).range(1..))]
+    write_rate: Option<u32>,
+    /// A token that may not do everything; any other may, and so may a request without one
+    #[arg(long, value_name = "TOKEN")]
+    restricted_token: Option<String>,
+    /// What the keys begin with that the restricted token may neither read nor write; may be given again
+    #[arg(long, value_name = "PREFIX", requires = "restricted_token")]
+    hide_keys: Vec<String>,
+    /// Hide all sessions from the restricted token, which then makes none
+    #[arg(long, requires = "restricted_token")]
+    hide_sessions: bool,
+}
+
+impl Settings {
+    fn options(self, dialect: Dialect) -> Options {
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Options {
+            dialect,
+            min_ttl: self.session_ttl_min,
+            max_value: number(self.kv_max_value_size),
+            read_timeout: self.http_read_timeout,
+            write_timeout: self.http_write_timeout,
+            max_connections_per_client: self.http_max_conns_per_client.map(number),
+            read_rate: self.read_rate,
+            write_rate: self.write_rate,
+            restricted: self.restricted_token.map(|token| Restricted {
+                token,
+                hidden_keys: self.hide_keys,
+                hides_sessions: self.hide_sessions,
+            }),
+            ..Options::default()
+        }
+    }
 }
 
 impl Dev {
@@ -31,7 +99,7 @@ impl Dev {
     async fn serve(self) -> anyhow::Result<Exit> {
         // Before the address is told: whoever reads it may send a signal at once.
         let mut asks = Asks::listen().context("cannot listen for signals")?;
-        let server = Server::bind(self.listen)?;
+        let server = Server::bind_with(self.listen, self.settings.options(self.behave_like))?;
         announce(server.addr()).context("cannot write to the standard output")?;
         let stop = async move {
             // There is no configuration to be read again.
@@ -47,6 +115,25 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     let addr: SocketAddr =
         text.parse().map_err(|_| "expected an address such as 127.0.0.1:8500".to_owned())?;
     if addr.ip().is_loopback() { Ok(addr) } else { Err(BindError::NotLoopback(addr).to_string()) }
+}
+
+/// A TTL of Consul's: at most a day.
+fn ttl(text: &str) -> Result<Duration, String> {
+    bounded(text, Duration::from_secs(86_400))
+}
+
+/// A time-out: at most an hour.
+fn bound(text: &str) -> Result<Duration, String> {
+    bounded(text, Duration::from_secs(3600))
+}
+
+fn bounded(text: &str, most: Duration) -> Result<Duration, String> {
+    let parsed = config::duration::parse(text).map_err(|error| error.to_string())?;
+    if (Duration::from_millis(1)..=most).contains(&parsed) {
+        Ok(parsed)
+    } else {
+        Err(format!("write 1ms to {}s", most.as_secs()))
+    }
 }
 
 fn announce(addr: SocketAddr) -> io::Result<()> {

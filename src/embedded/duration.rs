@@ -1,5 +1,7 @@
 //! Durations in Go's notation (`15s`, `1h30m`, `1.5h`, `-2ms`), read as Consul reads them.
 
+use std::time::Duration;
+
 /// Nanoseconds of a second.
 pub(crate) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -75,9 +77,46 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     Some(total)
 }
 
+/// A duration as Go shows it: `1m30s`, `100ms`, `24h0m0s`.
+pub(crate) fn show(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let units: [(u128, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns")];
+    let Some((scale, unit)) = units.into_iter().find(|(scale, _)| nanos >= *scale) else {
+        return "0s".to_owned();
+    };
+    let minutes = nanos / scale / 60;
+    let (larger, rest) = match unit {
+        "s" if minutes >= 60 => (format!("{}h{}m", minutes / 60, minutes % 60), nanos % (60 * scale)),
+        "s" if minutes > 0 => (format!("{minutes}m"), nanos % (60 * scale)),
+        _ => (String::new(), nanos),
+    };
+    let digits = scale.ilog10() as usize;
+    let fraction = format!("{:0digits$}", rest % scale);
+    let fraction = if digits == 0 { "" } else { fraction.trim_end_matches('0') };
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{larger}{}{point}{fraction}{unit}", rest / scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_shown_as_go_shows_them() {
+        for (millis, shown) in [
+            (0, "0s"),
+            (100, "100ms"),
+            (10_000, "10s"),
+            (1_500, "1.5s"),
+            (90_000, "1m30s"),
+            (86_400_000, "24h0m0s"),
+            (3_600_050, "1h0m0.05s"),
+        ] {
+            assert_eq!(show(Duration::from_millis(millis)), shown);
+        }
+        assert_eq!(show(Duration::from_nanos(1)), "1ns");
+        assert_eq!(show(Duration::from_nanos(1_500)), "1.5µs");
+    }
 
     #[test]
     fn durations_are_read_as_go_reads_them() {

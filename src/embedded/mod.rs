@@ -1,8 +1,24 @@
 //! A Consul-compatible server in memory, for development and fast tests.
 //!
-//! Sessions, the key/value store, transactions and blocking queries as Consul 1.8 answers them, on loopback alone. It
-//! has no peers, no access control, no disk: nothing that matters is to be kept in it. The conformance suite runs the
-//! same scenarios against this server and a real Consul and compares what both say.
+//! Sessions, the key/value store, transactions and blocking queries as Consul answers them, on loopback alone, in the
+//! [`Dialect`] of Consul 1.8 or of 1.22. Nothing that matters is to be kept in it. The conformance suite runs the same
+//! scenarios against this server and a real Consul and compares what both say.
+//!
+//! What it still does not do:
+//!
+//! - There are no peers, no elections, no forwarding to a leader, no `?stale` that is stale, no disk, no snapshots.
+//! - Access control is one token that may do less than the others ([`Restricted`]). There are no policies, no logins, no
+//!   namespaces or partitions, no TLS.
+//! - The catalogue is one node with one check that always passes. Services, health, events, prepared queries and the
+//!   operations of a transaction on anything but keys do not exist.
+//! - Answers are never compressed. HTTP is 1.1 alone.
+//! - The [time-outs](Options::write_timeout) are those of Go's HTTP server, with which they were compared; no Consul that
+//!   has these settings was tried. The one for reads bounds a request's body, not its head. Idle connections stay for 11
+//!   minutes.
+//! - Request limits are those of one server that leads, in mode `enforcing`; there are none per address.
+//! - A chunked value above the limit of size is refused; Consul 1.8 takes it.
+//! - What lies between the two dialects: 1.9 to 1.21 have a part of the newer one's behaviour each. Consul 1.21.5 alone
+//!   refuses most punctuation in keys.
 
 use std::future::Future;
 use std::io;
@@ -12,16 +28,18 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use crate::http::serve::{self, Limits, serve};
+use crate::http::serve::{self, Limits, PerClient, serve};
 
 mod api;
+mod dialect;
 pub(crate) mod duration;
+mod options;
+mod rates;
 mod shared;
 pub(crate) mod store;
 
-use shared::Shared;
-use store::Store;
-use store::session::Rules;
+pub use dialect::Dialect;
+pub use options::{Options, Restricted};
 
 /// Each agent keeps a few long polls open and tests bring many agents.
 const CONNECTIONS: usize = 1024;
@@ -31,23 +49,6 @@ const GRACE: Duration = Duration::from_millis(100);
 const LIFE: Duration = Duration::from_secs(86_400);
 /// Clients keep connections open between polls that last up to ten minutes.
 const IDLE: Duration = Duration::from_secs(660);
-
-/// How the server differs from a real one, for tests that cannot wait.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// A session ends this many TTLs after its last renewal. Consul's leader uses 2.
-    pub expiry_factor: u32,
-    /// The shortest TTL that is accepted. Consul's `session_ttl_min` is 10 s.
-    pub min_ttl: Duration,
-    /// The name of the one node in the catalogue, and the node of every session.
-    pub node: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { expiry_factor: 2, min_ttl: Duration::from_secs(10), node: "slotkeeper-dev".to_owned() }
-    }
-}
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +78,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address `listen`; port 0 takes a free one. Needs a tokio runtime.
+    /// Takes the address `listen`, to answer as Consul 1.22 does; port 0 takes a free one. Needs a tokio runtime.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Server {
         Self::bind_with(listen, Options::default())
     }
 
-    /// [`Server::bind`] with other rules than Consul's.
+    /// [`Server::bind`] with another dialect, or with settings.
     ///
     /// # Errors
     ///
@@ -112,18 +113,21 @@ impl Server {
     ///
     /// An error of the listening socket that does not pass by itself.
     pub async fn run(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Options { expiry_factor, min_ttl, node } = self.options;
-        let store = Store::new(node.clone(), Rules { min_ttl, expiry_factor });
-        let shared = Arc::new(Shared::new(store));
-        let router =
-            api::router(api::App { shared: Arc::clone(&shared), node: node.into(), addr: self.addr });
+        let per_client = self
+            .options
+            .max_connections_per_client
+            .map(|most| PerClient { most, refusal: self.options.dialect.too_many_connections() });
+        let app = api::App::new(self.options, self.addr);
+        let shared = Arc::clone(&app.shared);
         let limits = Limits {
             connections: CONNECTIONS,
+            per_client,
             grace: GRACE,
             header_timeout: IDLE,
             life: LIFE,
             ..Limits::default()
         };
+        let router = api::router(app);
         tokio::select! {
             ended = serve(self.listener, router, limits, stop) => ended,
             () = shared.keep_time() => Ok(()),
@@ -134,10 +138,7 @@ impl Server {
 /// The routes before an empty store, for whoever brings connections of its own.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn router_alone() -> axum::Router {
-    let Options { expiry_factor, min_ttl, node } = Options::default();
-    let store = Store::new(node.clone(), Rules { min_ttl, expiry_factor });
-    let addr = (std::net::Ipv4Addr::LOCALHOST, 8500).into();
-    api::router(api::App { shared: Arc::new(Shared::new(store)), node: node.into(), addr })
+    api::router(api::App::new(Options::default(), (std::net::Ipv4Addr::LOCALHOST, 8500).into()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::Dialect;
 use super::store::{Read, Store};
 use crate::clock;
 use crate::semaphore::Moment;
@@ -24,12 +25,13 @@ pub(crate) struct Shared {
     store: Mutex<Store>,
     /// The index of the latest write; waiting reads look again when it moves.
     changes: watch::Sender<u64>,
+    dialect: Dialect,
 }
 
 impl Shared {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store, dialect: Dialect) -> Self {
         let changes = watch::Sender::new(store.index());
-        Self { store: Mutex::new(store), changes }
+        Self { store: Mutex::new(store), changes, dialect }
     }
 
     /// Runs `act` on the store as it is now; what was due before that has happened.
@@ -53,7 +55,8 @@ impl Shared {
             // The sender lives in `self`, so this loop ends by its return alone.
             while changes.changed().await.is_ok() {
                 let next = self.with(|store, _| read(store));
-                if next.index > wait.above && next.stamp != first.stamp {
+                let is_news = self.dialect.neighbours_wake() || next.stamp != first.stamp;
+                if next.index > wait.above && is_news {
                     return next;
                 }
             }

@@ -5,7 +5,6 @@
 mod places;
 mod reader;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +14,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::Request;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -23,7 +23,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -45,6 +45,27 @@ pub enum WhenFull {
     Displace,
 }
 
+/// What one address may have.
+#[derive(Clone, Copy, Debug)]
+pub struct PerClient {
+    /// Connections open at once.
+    pub most: usize,
+    /// What is sent on a further one before it is closed.
+    pub refusal: &'static str,
+}
+
+/// On a response: it is not sent, and its connection ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Unanswered;
+
+impl IntoResponse for Unanswered {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
 /// What one server allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -52,6 +73,8 @@ pub struct Limits {
     pub connections: usize,
     /// What becomes of a further one.
     pub when_full: WhenFull,
+    /// Connections of one address, where they have a bound of their own.
+    pub per_client: Option<PerClient>,
     /// Time a client has for sending its request head, also on an idle kept-alive connection.
     pub header_timeout: Duration,
     /// Bytes of a request head.
@@ -70,6 +93,7 @@ impl Default for Limits {
         Self {
             connections: 128,
             when_full: WhenFull::Wait,
+            per_client: None,
             header_timeout: Duration::from_secs(10),
             header_bytes: 16 * 1024,
             life: Duration::from_secs(60),
@@ -170,6 +194,16 @@ pub async fn serve<L: Listen>(
             }
         }
         let origin = L::origin(&stream);
+        if let Some(bound) = limits.per_client {
+            // What has ended counts no more, whether or not that was its turn.
+            while let Some(ended) = connections.try_join_next_with_id() {
+                leave(&mut places, ended);
+            }
+            if places.taken_by(origin) >= bound.most {
+                refuse(stream, bound.refusal);
+                continue;
+            }
+        }
         let reader = Arc::<Reader>::default();
         let service = answering(router.clone(), Arc::clone(&reader));
         let stream = TokioIo::new(Told::new(stream, Arc::clone(&reader)));
@@ -197,6 +231,13 @@ pub async fn serve<L: Listen>(
     Ok(())
 }
 
+/// Tells a client that it has too many connections, as far as that is possible at once.
+fn refuse(mut stream: impl AsyncWrite + Unpin, refusal: &str) {
+    // A new connection has room for a line; nobody waits for one that has none.
+    let _ = stream.write_all(refusal.as_bytes()).now_or_never();
+    let _ = stream.shutdown().now_or_never();
+}
+
 /// One that has ended, of itself or displaced, has no place any more.
 fn leave(places: &mut Places<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
@@ -207,14 +248,17 @@ fn leave(places: &mut Places<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
 fn answering(
     router: Router,
     reader: Arc<Reader>,
-) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, Result<Response, Infallible>> {
+) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, io::Result<Response>> {
     let router = TowerToHyperService::new(router);
     move |request| {
         let (answer, reader) = (router.call(request), Arc::clone(&reader));
         Box::pin(async move {
             // Of one that sends many at a time each is a turn of its own, and others have theirs in between.
             tokio::task::yield_now().await;
-            let response = answer.await?;
+            let Ok(response) = answer.await;
+            if response.extensions().get::<Unanswered>().is_some() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             if response.extensions().get::<Endless>().is_some() {
                 reader.is_streamed_to();
             }

@@ -37,7 +37,7 @@ pub use keeper::{Keeper, Resume, Start};
 pub use lease::{Lease, Terms};
 pub use machine::{Machine, Phase};
 pub use notice::{Leader, LossReason, Notice};
-pub use printable::printable;
+pub use printable::{is_printable, printable};
 pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};

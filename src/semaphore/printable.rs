@@ -20,6 +20,14 @@ pub fn printable(text: &str, most: usize) -> String {
     shown
 }
 
+/// Whether Consul takes the character in a path: Go's `unicode.IsPrint`, which are letters, marks, numbers, punctuation,
+/// symbols and the plain blank.
+pub fn is_printable(character: char) -> bool {
+    // A mark is escaped where it begins a text, and shown behind a letter.
+    let shown = format!("a{character}").escape_debug().to_string();
+    matches!(character, '\\' | '\'' | '"') || !shown.starts_with("a\\")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,6 +39,17 @@ mod tests {
         assert_eq!(printable("it's \"é☃\" \\ <b>", 100), "it's \"é☃\" \\ <b>");
         assert_eq!(printable("abc", 2), "ab…");
         assert_eq!(printable("abc", 3), "abc");
+    }
+
+    #[test]
+    fn consul_takes_what_go_prints() {
+        for taken in ['a', ' ', 'é', '\u{301}', '☃', '\\', '"', '\'', '😀', '%'] {
+            assert!(is_printable(taken), "{taken:?}");
+        }
+        for refused in ['\0', '\t', '\n', '\u{7f}', '\u{a0}', '\u{200b}', '\u{202e}', '\u{3000}', '\u{e000}']
+        {
+            assert!(!is_printable(refused), "{refused:?}");
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ run! {
     agent: "agent.md",
     container_image: "container-image.md",
     benchmarks: "benchmarks.md",
+    development_server: "development-server.md",
 }
 
 /// The other pages, each with the test that takes it at its word.

@@ -206,11 +206,56 @@ pub async fn keys_are_bytes_of_a_path(t: &mut Target) {
     }
     t.get(&t.kv("?keys")).await;
     // Such keys cannot be reached: the path is made clean by a redirect.
+    let redirect = t.fact(301, 307);
     for key in ["a//b", "a/../b", "a/./b", "a//b?raw&recurse", "a//"] {
-        assert_eq!(t.get(&t.kv(key)).await.status, 301, "{key}");
+        assert_eq!(t.get(&t.kv(key)).await.status, redirect, "{key}");
+        assert_eq!(t.put(&t.kv(key), "x").await.status, redirect, "{key}");
     }
-    assert_eq!(t.get("/v1/kv//a").await.status, 301);
-    assert_eq!(t.get(&t.kv("%00")).await.status, 400);
+    assert_eq!(t.get("/v1/kv//a").await.status, redirect);
+    for unprintable in ["%00", "a%09", "%C2%A0", "a%E2%80%8B", "%7F"] {
+        assert_eq!(t.get(&t.kv(unprintable)).await.status, 400, "{unprintable}");
+    }
+}
+
+/// What 1.8 redirects by the path's escapes resolved, newer ones resolve in the key itself.
+pub async fn keys_are_made_clean_or_refused(t: &mut Target) {
+    let scenario = t.key("").trim_end_matches('/').to_owned();
+    for key in ["x/%2e/d", "x/%2e%2e/b", "x%2F..%2Fc", "x/a%2F%2Fe", "x/%22%2F%2Ff"] {
+        let path = t.kv(key);
+        assert_eq!(t.put(&path, "x").await.status, t.fact(301, 200), "{key}");
+        t.delete(&path).await;
+        t.put(&path, "y").await;
+    }
+    t.get(&t.kv("?keys")).await;
+    for (key, fault) in [
+        ("%20", "leading/trailing spaces are not allowed"),
+        ("a%20", "leading/trailing spaces are not allowed"),
+        ("%20a", ""),
+        ("a%20/%20b", ""),
+    ] {
+        let path = t.kv(key);
+        let refused = !fault.is_empty() && t.fact(false, true);
+        for answer in [t.put(&path, "x").await, t.get(&path).await, t.get(&format!("{path}?recurse")).await] {
+            if refused {
+                assert_eq!(
+                    (answer.status, answer.text()),
+                    (500, format!("invalid key name, {fault}")),
+                    "{key}"
+                );
+            } else {
+                assert_eq!(answer.status, 200, "{key}");
+            }
+        }
+        assert_eq!(t.delete(&path).await.status, if refused { 500 } else { 200 });
+    }
+    let outside = format!("/v1/kv/%2e%2e%2f{scenario}");
+    let answer = t.get(&outside).await;
+    let refused = (500, "invalid key name, path traversal is not allowed".to_owned());
+    if t.fact(false, true) {
+        assert_eq!((answer.status, answer.text()), refused);
+    } else {
+        assert_eq!(answer.status, 301);
+    }
 }
 
 pub async fn values_have_a_bound(t: &mut Target) {
@@ -219,7 +264,28 @@ pub async fn values_have_a_bound(t: &mut Target) {
     let refused = t.put(&key, vec![b'y'; 512 * 1024 + 1]).await;
     assert_eq!(refused.status, 413);
     assert_eq!(refused.header("connection"), Some("close"));
+    let page = t.fact(
+        "https://www.consul.io/docs/agent/options.html#kv_max_value_size",
+        "https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size",
+    );
+    let told = format!("Request body(524289 bytes) too large, max size: 524288 bytes. See {page}.");
+    assert_eq!(refused.text(), told);
     // In chunks a small value is as good as any. (1.8 lets a large one pass there; the embedded server does not.)
     t.send("PUT", &key, Body::Chunked(b"chunk")).await;
     assert_eq!(t.get(&format!("{key}?raw")).await.body, b"chunk");
+}
+
+/// Of both versions: JSON goes out in chunks where it is longer than a buffer of Go's, and raw values never do.
+pub async fn larger_answers_are_chunked(t: &mut Target) {
+    let key = t.kv("a");
+    t.put(&key, vec![b'x'; 5000]).await;
+    let json = t.get(&key).await;
+    assert_eq!((json.header("transfer-encoding"), json.header("content-length")), (Some("chunked"), None));
+    assert_eq!(json.json()[0]["Key"], t.key("a"));
+    let raw = t.get(&format!("{key}?raw")).await;
+    assert_eq!((raw.header("transfer-encoding"), raw.header("content-length")), (None, Some("5000")));
+    t.put(&key, "small").await;
+    let small = t.get(&key).await;
+    assert_eq!(small.header("transfer-encoding"), None);
+    assert!(small.header("content-length").is_some());
 }

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+use slotkeeper::embedded::Dialect;
 use tokio::time::Instant;
 
 use crate::support::http::{self, Body, Response};
 
 /// Headers that clients look at.
-const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 10] = [
     "content-type",
     "allow",
     "location",
@@ -18,6 +19,9 @@ const HEADERS: [&str; 7] = [
     "x-content-type-options",
     "x-consul-knownleader",
     "x-consul-lastcontact",
+    "x-consul-default-acl-policy",
+    "x-consul-query-backend",
+    "x-consul-results-filtered-by-acls",
 ];
 /// Fields whose values are indexes.
 const INDEXES: [&str; 2] = ["CreateIndex", "ModifyIndex"];
@@ -28,6 +32,7 @@ const MARKS: [char; 2] = ['⟦', '⟧'];
 #[derive(Debug)]
 pub struct Target {
     addr: SocketAddr,
+    dialect: Dialect,
     scenario: &'static str,
     indexes: Indexes,
     /// What this server calls things, and what the transcript calls them.
@@ -54,17 +59,25 @@ pub enum Ended {
 }
 
 impl Target {
-    pub async fn new(scenario: &'static str, indexes: Indexes, addr: SocketAddr) -> Self {
+    pub async fn new(scenario: &'static str, indexes: Indexes, dialect: Dialect, addr: SocketAddr) -> Self {
         let this = http::get(addr, "/v1/agent/self").await.json();
         let node = this["Config"]["NodeName"].as_str().unwrap().to_owned();
         let leader = http::get(addr, "/v1/status/leader").await.json();
         let names =
             vec![(node, "<node>".to_owned()), (leader.as_str().unwrap().to_owned(), "<leader>".to_owned())];
-        Self { addr, scenario, indexes, names, steps: Vec::new() }
+        Self { addr, dialect, scenario, indexes, names, steps: Vec::new() }
     }
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Which of two facts holds here: that of Consul 1.8, or that of 1.22.
+    pub fn fact<T>(&self, old: T, new: T) -> T {
+        match self.dialect {
+            Dialect::V1_8 => old,
+            Dialect::V1_22 => new,
+        }
     }
 
     /// The name of the server's own node.
@@ -181,23 +194,22 @@ impl Target {
     fn keep(&mut self, asked: &str, response: &Response) {
         let mut step = format!("{}\n  {}", self.named(asked), response.status);
         for name in HEADERS {
-            // What a browser is shown beside a redirect is Go's own affair.
-            let told = name != "content-type" || response.status != 301;
-            if let Some(value) = response.header(name).filter(|_| told) {
+            if let Some(value) = response.header(name) {
                 step += &format!("\n  {name}: {}", self.named(value));
             }
         }
         if let Some(index) = response.header("x-consul-index") {
             step += &format!("\n  x-consul-index: {}{index}{}", MARKS[0], MARKS[1]);
         }
-        if response.status != 301 && !response.body.is_empty() {
+        if !response.body.is_empty() {
             step += &format!("\n  {}", self.body(response));
         }
         self.steps.push(step);
     }
 
     fn body(&self, response: &Response) -> String {
-        if response.header("content-type") != Some("application/json") {
+        let is_json = |told: &str| told.starts_with("application/json");
+        if !response.header("content-type").is_some_and(is_json) {
             return self.named(&syntax(&response.text()));
         }
         let mut body = response.json();

@@ -5,7 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -23,7 +24,12 @@ struct Dev {
 
 impl Dev {
     fn start() -> Self {
-        let mut child = command(&["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
+        let mut command = command(&["dev", "--listen", "127.0.0.1:0"]);
+        let mut child = command.args(flags).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let lines = out.lines().take(2).map(Result::unwrap).collect();
         Self { child, lines }
@@ -31,6 +37,10 @@ impl Dev {
 
     fn url(&self) -> String {
         self.lines[1].strip_prefix("export CONSUL_HTTP_ADDR=").unwrap().to_owned()
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.url().strip_prefix("http://").unwrap().parse().unwrap()
     }
 }
 
@@ -58,7 +68,7 @@ async fn it_says_what_it_is_and_ends_cleanly_on_either_signal() {
         let mut dev = Dev::start();
         assert!(dev.lines[0].contains("development only") && dev.lines[0].contains("in memory"));
         assert!(dev.lines[0].contains(&dev.url()));
-        let addr = dev.url().strip_prefix("http://").unwrap().parse().unwrap();
+        let addr = dev.addr();
         assert_eq!(http::put(addr, "/v1/kv/a", "x").await.json(), true);
         // A long poll that is open does not hold it up.
         let index = http::get(addr, "/v1/kv/a").await.index();
@@ -79,6 +89,120 @@ fn an_address_that_others_could_reach_is_wrong_usage() {
         let output = command(&["dev", "--listen", address]).output().unwrap();
         assert_eq!(output.status.code(), Some(64), "{address}");
     }
+}
+
+#[tokio::test]
+async fn it_behaves_like_the_version_that_is_asked_for() {
+    for (flags, version, operations) in [
+        (&[][..], "1.22.0", 128),
+        (&["--behave-like", "1.8"], "1.8.7", 64),
+        (&["--behave-like=1.22"], "1.22.0", 128),
+    ] {
+        let dev = Dev::start_with(flags);
+        let this = http::get(dev.addr(), "/v1/agent/self").await.json();
+        assert_eq!(this["Config"]["Version"], version);
+        let ops = vec![r#"{"KV":{"Verb":"set","Key":"a"}}"#; operations + 1].join(",");
+        let refused = http::put(dev.addr(), "/v1/txn", format!("[{ops}]")).await;
+        assert!(
+            refused.text().contains(&format!("({} > {operations})", operations + 1)),
+            "{}",
+            refused.text()
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_operators_set_can_be_set() {
+    let dev = Dev::start_with(&[
+        "--session-ttl-min=90s",
+        "--kv-max-value-size=10",
+        "--http-max-conns-per-client=2",
+        "--read-rate=1",
+        "--write-rate=1",
+        "--restricted-token=some",
+        "--hide-keys=secret/",
+        "--hide-sessions",
+    ]);
+    let addr = dev.addr();
+    let create = http::put(addr, "/v1/session/create", r#"{"TTL":"89s"}"#).await;
+    assert!(create.text().contains("must be between [1m30s=24h0m0s]"), "{}", create.text());
+    assert_eq!(http::put(addr, "/v1/kv/a", "x".repeat(11)).await.status, 413);
+    assert_eq!(http::put(addr, "/v1/kv/secret/b", "x").await.json(), true);
+    let token = [("Authorization", "Bearer some")];
+    let list = http::request(addr, "GET", "/v1/kv/?keys", &token, http::Body::None).await;
+    assert_eq!(
+        (list.text().as_str(), list.header("x-consul-results-filtered-by-acls")),
+        ("[]", Some("true"))
+    );
+    let refused = http::request(addr, "PUT", "/v1/session/create", &token, http::Body::Sized(b"{}")).await;
+    assert_eq!(refused.status, 403);
+    let mut codes = Vec::new();
+    for _ in 0..40 {
+        codes.push(http::get(addr, "/v1/kv/a").await.status);
+        codes.push(http::put(addr, "/v1/kv/a", "x").await.status);
+    }
+    assert!(codes.contains(&429) && codes.contains(&503), "{codes:?}");
+    let open = [TcpStream::connect(addr).unwrap(), TcpStream::connect(addr).unwrap()];
+    let mut said = String::new();
+    TcpStream::connect(addr).unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{said}");
+    drop(open);
+}
+
+#[test]
+fn settings_that_cannot_be_are_wrong_usage() {
+    for flags in [
+        &["--behave-like=1.9"][..],
+        &["--kv-max-value-size=0"],
+        &["--kv-max-value-size=1000000000"],
+        &["--session-ttl-min=0s"],
+        &["--session-ttl-min=25h"],
+        &["--http-write-timeout=2h"],
+        &["--read-rate=0"],
+        &["--http-max-conns-per-client=0"],
+        &["--hide-keys=a"],
+        &["--hide-sessions"],
+    ] {
+        let output = command(&["dev", "--listen", "127.0.0.1:0"]).args(flags).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{flags:?}");
+    }
+}
+
+/// As in Go's HTTP server: the wait goes on, and it is what came of it that is lost.
+#[tokio::test]
+async fn an_answer_after_the_write_time_out_is_lost_with_its_connection() {
+    let dev = Dev::start_with(&["--http-write-timeout=1500ms"]);
+    let addr = dev.addr();
+    assert_eq!(http::put(addr, "/v1/kv/a", "x").await.json(), true);
+    let index = http::get(addr, "/v1/kv/a").await.index();
+    let poll = |wait: &str| format!("/v1/kv/a?index={index}&wait={wait}");
+    assert_eq!(http::get(addr, &poll("10ms")).await.status, 200);
+    let began = Instant::now();
+    let path = poll("60s");
+    let lost = http::try_request(addr, "GET", &path, &[], http::Body::None);
+    let write = async {
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        http::put(addr, "/v1/kv/a", "news").await
+    };
+    let (lost, written) = tokio::join!(lost, write);
+    assert_eq!(written.json(), true);
+    assert!(began.elapsed() >= Duration::from_millis(2500), "it ends when it would have been answered");
+    assert!(lost.unwrap_err().to_string().contains("half an answer: \"\""));
+    // Asked again, it is told at once.
+    assert!(http::get(addr, &poll("60s")).await.index() > index);
+}
+
+#[tokio::test]
+async fn a_body_has_to_arrive_within_the_read_time_out() {
+    let dev = Dev::start_with(&["--http-read-timeout=1s"]);
+    let addr = dev.addr();
+    assert_eq!(http::put(addr, "/v1/kv/a", "x").await.json(), true);
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(b"PUT /v1/kv/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12").unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"");
+    assert_eq!(http::get(addr, "/v1/kv/a?raw").await.body, b"x");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::consul::binary;
+use super::consul::{binary, version};
 use super::http::{self, Body};
 use super::network::{Network, SERVERS, listens, told};
 use super::ports::Ports;
@@ -179,6 +179,9 @@ impl Cluster {
             command.args([flag, &self.ports.addr(n).port().to_string()]);
         }
         command.args(["-serf-wan-port", "-1", "-dns-port", "-1", "-grpc-port", "-1"]);
+        if version() >= (1, 14) {
+            command.args(["-grpc-tls-port", "-1"]);
+        }
         command.args(["-retry-interval", "1s"]);
         for other in (0..SERVERS).filter(|other| *other != server) {
             command.args(["-retry-join", &format!("{}:{}", told(other), self.ports.addr(2).port())]);

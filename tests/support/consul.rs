@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -150,6 +151,10 @@ impl Consul {
             command.args(["-http-port", "-1"]);
         }
         command.args(["-dns-port", "-1", "-grpc-port", "-1"]);
+        // A port of its own, which older ones do not know.
+        if version() >= (1, 14) {
+            command.args(["-grpc-tls-port", "-1"]);
+        }
         if self.setup.https || self.setup.https_only.is_some() {
             command.arg("-https-port").arg(self.https_addr().port().to_string());
         }
@@ -208,6 +213,20 @@ impl Drop for Consul {
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// Its version, as the binary says: the first two numbers.
+pub fn version() -> (u32, u32) {
+    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let output = Command::new(binary()).arg("version").output().expect("consul starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let number = said.strip_prefix("Consul v").unwrap_or_else(|| panic!("no version in {said:?}"));
+        let mut parts = number.split(['.', '-']).map(str::parse);
+        let mut next =
+            || parts.next().and_then(Result::ok).unwrap_or_else(|| panic!("no version in {said:?}"));
+        (next(), next())
+    })
 }
 
 /// The consul binary.

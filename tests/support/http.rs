@@ -130,8 +130,8 @@ async fn exchange(addr: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The answer, if it is whole.
-fn parse(answer: &[u8]) -> Option<Response> {
+/// The answer, if it is whole. Its body is what was meant, however it was sent.
+pub fn parse(answer: &[u8]) -> Option<Response> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
     let mut lines = head.split("\r\n");

@@ -10,6 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use slotkeeper::consul::Tls;
 
+use super::http;
+
 /// Asks once, on a connection of its own: status and body.
 ///
 /// # Errors
@@ -32,12 +34,10 @@ pub fn try_request(
         stream,
         "{line} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nX-Consul-Token: {token}\r\nContent-Length: {length}\r\n\r\n{body}"
     )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) =
-        answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("half an answer"))?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.ok_or_else(|| std::io::Error::other("no status"))?, body.to_owned()))
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let answer = http::parse(&answer).ok_or_else(|| std::io::Error::other("half an answer"))?;
+    Ok((answer.status, answer.text()))
 }
 
 fn config(tls: &Tls) -> Arc<ClientConfig> {

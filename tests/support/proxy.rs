@@ -35,6 +35,7 @@ struct Passed {
     asked: Mutex<Vec<Asked>>,
     ignored: Mutex<Vec<&'static str>>,
     faults: Mutex<Vec<(&'static str, Fault)>>,
+    filtered: Mutex<Vec<&'static str>>,
 }
 
 /// What the proxy does with a request instead of passing it on and its answer back.
@@ -61,6 +62,7 @@ impl Proxy {
             asked: Mutex::default(),
             ignored: Mutex::default(),
             faults: Mutex::default(),
+            filtered: Mutex::default(),
         });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
         let limits =
@@ -102,6 +104,12 @@ impl Proxy {
         self.passed.faults.lock().unwrap().extend(faults.iter().map(|fault| (path, *fault)));
     }
 
+    /// Has the answers to reads of just these paths say from now on that Consul hides a part of them from the token, as it
+    /// does by itself since 1.11.
+    pub fn filter(&self, paths: &[&'static str]) {
+        *self.passed.filtered.lock().unwrap() = paths.to_vec();
+    }
+
     /// How many requests are still to fail.
     pub fn faults_left(&self) -> usize {
         self.passed.faults.lock().unwrap().len()
@@ -141,6 +149,7 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     let (mut head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     count_body(&body);
+    let filtered = passed.filtered.lock().unwrap().contains(&head.uri.path());
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     head.uri = format!("http://{}{path}", passed.consul).parse().unwrap();
     let answer = passed.client.request(Request::from_parts(head, Body::from(body))).await;
@@ -151,6 +160,9 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     // How the body was cut up on that connection says nothing of this one.
     head.headers.remove(header::TRANSFER_ENCODING);
     head.headers.remove(header::CONNECTION);
+    if filtered {
+        head.headers.insert("x-consul-results-filtered-by-acls", header::HeaderValue::from_static("true"));
+    }
     let body = to_bytes(Body::new(body), usize::MAX).await.unwrap_or_default();
     count_body(&body);
     if let Some(Fault::LosesAnswer) = fault {

@@ -8,9 +8,6 @@ use super::App;
 use super::answer::{Answer, Refusal, json, only};
 use super::params::{DATACENTER, Params};
 
-/// The Consul whose behaviour this server has.
-const LIKE: &str = "1.8.7";
-
 /// `/v1/status/leader`: itself, always.
 pub(crate) async fn leader(State(app): State<App>, params: Params, method: Method) -> Answer {
     only(&method, &[Method::GET])?;
@@ -38,12 +35,12 @@ pub(crate) async fn this(State(app): State<App>, params: Params, method: Method)
         &json_value!({
             "Config": {
                 "Datacenter": DATACENTER,
-                "NodeName": &*app.node,
+                "NodeName": &app.options.node,
                 "Revision": version,
                 "Server": true,
-                "Version": LIKE,
+                "Version": app.dialect().version(),
             },
-            "Member": {"Name": &*app.node, "Addr": app.addr.ip().to_string(), "Port": app.addr.port(), "Status": 1},
+            "Member": {"Name": &app.options.node, "Addr": app.addr.ip().to_string(), "Port": app.addr.port(), "Status": 1},
         }),
     )
 }

@@ -1,12 +1,24 @@
 //! Answers: JSON with Consul's headers, and refusals in plain text.
 
-use axum::http::HeaderName;
+use std::convert::Infallible;
+
+use axum::body::Body;
 use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 
 use super::params::Params;
+use crate::embedded::Dialect;
+use crate::http::serve::Unanswered;
+
+/// The content type of JSON.
+pub(crate) const JSON: &str = "application/json";
+/// Bytes of JSON that are sent with their length. Go's HTTP server sends a longer answer in chunks, unless it is told the
+/// length, as it is of raw values.
+const UNCHUNKED: usize = 2048;
 
 const INDEX: HeaderName = HeaderName::from_static("x-consul-index");
 const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-consul-knownleader");
@@ -26,6 +38,8 @@ pub(crate) enum Refusal {
     Methods(&'static [Method]),
     /// The body is too large to be read; the rest of it is not.
     TooLarge(String),
+    /// No answer: the connection ends.
+    Unanswered,
 }
 
 impl Refusal {
@@ -57,6 +71,7 @@ impl IntoResponse for Refusal {
             Self::TooLarge(text) => {
                 (StatusCode::PAYLOAD_TOO_LARGE, [(CONNECTION, "close")], text).into_response()
             }
+            Self::Unanswered => Unanswered.into_response(),
         }
     }
 }
@@ -74,11 +89,16 @@ pub(crate) fn only(method: &Method, allowed: &'static [Method]) -> Result<(), Re
 
 /// A JSON answer; indented where `?pretty` asks for it.
 pub(crate) fn json(params: &Params, value: &impl Serialize) -> Answer {
-    json_with(StatusCode::OK, params, value)
+    json_with(StatusCode::OK, JSON, params, value)
 }
 
-/// A JSON answer with a status of its own.
-pub(crate) fn json_with(status: StatusCode, params: &Params, value: &impl Serialize) -> Answer {
+/// A JSON answer with a status and a content type of its own.
+pub(crate) fn json_with(
+    status: StatusCode,
+    content_type: &'static str,
+    params: &Params,
+    value: &impl Serialize,
+) -> Answer {
     let body = if params.has("pretty") {
         let mut body = Vec::new();
         let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -89,19 +109,32 @@ pub(crate) fn json_with(status: StatusCode, params: &Params, value: &impl Serial
     } else {
         serde_json::to_vec(value).map_err(Refusal::failed)?
     };
-    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
+    let body = if body.len() > UNCHUNKED {
+        Body::from_stream(stream::iter([Ok::<_, Infallible>(body)]))
+    } else {
+        body.into()
+    };
+    Ok((status, [(CONTENT_TYPE, content_type)], body).into_response())
 }
 
-/// The headers of a read. An index is never 0, on which a client could not block.
-pub(crate) fn with_index(index: u64, answer: Response) -> Response {
-    let mut answer = with_leader(answer);
-    answer.headers_mut().insert(INDEX, index.max(1).into());
+/// The headers of a read. An index is never 0, on which a client could not block. `filtered`: the token hides a part of
+/// what there is.
+pub(crate) fn with_index(dialect: Dialect, index: u64, filtered: bool, answer: Response) -> Response {
+    let mut answer = with_leader(true, answer);
+    let headers = answer.headers_mut();
+    headers.insert(INDEX, index.max(1).into());
+    let filtered = dialect.filtered().filter(|_| filtered);
+    for (name, value) in dialect.query_backend().into_iter().chain(filtered) {
+        headers.insert(name, value);
+    }
     answer
 }
 
-/// The headers that say how far the answer can be relied on: this server is always its own leader.
-pub(crate) fn with_leader(mut answer: Response) -> Response {
-    answer.headers_mut().insert(KNOWN_LEADER, axum::http::HeaderValue::from_static("true"));
+/// The headers that say how far the answer can be relied on. This server is always its own leader, which an answer may
+/// deny that was given before anything was looked at.
+pub(crate) fn with_leader(known: bool, mut answer: Response) -> Response {
+    let known = HeaderValue::from_static(if known { "true" } else { "false" });
+    answer.headers_mut().insert(KNOWN_LEADER, known);
     answer.headers_mut().insert(LAST_CONTACT, 0.into());
     answer
 }

@@ -16,6 +16,8 @@ use serde::Serialize;
 use super::App;
 use super::answer::{Answer, Refusal, json, only, with_index};
 use super::params::{self, Params};
+use crate::embedded::Dialect;
+use crate::embedded::dialect::Kind;
 use crate::embedded::shared::Wait;
 use crate::embedded::store::kv::{Entry, Write};
 
@@ -67,9 +69,6 @@ pub(crate) async fn key(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    if key.chars().any(char::is_control) {
-        return Err(Refusal::bad(""));
-    }
     answer(app, key, params, method, headers, body).await
 }
 
@@ -82,17 +81,19 @@ async fn answer(
     body: Body,
 ) -> Answer {
     only(&method, &[Method::GET, Method::PUT, Method::DELETE])?;
-    let wait = params.wait()?;
+    let wait = params.wait(app.dialect())?;
+    let key = app.dialect().key(key).map_err(Refusal::failed)?;
     if method == Method::GET {
         return get(&app, &key, wait, &params).await;
     }
     if method == Method::DELETE {
         return delete(&app, &key, &params);
     }
-    at_most_one(&params, &["acquire", "cas", "release"])?;
+    at_most_one(app.dialect(), &params, &["acquire", "cas", "release"])?;
     need(&key)?;
     let asked = Asked::read(&params)?;
-    let value = params::body(&headers, body, "kv_max_value_size").await?;
+    let bound = ("kv_max_value_size", app.options.max_value);
+    let value = params::body(&app, &headers, body, bound).await?;
     put(&app, asked, key, value, &params)
 }
 
@@ -118,6 +119,8 @@ impl Asked {
 }
 
 fn put(app: &App, (asked, flags): (Asked, u64), key: String, value: Bytes, params: &Params) -> Answer {
+    app.rights(params).write_key(&key)?;
+    app.admit(Kind::Write)?;
     let write = Write { key, value, flags };
     let done = app.shared.with(|store, now| match asked {
         Asked::Set => {
@@ -128,16 +131,19 @@ fn put(app: &App, (asked, flags): (Asked, u64), key: String, value: Bytes, param
         Asked::Acquire(session) => store.lock(write, &session, now),
         Asked::Release(session) => store.unlock(write, &session, now),
     });
-    json(params, &done.map_err(Refusal::failed)?)
+    json(params, &done.map_err(|error| Refusal::failed(app.dialect().write_refused(&error)))?)
 }
 
 fn delete(app: &App, key: &str, params: &Params) -> Answer {
-    at_most_one(params, &["cas", "recurse"])?;
+    at_most_one(app.dialect(), params, &["cas", "recurse"])?;
     let recurse = params.has("recurse");
     if !recurse {
         need(key)?;
     }
     let cas = params.number("cas")?;
+    let rights = app.rights(params);
+    if recurse { rights.write_below(key) } else { rights.write_key(key) }?;
+    app.admit(Kind::Write)?;
     let done = app.shared.with(|store, now| match cas {
         Some(index) => store.delete_cas(key, index, now),
         None if recurse => {
@@ -153,8 +159,13 @@ fn delete(app: &App, key: &str, params: &Params) -> Answer {
 }
 
 async fn get(app: &App, key: &str, wait: Option<Wait>, params: &Params) -> Answer {
+    let (dialect, rights) = (app.dialect(), app.rights(params));
     if params.has("keys") || params.has("recurse") {
-        let read = app.shared.read(wait, |store| store.list(key)).await;
+        app.admit(Kind::Read)?;
+        let mut read = app.shared.read(wait, |store| store.list(key)).await;
+        let all = read.found.len();
+        read.found.retain(|entry| rights.sees_key(&entry.key));
+        let filtered = read.found.len() < all;
         let answer = if params.has("keys") {
             keys(key, &read.found, params)?
         } else if read.found.is_empty() {
@@ -163,16 +174,18 @@ async fn get(app: &App, key: &str, wait: Option<Wait>, params: &Params) -> Answe
             let shown: Vec<Shown> = read.found.iter().map(|entry| Shown::whole(entry)).collect();
             json(params, &shown)?
         };
-        return Ok(with_index(read.index, answer));
+        return Ok(with_index(dialect, read.index, filtered, answer));
     }
     need(key)?;
+    rights.read_key(key)?;
+    app.admit(Kind::Read)?;
     let read = app.shared.read(wait, |store| store.key(key)).await;
     let answer = match read.found {
         None => StatusCode::NOT_FOUND.into_response(),
-        Some(entry) if params.has("raw") => raw(&entry),
+        Some(entry) if params.has("raw") => raw(dialect, &entry),
         Some(entry) => json(params, &[Shown::whole(&entry)])?,
     };
-    Ok(with_index(read.index, answer))
+    Ok(with_index(dialect, read.index, false, answer))
 }
 
 /// The keys below `prefix`, each cut off after the first separator that follows the prefix.
@@ -191,9 +204,9 @@ fn keys(prefix: &str, entries: &[Arc<Entry>], params: &Params) -> Answer {
 }
 
 /// The bare value. The headers keep a browser from running what somebody stored.
-fn raw(entry: &Entry) -> axum::response::Response {
+fn raw(dialect: Dialect, entry: &Entry) -> axum::response::Response {
     let headers = [
-        (CONTENT_TYPE, "text/plain"),
+        (CONTENT_TYPE, dialect.raw_type()),
         (CONTENT_SECURITY_POLICY, "sandbox"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
@@ -204,11 +217,11 @@ fn need(key: &str) -> Result<(), Refusal> {
     if key.is_empty() { Err(Refusal::bad("Missing key name")) } else { Ok(()) }
 }
 
-fn at_most_one(params: &Params, names: &[&str]) -> Result<(), Refusal> {
+fn at_most_one(dialect: Dialect, params: &Params, names: &[&str]) -> Result<(), Refusal> {
     let given = |name: &&str| params.get(name).map(|value| format!("{name}={value}"));
     let given: Vec<String> = names.iter().filter_map(given).collect();
     if given.len() > 1 {
-        return Err(Refusal::bad(format!("Conflicting flags: {}", given.join("&"))));
+        return Err(Refusal::bad(dialect.conflicting(&given.join("&"))));
     }
     Ok(())
 }

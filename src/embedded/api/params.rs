@@ -7,15 +7,15 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use hyper::HeaderMap;
 use hyper::header::CONTENT_LENGTH;
-use hyper::{HeaderMap, Uri};
 
+use super::App;
 use super::answer::Refusal;
+use crate::embedded::Dialect;
 use crate::embedded::duration;
 use crate::embedded::shared::Wait;
 
-/// Consul's `kv_max_value_size` and `txn_max_req_len`.
-const MAX_BODY: usize = 512 * 1024;
 /// The only datacenter there is.
 pub(crate) const DATACENTER: &str = "dc1";
 
@@ -24,14 +24,22 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Consul adds up to this part of a wait, so that polls which began together do not end together.
 const STAGGER: u32 = 16;
 
-/// The query string.
+/// The query string, and the token that came with it or in a header.
 #[derive(Clone, Debug)]
-pub(crate) struct Params(Vec<(String, String)>);
+pub(crate) struct Params {
+    pairs: Vec<(String, String)>,
+    token: Option<String>,
+}
 
 impl Params {
     /// What the parameter is set to; empty where it stands without a value.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The token, where there is one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.get("token").or(self.token.as_deref())
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -44,20 +52,18 @@ impl Params {
     }
 
     /// What this server is not: another datacenter, or Enterprise.
-    pub(crate) fn here(&self) -> Result<(), Refusal> {
+    pub(crate) fn here(&self, dialect: Dialect) -> Result<(), Refusal> {
         if self.get("dc").is_some_and(|dc| !dc.is_empty() && dc != DATACENTER) {
             return Err(Refusal::failed("No path to datacenter"));
         }
         if self.get("ns").is_some_and(|ns| !ns.is_empty()) {
-            return Err(Refusal::bad(
-                "Bad request: Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
-            ));
+            return Err(Refusal::bad(dialect.no_namespaces()));
         }
         Ok(())
     }
 
     /// The parameters of a read: whether it blocks, and for how long.
-    pub(crate) fn wait(&self) -> Result<Option<Wait>, Refusal> {
+    pub(crate) fn wait(&self, dialect: Dialect) -> Result<Option<Wait>, Refusal> {
         let wait = match self.get("wait").unwrap_or_default() {
             "" => 0,
             text => duration::parse(text).map_err(|_| Refusal::bad("Invalid wait time"))?,
@@ -69,7 +75,7 @@ impl Params {
         if self.has("stale") && self.has("consistent") {
             return Err(Refusal::bad("Cannot specify ?stale with ?consistent, conflicting semantics."));
         }
-        self.here()?;
+        self.here(dialect)?;
         let wait = match u64::try_from(wait) {
             Ok(0) | Err(_) => DEFAULT_WAIT,
             Ok(nanos) => Duration::from_nanos(nanos).min(MAX_WAIT),
@@ -83,13 +89,12 @@ impl<S: Sync> FromRequestParts<S> for Params {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        pairs(&parts.uri)
+        let pairs = Query::try_from_uri(&parts.uri).map_err(|error| Refusal::bad(error.to_string()))?;
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = || text("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let token = text("x-consul-token").or_else(bearer).map(str::to_owned);
+        Ok(Self { pairs: pairs.0, token })
     }
-}
-
-fn pairs(uri: &Uri) -> Result<Params, Refusal> {
-    let pairs = Query::try_from_uri(uri).map_err(|error| Refusal::bad(error.to_string()))?;
-    Ok(Params(pairs.0))
 }
 
 fn uint(text: &str) -> Result<u64, String> {
@@ -104,18 +109,26 @@ pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The body, bounded. `setting` is the name that Consul's documentation has for the bound.
-pub(crate) async fn body(headers: &HeaderMap, body: Body, setting: &str) -> Result<Bytes, Refusal> {
+/// A request's body, bounded: to `max` bytes, which come of the setting that Consul calls `setting`, and in time.
+pub(crate) async fn body(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    (setting, max): (&str, usize),
+) -> Result<Bytes, Refusal> {
     let too_large = |size: String| {
-        Refusal::TooLarge(format!(
-            "Request body{size} too large, max size: {MAX_BODY} bytes. \
-             See https://www.consul.io/docs/agent/options.html#{setting}."
-        ))
+        let page = app.dialect().limit_page(setting);
+        Refusal::TooLarge(format!("Request body{size} too large, max size: {max} bytes. See {page}."))
     };
-    if let Some(size) = announced(headers).filter(|size| *size > MAX_BODY as u64) {
+    if let Some(size) = announced(headers).filter(|size| *size > max as u64) {
         return Err(too_large(format!("({size} bytes)")));
     }
-    match Limited::new(body, MAX_BODY).collect().await {
+    let arrives = Limited::new(body, max).collect();
+    let arrived = match app.options.read_timeout {
+        Some(bound) => tokio::time::timeout(bound, arrives).await.map_err(|_| Refusal::Unanswered)?,
+        None => arrives.await,
+    };
+    match arrived {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large(String::new())),
         Err(error) => Err(Refusal::bad(error.to_string())),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::response::IntoResponse;
 use hyper::{HeaderMap, Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json as json_value};
@@ -13,8 +12,11 @@ use super::App;
 use super::answer::{Answer, Refusal, json, only, with_index};
 use super::json::{Fields, first, kind};
 use super::params::{self, Params};
+use crate::embedded::dialect::Kind;
 use crate::embedded::duration::{self, NANOS_PER_SECOND};
+use crate::embedded::store::Store;
 use crate::embedded::store::session::{Request, SERF_HEALTH, ServiceCheck, Session, SessionId};
+use crate::embedded::{Dialect, Options};
 
 /// Consul's default lock-delay.
 const LOCK_DELAY: i64 = 15_000_000_000;
@@ -78,13 +80,20 @@ pub(crate) async fn create(
     only(&method, &[Method::PUT])?;
     // A body of unannounced length is not looked at, and the session gets the defaults.
     let body = match params::announced(&headers) {
-        Some(1..) => params::body(&headers, body, "kv_max_value_size").await?,
+        Some(1..) => {
+            let bound = ("kv_max_value_size", Options::MAX_VALUE);
+            params::body(&app, &headers, body, bound).await?
+        }
         Some(0) | None => "{}".into(),
     };
-    let asked = request(&body).map_err(|fault| Refusal::bad(format!("Request decode failed: {fault}")))?;
-    params.here()?;
+    let asked = request(app.dialect(), &body)
+        .map_err(|fault| Refusal::bad(format!("Request decode failed: {fault}")))?;
+    params.here(app.dialect())?;
+    app.rights(&params).write_sessions()?;
+    app.admit(Kind::Write)?;
     let id = uuid::Uuid::new_v4();
-    app.shared.with(|store, now| store.create_session(id, asked, now)).map_err(Refusal::failed)?;
+    let created = app.shared.with(|store, now| store.create_session(id, asked, now));
+    created.map_err(|error| Refusal::failed(app.dialect().session_refused(&error)))?;
     json(&params, &json_value!({"ID": id.to_string()}))
 }
 
@@ -95,8 +104,7 @@ pub(crate) async fn list(State(app): State<App>, params: Params, method: Method)
 }
 
 /// `/v1/session/<verb>/` without what the verb is about.
-pub(crate) async fn without_id(Path(verb): Path<String>, method: Method) -> Answer {
-    let Some(verb) = Verb::named(&verb) else { return Ok(StatusCode::NOT_FOUND.into_response()) };
+pub(crate) async fn without_id(verb: Verb, method: Method) -> Answer {
     only(&method, verb.methods())?;
     Err(Refusal::bad(match verb {
         Verb::Renew | Verb::Destroy | Verb::Info => "Missing session",
@@ -106,12 +114,12 @@ pub(crate) async fn without_id(Path(verb): Path<String>, method: Method) -> Answ
 
 /// `/v1/session/<verb>/<id or node>`.
 pub(crate) async fn with_id(
+    verb: Verb,
     State(app): State<App>,
-    Path((verb, id)): Path<(String, String)>,
+    Path(id): Path<String>,
     params: Params,
     method: Method,
 ) -> Answer {
-    let Some(verb) = Verb::named(&verb) else { return Ok(StatusCode::NOT_FOUND.into_response()) };
     only(&method, verb.methods())?;
     match verb {
         Verb::Renew => renew(&app, &id, &params),
@@ -121,8 +129,9 @@ pub(crate) async fn with_id(
     }
 }
 
+/// What is done with one session, or with those of one node.
 #[derive(Clone, Copy, Debug)]
-enum Verb {
+pub(crate) enum Verb {
     Renew,
     Destroy,
     Info,
@@ -130,14 +139,16 @@ enum Verb {
 }
 
 impl Verb {
-    fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "renew" => Self::Renew,
-            "destroy" => Self::Destroy,
-            "info" => Self::Info,
-            "node" => Self::Node,
-            _ => return None,
-        })
+    pub(crate) const ALL: [Self; 4] = [Self::Renew, Self::Destroy, Self::Info, Self::Node];
+
+    /// Its part of the path.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Renew => "renew",
+            Self::Destroy => "destroy",
+            Self::Info => "info",
+            Self::Node => "node",
+        }
     }
 
     fn methods(self) -> &'static [Method] {
@@ -149,42 +160,66 @@ impl Verb {
 }
 
 fn renew(app: &App, id: &str, params: &Params) -> Answer {
-    params.here()?;
-    let session = parse_id(id)?;
-    match app.shared.with(|store, now| store.renew_session(&session, now)) {
+    params.here(app.dialect())?;
+    let session = parse_id(app, id)?;
+    app.rights(params).write_sessions()?;
+    app.admit(Kind::Write)?;
+    let renewed = session.and_then(|id| app.shared.with(|store, now| store.renew_session(&id, now)));
+    match renewed {
         Some(session) => json(params, &[Shown::from(&session)]),
         None => Err(Refusal::Told(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
     }
 }
 
 fn destroy(app: &App, id: &str, params: &Params) -> Answer {
-    params.here()?;
-    let session = parse_id(id)?;
-    app.shared.with(|store, now| store.destroy_session(&session, now));
+    params.here(app.dialect())?;
+    let session = parse_id(app, id)?;
+    app.rights(params).write_sessions()?;
+    app.admit(Kind::Write)?;
+    if let Some(id) = session {
+        app.shared.with(|store, now| store.destroy_session(&id, now));
+    }
     json(params, &true)
 }
 
 async fn info(app: &App, id: &str, params: &Params) -> Answer {
-    let wait = params.wait()?;
-    let session = parse_id(id)?;
-    let read = app.shared.read(wait, |store| store.session(&session)).await;
-    let shown: Vec<Shown> = read.found.iter().map(Shown::from).collect();
-    Ok(with_index(read.index, json(params, &shown)?))
+    let wait = params.wait(app.dialect())?;
+    let session = parse_id(app, id)?;
+    let found = |store: &Store| match &session {
+        Some(id) => store.session(id),
+        None => store.no_session(),
+    };
+    let read = app.shared.read(wait, found).await;
+    shown(app, params, read.index, read.found.iter())
 }
 
 async fn node_list(app: &App, params: &Params, shows: impl Fn(&Session) -> bool) -> Answer {
-    let read = app.shared.read(params.wait()?, |store| store.sessions()).await;
-    let shown: Vec<Shown> = read.found.iter().filter(|session| shows(session)).map(Shown::from).collect();
-    Ok(with_index(read.index, json(params, &shown)?))
+    let read = app.shared.read(params.wait(app.dialect())?, |store| store.sessions()).await;
+    shown(app, params, read.index, read.found.iter().filter(|session| shows(session)))
 }
 
-fn parse_id(id: &str) -> Result<SessionId, Refusal> {
-    SessionId::parse(id)
-        .map_err(|fault| Refusal::failed(format!("failed session lookup: index error: {fault}")))
+/// The sessions of a read, as far as the token may see them.
+fn shown<'a>(
+    app: &App,
+    params: &Params,
+    index: u64,
+    found: impl Iterator<Item = &'a Arc<Session>>,
+) -> Answer {
+    let mut shown: Vec<Shown> = found.map(Shown::from).collect();
+    let filtered = !app.rights(params).sees_sessions() && !shown.is_empty();
+    if filtered {
+        shown.clear();
+    }
+    Ok(with_index(app.dialect(), index, filtered, json(params, &shown)?))
+}
+
+fn parse_id(app: &App, id: &str) -> Result<Option<SessionId>, Refusal> {
+    let parsed = app.dialect().session_id(id);
+    parsed.map_err(|fault| Refusal::failed(format!("failed session lookup: index error: {fault}")))
 }
 
 /// What the body of a creation asks for, over the real agent's defaults.
-fn request(body: &[u8]) -> Result<Request, String> {
+fn request(dialect: Dialect, body: &[u8]) -> Result<Request, String> {
     let value = first(body)?;
     let empty = serde_json::Map::new();
     let object = match &value {
@@ -195,7 +230,7 @@ fn request(body: &[u8]) -> Result<Request, String> {
             return Err(format!("json: cannot unmarshal {} into Go value of type {target}", kind(&value)));
         }
     };
-    let fields = Fields::new(object, "");
+    let fields = Fields::new(object, dialect.session_body());
     let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
     let behavior = match fields.text("Behavior")? {
         Some(behavior) => behavior.to_owned(),

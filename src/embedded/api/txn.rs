@@ -10,15 +10,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::App;
-use super::answer::{Answer, Refusal, json_with, only, with_leader};
+use super::answer::{Answer, Refusal, json, json_with, only, with_leader};
 use super::json::{Fields, first, kind};
 use super::kv::Shown;
 use super::params::{self, Params};
+use crate::embedded::Dialect;
+use crate::embedded::dialect::{Kind, ReadMeta};
 use crate::embedded::store::kv::Write;
-use crate::embedded::store::txn::{Faults, Found, Op};
-
-/// Consul's bound up to 1.13.
-const MAX_OPS: usize = 64;
+use crate::embedded::store::txn::{Found, Op};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -42,16 +41,6 @@ struct Fault {
     what: String,
 }
 
-/// What the answer to a transaction of reads has besides.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReadMeta {
-    index: u64,
-    last_contact: u64,
-    known_leader: bool,
-    consistency_level: &'static str,
-}
-
 /// `/v1/txn`.
 pub(crate) async fn txn(
     State(app): State<App>,
@@ -61,40 +50,60 @@ pub(crate) async fn txn(
     body: Body,
 ) -> Answer {
     only(&method, &[Method::PUT])?;
-    let body = params::body(&headers, body, "txn_max_req_len").await?;
-    let ops = parse(&body)?;
+    let bound = ("txn_max_req_len", app.options.max_txn());
+    let body = params::body(&app, &headers, body, bound).await?;
+    let ops = parse(&app, &body)?;
     let reads = !ops.iter().any(Op::writes);
     // Reads take the parameters of reads, though a transaction never waits.
     if reads {
-        params.wait()?;
+        params.wait(app.dialect())?;
     } else {
-        params.here()?;
+        params.here(app.dialect())?;
     }
-    let outcome = app.shared.with(|store, now| store.txn(ops, now));
-    let answer = answer(&params, outcome, reads)?;
-    Ok(if reads { with_leader(answer) } else { answer })
-}
-
-fn answer(params: &Params, outcome: Result<Vec<Found>, Faults>, reads: bool) -> Answer {
-    let read =
-        reads.then_some(ReadMeta { index: 0, last_contact: 0, known_leader: true, consistency_level: "" });
-    match outcome {
-        Ok(found) => {
-            let show = |found: Found| Applied {
-                kv: if found.with_value { Shown::whole(&found.entry) } else { Shown::bare(&found.entry) },
-            };
-            let results = Some(found.into_iter().map(show).collect());
-            json_with(StatusCode::OK, params, &Outcome { results, errors: None, read })
-        }
+    app.admit(if reads { Kind::Read } else { Kind::Write })?;
+    let rights = app.rights(&params);
+    let refused = |(at, op)| rights.refuses(op).map(|what| Fault { op_index: at, what });
+    let denied: Vec<Fault> = ops.iter().enumerate().filter_map(refused).collect();
+    if !denied.is_empty() {
+        return refusal(app.dialect(), &params, denied, true, reads);
+    }
+    match app.shared.with(|store, now| store.txn(ops, now)) {
+        Ok(found) => answer(&app, &params, found, reads),
         Err(faults) => {
-            let tell = |(op_index, error): (usize, _)| Fault { op_index, what: ToString::to_string(&error) };
-            let errors = Some(faults.into_iter().map(tell).collect());
-            json_with(StatusCode::CONFLICT, params, &Outcome { results: None, errors, read })
+            let at_once = faults.iter().any(|(_, error)| error.is_found_at_once());
+            let tell = |(op_index, error)| Fault { op_index, what: app.dialect().op_refused(&error) };
+            refusal(app.dialect(), &params, faults.into_iter().map(tell).collect(), at_once, reads)
         }
     }
 }
 
-fn parse(body: &[u8]) -> Result<Vec<Op>, Refusal> {
+/// What was done. What is read and may not be seen is left out.
+fn answer(app: &App, params: &Params, mut found: Vec<Found>, reads: bool) -> Answer {
+    let (all, rights) = (found.len(), app.rights(params));
+    found.retain(|found| rights.sees_key(&found.entry.key));
+    let read = reads.then(|| app.dialect().read_meta(false, found.len() < all));
+    let show = |found: Found| Applied {
+        kv: if found.with_value { Shown::whole(&found.entry) } else { Shown::bare(&found.entry) },
+    };
+    let results = Some(found.into_iter().map(show).collect());
+    let answer = json(params, &Outcome { results, errors: None, read })?;
+    Ok(if reads { with_leader(true, answer) } else { answer })
+}
+
+/// Why nothing was done. `at_once`: before any operation was looked at.
+fn refusal(dialect: Dialect, params: &Params, faults: Vec<Fault>, at_once: bool, reads: bool) -> Answer {
+    let read = reads.then(|| dialect.read_meta(at_once, false));
+    let known = read.as_ref().map(|read| read.known_leader);
+    let outcome = Outcome { results: None, errors: Some(faults), read };
+    let answer = json_with(StatusCode::CONFLICT, dialect.refused_txn_type(), params, &outcome)?;
+    Ok(match known {
+        Some(known) => with_leader(known, answer),
+        None => answer,
+    })
+}
+
+fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
+    let max = app.dialect().max_txn_ops();
     let unread = |fault: String| Refusal::bad(format!("Failed to parse body: {fault}"));
     let value = first(body).map_err(unread)?;
     let items = match &value {
@@ -105,19 +114,27 @@ fn parse(body: &[u8]) -> Result<Vec<Op>, Refusal> {
             return Err(unread(fault));
         }
     };
-    if items.len() > MAX_OPS {
-        let text = format!("Transaction contains too many operations ({} > {MAX_OPS})", items.len());
+    if items.len() > max {
+        let text = format!("Transaction contains too many operations ({} > {max})", items.len());
         return Err(Refusal::Told(StatusCode::PAYLOAD_TOO_LARGE, text));
     }
     // An operation that is not about a key is none: services and nodes are beyond this server.
     let kv = |item: &Value| {
         let fields = Fields::new(item.as_object()?, "TxnOp");
-        fields.get("KV")?.as_object().map(|object| op(&Fields::new(object, "KVTxnOp.KV")))
+        fields.get("KV")?.as_object().map(|object| op(app.dialect(), &Fields::new(object, "KVTxnOp.KV")))
     };
-    items.iter().filter_map(kv).collect::<Result<_, _>>().map_err(unread)
+    let ops: Vec<Op> = items.iter().filter_map(kv).collect::<Result<_, _>>().map_err(unread)?;
+    let largest = app.options.max_value;
+    match ops.iter().filter_map(Op::written).find(|write| write.value.len() > largest) {
+        Some(Write { key, value, .. }) => {
+            let text = format!("Value for key {key:?} is too large ({} > {largest} bytes)", value.len());
+            Err(Refusal::Told(StatusCode::PAYLOAD_TOO_LARGE, text))
+        }
+        None => Ok(ops),
+    }
 }
 
-fn op(fields: &Fields<'_>) -> Result<Op, String> {
+fn op(dialect: Dialect, fields: &Fields<'_>) -> Result<Op, String> {
     let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
     let (verb, key, session) = (owned("Verb")?, owned("Key")?, owned("Session")?);
     let (flags, index) = (fields.number("Flags")?, fields.number("Index")?);
@@ -139,7 +156,7 @@ fn op(fields: &Fields<'_>) -> Result<Op, String> {
         "check-session" => Op::CheckSession(key, session),
         "check-index" => Op::CheckIndex(key, index),
         "check-not-exists" => Op::CheckNotExists(key),
-        _ => Op::Unknown(verb),
+        _ => dialect.unknown_verb(verb),
     })
 }
 

@@ -25,8 +25,8 @@ const FIRST_INDEX: u64 = 1;
 pub(crate) struct Read<T> {
     /// The index that the client is told and that it waits above.
     pub(crate) index: u64,
-    /// Changes exactly when what was asked for does. The index of something missing is its whole table's, which
-    /// moves with its neighbours; nobody is to be woken for those.
+    /// Changes exactly when what was asked for does. The index of a key or session that is missing is its whole table's,
+    /// which moves with its neighbours.
     pub(crate) stamp: u64,
     pub(crate) found: T,
 }
@@ -81,9 +81,10 @@ impl Store {
     }
 
     pub(crate) fn list(&self, prefix: &str) -> Read<Vec<Arc<Entry>>> {
-        let stamp = self.keys.index_below(prefix);
-        let index = if stamp == 0 { self.keys.index() } else { stamp };
-        Read { index, stamp, found: self.keys.list(prefix).cloned().collect() }
+        let below = self.keys.index_below(prefix);
+        let index = if below == 0 { self.keys.index() } else { below };
+        // A list of nothing is woken by any write: the real server knows of no change below the prefix either.
+        Read { index, stamp: index, found: self.keys.list(prefix).cloned().collect() }
     }
 
     pub(crate) fn set(&mut self, write: Write, now: Moment) {
@@ -136,6 +137,11 @@ impl Store {
         Read { index: self.sessions.index(), stamp, found }
     }
 
+    /// What a read of a session finds whose id cannot be one.
+    pub(crate) fn no_session(&self) -> Read<Option<Arc<Session>>> {
+        Read { index: self.sessions.index(), stamp: 0, found: None }
+    }
+
     pub(crate) fn sessions(&self) -> Read<Vec<Arc<Session>>> {
         let index = self.sessions.index();
         Read { index, stamp: index, found: self.sessions.list().cloned().collect() }
@@ -181,7 +187,9 @@ impl Store {
         if session.is_empty() {
             return Err(LockError::NoSession);
         }
-        match self.sessions.get(&SessionId::parse(session)?) {
+        let id = SessionId::parse(session)
+            .map_err(|fault| LockError::Id { session: session.to_owned(), fault })?;
+        match self.sessions.get(&id) {
             Some(_) => Ok(()),
             None => Err(LockError::Unknown(session.to_owned())),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::embedded::duration::{self, NANOS_PER_SECOND};
+use crate::embedded::duration;
 use crate::semaphore::Moment;
 
 /// Consul's longest TTL.
@@ -258,16 +258,7 @@ impl Sessions {
         }
         match u64::try_from(nanos).map(Duration::from_nanos) {
             Ok(ttl) if (self.rules.min_ttl..=MAX_TTL).contains(&ttl) => Ok(Some(ttl)),
-            Ok(_) | Err(_) => Err(SessionError::TtlRange { nanos, min: seconds(self.rules.min_ttl) }),
+            Ok(_) | Err(_) => Err(SessionError::TtlRange { nanos, min: duration::show(self.rules.min_ttl) }),
         }
-    }
-}
-
-fn seconds(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    if nanos.is_multiple_of(u128::from(NANOS_PER_SECOND)) {
-        format!("{}s", duration.as_secs())
-    } else {
-        format!("{}ms", duration.as_millis())
     }
 }

@@ -22,8 +22,10 @@ pub(crate) enum Op {
     CheckSession(String, String),
     CheckIndex(String, u64),
     CheckNotExists(String),
-    /// A verb that this server does not know.
-    Unknown(String),
+    /// What is refused before any operation is looked at.
+    Refused(OpError),
+    /// What is refused in its turn.
+    Fails(OpError),
 }
 
 impl Op {
@@ -42,7 +44,27 @@ impl Op {
             | Self::CheckSession(..)
             | Self::CheckIndex(..)
             | Self::CheckNotExists(_)
-            | Self::Unknown(_) => false,
+            | Self::Refused(_)
+            | Self::Fails(_) => false,
+        }
+    }
+
+    /// What the operation writes, where that has a value.
+    pub(crate) fn written(&self) -> Option<&Write> {
+        match self {
+            Self::Set(write) | Self::Cas(write, _) | Self::Lock(write, _) | Self::Unlock(write, _) => {
+                Some(write)
+            }
+            Self::Get(_)
+            | Self::GetTree(_)
+            | Self::Delete(_)
+            | Self::DeleteCas(..)
+            | Self::DeleteTree(_)
+            | Self::CheckSession(..)
+            | Self::CheckIndex(..)
+            | Self::CheckNotExists(_)
+            | Self::Refused(_)
+            | Self::Fails(_) => None,
         }
     }
 
@@ -59,7 +81,7 @@ impl Op {
             | Self::CheckSession(key, _)
             | Self::CheckIndex(key, _)
             | Self::CheckNotExists(key) => key.is_empty(),
-            Self::DeleteTree(_) | Self::Unknown(_) => false,
+            Self::DeleteTree(_) | Self::Refused(_) | Self::Fails(_) => false,
         }
     }
 }
@@ -71,6 +93,8 @@ pub(crate) enum OpError {
     NoKey,
     #[error("unknown KV verb {0:?}")]
     UnknownVerb(String),
+    #[error("unknown KV operation: {0}")]
+    UnknownOperation(String),
     #[error("failed to lock key {0:?} due to lock delay")]
     LockDelay(String),
     #[error("failed to set key {0:?}, index is stale")]
@@ -104,8 +128,29 @@ pub(crate) enum LockError {
     NoSession,
     #[error("invalid session {0:?}")]
     Unknown(String),
-    #[error("failed session lookup: index error: {0}")]
-    Id(#[from] NotAnId),
+    #[error("failed session lookup: index error: {fault}")]
+    Id { session: String, fault: NotAnId },
+}
+
+impl OpError {
+    /// Whether it is found out before any operation is looked at.
+    pub(crate) fn is_found_at_once(&self) -> bool {
+        match self {
+            Self::NoKey | Self::UnknownOperation(_) | Self::LockDelay(_) => true,
+            Self::UnknownVerb(_)
+            | Self::SetStale(_)
+            | Self::DeleteStale(_)
+            | Self::Held(_)
+            | Self::NotHeld(_)
+            | Self::Missing(_)
+            | Self::Exists(_)
+            | Self::SessionOfMissing(_)
+            | Self::OtherSession { .. }
+            | Self::IndexOfMissing(_)
+            | Self::OtherIndex { .. }
+            | Self::Session(_) => false,
+        }
+    }
 }
 
 /// What an operation found or wrote.
@@ -151,6 +196,9 @@ impl Store {
     fn refuses(&self, op: &Op, now: Moment) -> Option<OpError> {
         if op.lacks_key() {
             return Some(OpError::NoKey);
+        }
+        if let Op::Refused(error) = op {
+            return Some(error.clone());
         }
         if let Op::Lock(write, _) = op
             && self.lock_is_delayed(&write.key, now)
@@ -206,7 +254,7 @@ impl Store {
                 Some(_) => Err(OpError::Exists(key)),
                 None => Ok(Vec::new()),
             },
-            Op::Unknown(verb) => Err(OpError::UnknownVerb(verb)),
+            Op::Refused(error) | Op::Fails(error) => Err(error),
         }
     }
 

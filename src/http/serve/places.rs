@@ -21,6 +21,11 @@ impl<T> Places<T> {
         self.taken.len()
     }
 
+    /// How many that address has.
+    pub(super) fn taken_by(&self, whose: Option<IpAddr>) -> usize {
+        self.taken.iter().filter(|(address, _)| *address == whose).count()
+    }
+
     /// One has come, from that address.
     pub(super) fn take(&mut self, whose: Option<IpAddr>, connection: T) {
         self.taken.push((whose, connection));
