@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
 use crate::semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
@@ -64,31 +66,41 @@ pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<D
 }
 
 /// Renews a session. A leader that has just been elected answers renewals before it knows of all sessions; that one does
-/// not exist is believed only after a consistent read, for which it has to know.
+/// not exist is believed only after a consistent read, for which it has to know. All of it takes `timeout` and no longer:
+/// nothing else renews the session meanwhile.
 ///
 /// # Errors
 ///
 /// It was not renewed; [`FailureKind::NotFound`] where it does not exist.
-pub async fn renew(client: &Client, session: &SessionId) -> Result<consul::Session, Failure> {
-    let failed = match client.session_renew(session.as_str()).await {
+pub async fn renew(
+    client: &Client,
+    session: &SessionId,
+    timeout: Duration,
+) -> Result<consul::Session, Failure> {
+    let began = Instant::now();
+    let failed = match client.within(timeout).session_renew(session.as_str()).await {
         Ok(renewed) => return Ok(renewed),
         Err(error) => failure(&error),
     };
     if failed.kind != FailureKind::NotFound {
         return Err(failed);
     }
-    match client.session_info(session.as_str(), Read::consistent()).await {
-        Ok(found) if found.value.is_some() => {
+    let left = timeout.saturating_sub(began.elapsed());
+    match client.within(left).session_exists(session.as_str()).await {
+        Ok(true) => {
             let text = format!(
                 "{}; but it exists: Consul's leader has not read all of its log yet; renewing again",
                 failed.text
             );
-            Err(Failure { kind: FailureKind::Unavailable, text })
+            Err(Failure { kind: FailureKind::NoLeader, text })
         }
-        Ok(_) => Err(failed),
+        Ok(false) => Err(failed),
         Err(error) => {
             let unknown = failure(&error);
-            Err(if unknown.kind == FailureKind::Unavailable { unknown } else { failed })
+            // As while servers elect a leader. A token or a gateway that never lets it be read leaves the first answer alone.
+            let server_failed = matches!(error, consul::Error::Unexpected { status: 500.., .. });
+            let kind = if server_failed { FailureKind::Unavailable } else { unknown.kind };
+            Err(if kind.is_transient() { Failure { kind, ..unknown } } else { failed })
         }
     }
 }
@@ -114,7 +126,7 @@ pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<Stri
 ///
 /// # Errors
 ///
-/// There is no answer to go on with, and where [`FailureKind::Unavailable`] says so the transaction may have been done.
+/// There is no answer to go on with, and where [`FailureKind::is_transient`] says so the transaction may have been done.
 pub async fn commit(client: &Client, ops: Vec<Op>) -> Result<Commit, Failure> {
     let steps: Vec<_> = ops.iter().cloned().map(op).collect();
     committed(client.txn(&steps).await, &ops)
@@ -146,7 +158,8 @@ fn op(op: Op) -> TxnOp {
 }
 
 fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
-    Listing { index: answer.index, pairs: answer.value.into_iter().map(pair).collect() }
+    let pairs = answer.value.into_iter().map(pair).collect();
+    Listing { index: answer.index, filtered: answer.filtered, pairs }
 }
 
 fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
@@ -201,7 +214,9 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
         Ok(Txn::Committed(pairs)) => {
             let index = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
             let listing = listed_after(ops)
-                .map(|before| Listing { index, pairs: pairs.into_iter().skip(before).map(pair).collect() });
+                .map(|before| pairs.into_iter().skip(before).map(pair).collect())
+                // The answer to a transaction that writes never says so (tried with 1.23).
+                .map(|pairs| Listing { index, filtered: false, pairs });
             return Ok(Commit::Done { index, listing });
         }
         Ok(Txn::RolledBack(faults)) => faults,
@@ -246,7 +261,9 @@ pub fn failure(error: &consul::Error) -> Failure {
     let kind = match error.class() {
         Class::NotFound | Class::InvalidSession => FailureKind::NotFound,
         Class::Denied | Class::Token => FailureKind::Denied,
-        Class::NoLeader | Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
+        Class::InvalidKey => FailureKind::InvalidKey,
+        Class::NoLeader => FailureKind::NoLeader,
+        Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
             FailureKind::Unavailable
         }
         Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {

@@ -216,9 +216,7 @@ impl Metrics {
 
     fn begin(&self, operations: &[&str], codes: &[&str]) -> prometheus::Result<()> {
         self.reload_successful.set(1);
-        for reason in
-            [FailureKind::NotFound, FailureKind::Denied, FailureKind::Unavailable, FailureKind::Rejected]
-        {
+        for reason in FailureKind::OF_RENEWALS {
             self.renew_failures.with_label_values(&[reason.as_str()]);
         }
         for operation in operations {

@@ -17,7 +17,7 @@ mod participants;
 mod scene;
 
 pub use participants::{Health, Part, Participant};
-pub use scene::{Found, Inspection, Scene, WAIT, Waiter, Watch};
+pub use scene::{Found, Hidden, Inspection, SESSIONS, Scene, WAIT, Waiter, Watch};
 
 /// Attempts in a row that may fail.
 const ATTEMPTS: u32 = 20;
@@ -38,6 +38,9 @@ pub enum Error {
     /// The semaphore as it is does not allow it: what was found, and what to do.
     #[error("{0}")]
     Refused(String),
+    /// Consul hides from the token what has to be known for it: which rule it needs.
+    #[error("{0}")]
+    Denied(String),
     /// Other clients wrote each time before we could.
     #[error(
         "{lock} was changed by others each of {attempts} times before it could be changed here; try again"
@@ -53,12 +56,30 @@ pub enum Error {
 impl Error {
     /// What a plan says against a view.
     pub fn of_plan(view: &View, why: String) -> Self {
-        if view.lock == Lock::Missing { Self::Missing(why) } else { Self::Refused(why) }
+        match view.lock {
+            _ if view.is_filtered() => Self::Denied(why),
+            Lock::Missing => Self::Missing(why),
+            Lock::Record { .. } | Lock::Conflict { .. } | Lock::Single(_) => Self::Refused(why),
+        }
+    }
+
+    /// Whether the token may not do or see what it has to.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Denied(_) => true,
+            Self::Failed(failure) => failure.kind == FailureKind::Denied,
+            Self::Missing(_) | Self::Refused(_) | Self::Contended { .. } => false,
+        }
+    }
+
+    /// Whether Consul takes no key of the name that was given.
+    pub fn is_invalid_key(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::InvalidKey)
     }
 
     /// Whether Consul is away, or has no leader.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Unavailable)
+        matches!(self, Self::Failed(failure) if failure.kind.is_transient())
     }
 }
 
@@ -89,7 +110,7 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
     match place {
         Place::Semaphore(prefix) => {
             let listing = bridge::list(client, prefix, Read::consistent()).await.map_err(Error::Failed)?;
-            Ok(View::new(prefix, listing.pairs, listing.index))
+            Ok(View::of_listing(prefix, listing))
         }
         Place::Lock(key) => {
             let reading = bridge::read(client, key, Read::consistent()).await.map_err(Error::Failed)?;
@@ -136,7 +157,7 @@ pub async fn change(
                 Error::Contended { lock: view.lock_key(), attempts: attempts.failed + 1 }
             }
             Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),
-            Err(failure) if failure.kind == FailureKind::Unavailable => {
+            Err(failure) if failure.kind.is_transient() => {
                 // It may have been done all the same.
                 before.get_or_insert_with(|| view.clone());
                 Error::Failed(failure)

@@ -1,6 +1,7 @@
 //! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
 
 mod changes;
+mod consul;
 mod lease;
 mod lock;
 
@@ -14,6 +15,8 @@ use utoipa::ToSchema;
 use crate::semaphore::{Identity, Moment, Wall};
 
 pub use changes::{Change, Id, What};
+use consul::ConsulReport;
+pub use consul::{Address, AddressState};
 use lease::LeaseReport;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock, LockReport};
@@ -44,6 +47,8 @@ pub struct Snapshot {
     pub started_at: Moment,
     /// Whether all required slots have been held at some time.
     pub started_up: bool,
+    /// Consul's addresses, in the order of the configuration.
+    pub consul: Vec<Address>,
     /// The session, once there is one.
     pub session: Option<Session>,
     /// The semaphores, in the order of the configuration.
@@ -263,6 +268,7 @@ impl Snapshot {
                 started_at: wall.text(self.started_at),
                 now: wall.text(now),
             },
+            consul: ConsulReport { addresses: &self.consul },
             session: self.session.as_ref().map(|session| SessionReport {
                 id: &session.id,
                 name: &session.name,
@@ -366,6 +372,8 @@ fn seconds(time: Duration) -> f64 {
 #[schema(as = Status)]
 pub struct Report<'a> {
     agent: AgentReport,
+    /// How Consul is reached.
+    consul: ConsulReport<'a>,
     /// The session that all slots belong to; null before there is one.
     #[schema(required = true)]
     session: Option<SessionReport<'a>>,

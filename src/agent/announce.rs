@@ -25,8 +25,8 @@ pub(super) fn log(notice: &Notice) {
         Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
         Notice::SessionTaken { session } => error!(
             %session,
-            "another process has resumed this agent's session, which has everything of it now, its files too; beginning \
-             with a new session, without files. Was a .lock file beside the state or the readiness file deleted?"
+            "another process has resumed this agent's session, which has everything of it now; beginning with a new \
+             session. Was the state file copied, or the .lock file beside it deleted?"
         ),
         Notice::SessionsCleared { sessions } => {
             info!(sessions, "destroyed a session whose creation had got no answer");

@@ -2,8 +2,9 @@
 
 use tokio::sync::mpsc;
 
+use super::driver::Owner;
 use super::labels::{self, entries, named};
-use super::leases::{self, Bounds, Wanted};
+use super::leases::{self, Bounds, Key, Wanted};
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
@@ -105,7 +106,7 @@ impl Agent {
                 }
                 for notice in notices {
                     if let Some(name) = self.leases.name_of(key) {
-                        self.tell_of_lease(&named(&notice, |_| name));
+                        self.tell_of_lease(key, &named(&notice, |_| name), now);
                     }
                     self.leases.noticed(key, &notice, now);
                 }
@@ -115,8 +116,10 @@ impl Agent {
 
     /// Tells the world; its client is told apart. Hooks are for what the agent holds itself: clients may come and go faster
     /// than hooks run.
-    fn tell_of_lease(&mut self, notice: &Notice) {
-        announce::log_of_lease(notice);
+    fn tell_of_lease(&mut self, key: Key, notice: &Notice, now: Moment) {
+        if !self.outage.log(Owner::Lease(key), notice, now) {
+            announce::log_of_lease(notice);
+        }
         self.journal.follow_lease(notice);
         // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.
         if matches!(notice, Notice::Leader { .. }) {

@@ -38,11 +38,11 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         Command::ClearSessions { marks } => Work::Request(Box::pin(async move {
             Event::SessionsCleared(bridge::destroy_named(&client, &marks).await)
         })),
-        Command::RenewSession { session, timeout } => {
-            let (client, configured) = (client.within(timeout), spec.ttl);
+        Command::RenewSession { session, sent, timeout } => {
+            let configured = spec.ttl;
             Work::Request(Box::pin(async move {
-                let answer = bridge::renew(&client, &session).await;
-                Event::SessionRenewed(answer.map(|session| translate::ttl(&session, configured)))
+                let answer = bridge::renew(&client, &session, timeout).await;
+                Event::SessionRenewed(sent, answer.map(|session| translate::ttl(&session, configured)))
             }))
         }
         Command::DestroySession { session } => Work::Request(Box::pin(async move {

@@ -53,11 +53,6 @@ impl Files {
         Ok(Self { state, readiness: readiness.transpose()?, resume, contested })
     }
 
-    /// Leaves the files as they are from here on: they are another process's.
-    pub(super) fn let_go(&mut self) {
-        (self.state, self.readiness) = (None, None);
-    }
-
     /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be
     /// found: an agent that does not come back must not leave its workload the word of the one that was killed.
     pub fn forget(configuration: &Path) {

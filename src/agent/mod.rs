@@ -11,6 +11,7 @@ mod files;
 mod journal;
 mod labels;
 mod leases;
+mod outage;
 mod reload;
 mod snapshot;
 mod state_file;
@@ -25,17 +26,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::cli::Exit;
 use crate::clock::{self, Alarm};
 use crate::config::{Config, Faults, Loaded, Mode};
-use crate::consul::{self, Client, Code, Operation, SessionSpec};
+use crate::consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
 use crate::http::servers::Servers;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
-use crate::semaphore::{Event, Keeper, Moment, Name, Notice, OnLost, Start};
+use crate::semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Id, Snapshot, Stage, What};
 use crate::telemetry;
@@ -51,8 +52,14 @@ pub use files::Files;
 use journal::Journal;
 use labels::Labels;
 use leases::Leases;
+use outage::Outage;
 use reload::Reload;
 use snapshot::Entries;
+
+/// Logged where another address of Consul's is used from then on.
+pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
+/// Logged once of an address that may belong to another cluster.
+pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
 
 /// Answers that are taken in before anything else is looked after.
 const MOST_AT_ONCE: usize = 256;
@@ -93,8 +100,8 @@ pub fn before_start(now: Moment) -> Snapshot {
     // What one life has told must not be taken for another's.
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
-    let (session, semaphores, locks) = (None, Vec::new(), Vec::new());
-    Snapshot { id, changes, stage, started_at: now, started_up, session, semaphores, locks }
+    let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
+    Snapshot { id, changes, stage, started_at: now, started_up, consul, session, semaphores, locks }
 }
 
 /// Runs an agent until it has drained.
@@ -138,6 +145,7 @@ struct Agent {
     hooks: Hooks,
     /// What has happened lately.
     journal: Journal,
+    outage: Outage,
     /// The command that runs on the slots.
     running: Option<Running>,
     /// Where there is one, or has been.
@@ -166,7 +174,11 @@ impl Agent {
         let begun = parts.status.borrow().id;
         let config = &parts.config;
         let together = translate::together(config);
-        let start = translate::start(config, translate::held(config), parts.files.resume.take());
+        let resume = parts.files.resume.take();
+        if let Some(resume) = &resume {
+            client.remember(resume.session.as_str(), Some(config.session.ttl));
+        }
+        let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };
         let mut labels = Labels::default();
         for entry in labels::entries(config).filter(|entry| entry.mode == Mode::Hold) {
@@ -190,6 +202,7 @@ impl Agent {
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
+            outage: Outage::default(),
             running: None,
             orphans: None,
             started_at: now,
@@ -277,6 +290,7 @@ impl Agent {
                 () = self.hooks.ended() => {}
                 // The guard is told with the next round.
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
+                () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload_wanted(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
@@ -339,6 +353,14 @@ impl Agent {
         }
     }
 
+    /// The address in use may belong to another cluster than the one before. No lease is valid any more.
+    fn change_cluster(&mut self) {
+        self.client = self.client.bound();
+        let now = clock::now();
+        self.own.keeper.change_cluster(now);
+        self.leases.change_cluster(now);
+    }
+
     /// A dead connection must not use up the time of a drain.
     fn client_for_now(&self) -> Client {
         match self.drain {
@@ -349,7 +371,9 @@ impl Agent {
 
     fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
-        announce::log(&labelled);
+        if !self.outage.log(Owner::Agent, &labelled, clock::now()) {
+            announce::log(&labelled);
+        }
         self.journal.follow(&labelled);
         self.parts.metrics.observe(&labelled);
         let hook = announce::call_hook(notice, &self.labels, &self.parts.config.hooks, &mut self.hooks);
@@ -358,7 +382,10 @@ impl Agent {
             self.forget_removed(&label);
         }
         if let Notice::SessionTaken { .. } = notice {
-            self.parts.files.let_go();
+            // The next process would resume that session at once, while another one holds its slots.
+            if let Some(state) = &self.parts.files.state {
+                state.forget();
+            }
         }
         if let Notice::Evicted { name, held, .. } = notice {
             self.evicted(name, *held);
@@ -371,6 +398,15 @@ impl Agent {
             {
                 self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
             }
+        }
+        if let Notice::Trouble { name: Some(_), failure } = notice
+            && failure.kind == FailureKind::InvalidKey
+            && !self.started_up
+        {
+            // Waiting does not help: Consul refuses the same name tomorrow too. An agent that has had all of its slots
+            // keeps them: only its reads fail, and renewals keep the slots.
+            error!("this is a fault of the configuration: {}", failure.text);
+            self.end(Exit::Config, "Consul does not take the name of a key");
         }
         if let Notice::GaveUp { name, reached, .. } = notice
             && self.is_required(name)
@@ -386,6 +422,12 @@ impl Agent {
 
     /// Lets the world see where things stand.
     fn publish(&mut self, now: Moment) {
+        let leases = &self.leases;
+        let is_there = |owner| match owner {
+            Owner::Agent => true,
+            Owner::Lease(key) => leases.is_running(key),
+        };
+        self.outage.keep_only(is_there, now);
         let pending = self.pending_reasons();
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,
@@ -398,6 +440,7 @@ impl Agent {
         let ready = snapshot.is_ready(now);
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
+        snapshot.consul = snapshot::addresses(&self.client);
         if ready != self.ready {
             self.ready = ready;
             info!("{}", if ready { "ready" } else { "not ready" });
@@ -437,5 +480,25 @@ impl consul::Observer for Metrics {
 
     fn not_logged_in(&self, error: &consul::Error, serves_on: bool) {
         warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
+    }
+
+    fn addresses(&self, news: &AddressNews) {
+        match news {
+            AddressNews::Moved { from, to, why, proved: true } => {
+                warn!(from, to, reason = why, "{CONSUL_ADDRESS_CHANGED}");
+            }
+            AddressNews::Moved { from, to, why, proved: false } => warn!(
+                from,
+                to,
+                reason = why,
+                "{CONSUL_ADDRESS_CHANGED}; nothing proves that both are one cluster, so everything begins anew"
+            ),
+            AddressNews::Foreign { address, used, why } => warn!(
+                address,
+                used,
+                reason = why,
+                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
+            ),
+        }
     }
 }

@@ -62,7 +62,7 @@ impl Agent {
             warn!("{warning}");
         }
         let changes = compare(&self.parts.config, &self.pending, &mut new);
-        self.client = client.keeping_token_of(&self.client);
+        self.client = client.in_place_of(&self.client);
         for refused in &changes.refused {
             warn!("not changed: {refused}");
         }

@@ -11,6 +11,7 @@ use super::labels::{Entry, Labels};
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
+use crate::consul::{self, Client};
 use crate::control::request::Kind;
 use crate::semaphore::{
     Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
@@ -82,8 +83,24 @@ pub(super) fn snapshot(
             Kind::Semaphore | Kind::Lock => {}
         }
     }
-    let (started_up, changes) = (false, Arc::default());
-    Snapshot { id, changes, stage, started_at, started_up, session, semaphores, locks }
+    let (started_up, changes, consul) = (false, Arc::default(), Vec::new());
+    Snapshot { id, changes, stage, started_at, started_up, consul, session, semaphores, locks }
+}
+
+/// Consul's addresses, as the client knows them.
+pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
+    let shown = |(address, state): (String, consul::AddressState)| {
+        use status::AddressState as Shown;
+        let (state, reason) = match state {
+            consul::AddressState::Used => (Shown::Used, None),
+            consul::AddressState::Standby => (Shown::Standby, None),
+            consul::AddressState::Unknown => (Shown::Unknown, None),
+            consul::AddressState::Failed(why) => (Shown::Failed, Some(why)),
+            consul::AddressState::Foreign(why) => (Shown::Foreign, Some(why)),
+        };
+        status::Address { address, state, reason }
+    };
+    client.addresses().into_iter().map(shown).collect()
 }
 
 /// Where a machine stands, and what keeps it out if anything does; whether it is looked at no more.

@@ -31,6 +31,10 @@ struct Saved {
     /// The same of the keys of single-key locks.
     #[serde(default)]
     locks: BTreeMap<String, Option<u64>>,
+    /// The nonces of the writer and of the processes before it, which tell a late request of theirs from one of another process
+    /// that has taken the session over. An older version has written none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    nonces: Vec<String>,
     /// The lock file by which the writer has claimed this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimId>,
@@ -77,13 +81,18 @@ impl StateFile {
 
     /// Writes down the session, and where something of ours may lie, where that has changed.
     pub(super) fn save(&self, keeper: &Keeper) {
-        let Some(Resume { session, prefixes, locks }) = Resume::of(keeper) else { return };
+        let Some(Resume { session, prefixes, locks, nonces }) = Resume::of(keeper) else { return };
         let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
         // Killed before the other agent was told, this process is followed by one that has to wait as well.
         let claim = self.contested.filter(|_| keeper.is_contested()).or(Some(self.file.claim()));
-        let saved = Saved { version, session: session.to_string(), prefixes, locks, claim };
+        let saved = Saved { version, session: session.to_string(), prefixes, locks, nonces, claim };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
+    }
+
+    /// Removes it until there is a session to save: the next process must not resume the one that it names.
+    pub(super) fn forget(&self) {
+        self.file.set(None);
     }
 
     /// The task that writes it.
@@ -93,7 +102,7 @@ impl StateFile {
 
     /// Removes it: nothing is left to be taken up.
     pub(super) async fn clear(&mut self, patience: Duration) {
-        self.file.set(None);
+        self.forget();
         self.file.settled(patience).await;
     }
 }
@@ -119,13 +128,17 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     };
     // An older version has not written which lock file it had.
     let contested = saved.claim.filter(|before| !before.agrees(claim));
-    let resume = Resume { session: saved.session.into(), prefixes: saved.prefixes, locks: saved.locks };
+    let Saved { session, prefixes, locks, nonces, .. } = saved;
+    let resume = Resume { session: session.into(), prefixes, locks, nonces };
     Some(Left { resume, contested })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::semaphore::{Event, Identity, Moment, Start, Wall};
 
     #[tokio::test]
     async fn what_is_saved_is_read_back_and_a_second_agent_is_refused() {
@@ -143,6 +156,38 @@ mod tests {
         assert_eq!(contested, None);
         assert_eq!(resume.session.as_str(), session);
         assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
+        // An older version has written none.
+        assert!(resume.nonces.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_nonces_of_all_processes_of_the_session_are_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("session.json");
+        let earlier =
+            r#"{"version":1,"session":"5e550000-0000-4000-8000-000000000000","prefixes":{},"nonces":["n1"]}"#;
+        std::fs::write(&path, earlier).unwrap();
+        let (mut state, left) = StateFile::open(path.clone()).unwrap();
+        let (now, ttl) = (Moment::from_boot(Duration::from_secs(1000)), Duration::from_secs(30));
+        let start = Start {
+            ttl,
+            watch_grace: None,
+            who: Identity::default(),
+            wall: Wall::new(SystemTime::UNIX_EPOCH, now),
+            seed: 0,
+            nonce: 7,
+            resume: left.map(|left| left.resume),
+            contested: false,
+            semaphores: Vec::new(),
+            together: Vec::new(),
+        };
+        let mut keeper = Keeper::new(start, now);
+        let sent = keeper.renewals()[0];
+        keeper.handle(Event::SessionRenewed(sent, Ok(ttl)), now);
+        state.save(&keeper);
+        state.file.settled(Duration::from_secs(10)).await;
+        let Left { resume, .. } = read(&path, state.file.claim()).unwrap();
+        assert_eq!(resume.nonces, ["n1", "0000000000000007"]);
     }
 
     #[test]

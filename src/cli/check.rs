@@ -2,11 +2,18 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::Exit;
+use crate::config::duration::show;
 use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
+use crate::semaphore::{DEFAULT_TTL, Terms};
+use crate::workload::guard::fence;
+
+/// What an election may take, at Consul's defaults (seen on 1.8 and 1.23).
+const OUTAGE: Duration = Duration::from_secs(20);
 
 /// Validate configuration files
 ///
@@ -32,6 +39,9 @@ impl Check {
                     for warning in warnings {
                         writeln!(err, "{warning} (warning)")?;
                     }
+                    if let Some(warning) = too_short(config.session.ttl) {
+                        writeln!(err, "{file}: session.ttl: {warning} (warning)")?;
+                    }
                     writeln!(out, "{file}: ok ({})", summary(&config))?;
                 }
                 Err(faults) => {
@@ -54,6 +64,21 @@ fn read(file: &str) -> Result<Loaded, Faults> {
     }
 }
 
+/// What is to be said of a TTL that does not survive an election.
+fn too_short(ttl: Duration) -> Option<String> {
+    let survives = Terms::new(ttl).tolerates(Duration::ZERO);
+    (survives < OUTAGE).then(|| {
+        format!(
+            "under a TTL of {} a slot survives {} s without Consul; an election takes up to {} s at Consul's defaults: write {} or \
+             more, unless a dead holder's slot must be free sooner",
+            show(ttl),
+            survives.as_secs(),
+            OUTAGE.as_secs(),
+            show(DEFAULT_TTL)
+        )
+    })
+}
+
 fn summary(config: &Config) -> String {
     let count = |count: usize, what: &str| match count {
         0 => None,
@@ -61,5 +86,13 @@ fn summary(config: &Config) -> String {
         several => Some(format!("{several} {what}s")),
     };
     let counts = [count(config.semaphores.len(), "semaphore"), count(config.locks.len(), "lock")];
-    counts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let counts: Vec<_> = counts.into_iter().flatten().collect();
+    let ttl = config.session.ttl;
+    let seconds = |kill_after| fence::tolerates(ttl, kill_after).as_secs();
+    format!(
+        "{}; tolerates {} s without Consul, a command under `run` {} s",
+        counts.join(", "),
+        Terms::new(ttl).tolerates(Duration::ZERO).as_secs(),
+        seconds(super::run::KILL_AFTER),
+    )
 }

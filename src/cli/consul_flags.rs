@@ -12,7 +12,8 @@ use crate::consul::Secret;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Consul")]
 pub struct ConsulFlags {
-    /// Address of the HTTP API: http://host:port, https://host:port, host:port or unix:///path [env: CONSUL_HTTP_ADDR]
+    /// Address of the HTTP API: http://host:port, https://host:port, host:port or unix:///path. Several
+    /// with commas: the next one is used when one fails [env: CONSUL_HTTP_ADDR]
     #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Url)]
     http_addr: Option<String>,
     /// ACL token; --token-file keeps it out of the process list [env: CONSUL_HTTP_TOKEN]

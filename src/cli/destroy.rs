@@ -39,6 +39,7 @@ impl Destroy {
             let lock = scene.lock();
             let view = lock.as_ref().unwrap_or(&scene.view);
             if view.lock == Lock::Missing {
+                plan::shown(view).map_err(Error::Denied)?;
                 let what = format!("there is neither a semaphore nor a lock at {}", printable(&self.prefix));
                 return Err(Error::Missing(what).into());
             }
@@ -48,7 +49,8 @@ impl Destroy {
                 let one = everybody.iter().find(|one| one.id == *session)?;
                 Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
             };
-            let plan = |view: &View| plan::destroy(view, index, &known).map_err(Error::Refused);
+            let plan =
+                |view: &View| plan::destroy(view, index, &known).map_err(|why| Error::of_plan(view, why));
             plan(view)?;
             if let Some(exit) = self.consent.refused(&intention(view, scene.others_below())).await? {
                 return Ok(exit);

@@ -123,7 +123,7 @@ impl Evict {
                 format!("which waits for {slots} of {place}{since}")
             }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
-            Part::Dead => format!("which is dead, and listed with {slots} of {place}"),
+            Part::Dead | Part::Unknown => format!("which is dead, and listed with {slots} of {place}"),
         };
         let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
         let asked =

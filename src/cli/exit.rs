@@ -15,6 +15,8 @@ pub enum Exit {
     Unavailable,
     /// 75: the slot was not to be had in the time given.
     NotInTime,
+    /// 77: Consul denies it to the token.
+    Denied,
     /// 78: the configuration is wrong.
     Config,
     /// 80: the slot was lost and the workload has been told to stop.
@@ -33,6 +35,7 @@ impl Exit {
             Self::Usage => 64,
             Self::Unavailable => 69,
             Self::NotInTime => 75,
+            Self::Denied => 77,
             Self::Config => 78,
             Self::SlotLost => 80,
             Self::PassedOn(code) => code,

@@ -134,10 +134,14 @@ pub fn main() -> ExitCode {
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
-    if error.is::<Faults>() || FileError::is_misplaced(error) {
+    let of_operator = error.downcast_ref::<operator::Error>();
+    let invalid_key = of_operator.is_some_and(operator::Error::is_invalid_key);
+    if error.is::<Faults>() || FileError::is_misplaced(error) || invalid_key {
         Exit::Config
-    } else if error.downcast_ref().is_some_and(operator::Error::is_unavailable) {
+    } else if of_operator.is_some_and(operator::Error::is_unavailable) {
         Exit::Unavailable
+    } else if error.downcast_ref().is_some_and(operator::Error::is_denied) {
+        Exit::Denied
     } else {
         Exit::Failed
     }

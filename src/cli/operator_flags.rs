@@ -12,7 +12,7 @@ use clap::Args;
 use super::interrupt::interruptible;
 use super::{ConsulFlags, Exit, complain};
 use crate::config::{self, Environment, Overrides};
-use crate::consul::{Client, Unobserved};
+use crate::consul::{AddressNews, Client, Code, Observer, Operation};
 use crate::operator;
 
 /// The longest that a command, with its answer in hand, waits for a logout.
@@ -47,7 +47,19 @@ impl OperatorFlags {
         for warning in warnings {
             writeln!(io::stderr(), "{warning}")?;
         }
-        Client::new(&settings, Arc::new(Unobserved)).context("cannot make a client of Consul")
+        Client::new(&settings, Arc::new(Complaints)).context("cannot make a client of Consul")
+    }
+}
+
+/// Tells of addresses that are not used, for a person to correct. Nothing else is observed.
+struct Complaints;
+
+impl Observer for Complaints {
+    fn finished(&self, _: Operation, _: Code, _: Duration) {}
+
+    fn addresses(&self, news: &AddressNews) {
+        // Whoever reads it may have gone.
+        let _ = complain(news);
     }
 }
 
@@ -68,6 +80,9 @@ pub(super) fn ask(
     asked.map_err(|error| match error.downcast_ref() {
         Some(operator::Error::Missing(_)) if client.is_anonymous() => {
             anyhow!("{error}. No token was given ({TOKEN})")
+        }
+        Some(operator::Error::Denied(why)) if client.is_anonymous() => {
+            operator::Error::Denied(format!("{why}. No token was given ({TOKEN})")).into()
         }
         _ => error,
     })

@@ -9,7 +9,7 @@ use tabwriter::TabWriter;
 use super::printable;
 use crate::consul::{Behavior, Session};
 use crate::embedded::duration;
-use crate::operator::{Part, Participant};
+use crate::operator::{Health, Part, Participant};
 use crate::semaphore::{Identity, SessionId, View};
 
 /// Stands where there is nothing.
@@ -34,6 +34,9 @@ pub(super) struct Row {
     /// The TTL as its creator wrote it.
     #[serde(skip)]
     pub(super) ttl: String,
+    /// Whether there is such a session is not known: it may be hidden from the token.
+    #[serde(skip)]
+    pub(super) unknown: bool,
 }
 
 /// What it does at the prefix that was asked for.
@@ -71,6 +74,7 @@ impl From<Session> for Row {
             create_index: Some(session.create_index),
             part: None,
             ttl: if ttl.is_some() { session.ttl } else { String::new() },
+            unknown: false,
         }
     }
 }
@@ -78,6 +82,7 @@ impl From<Session> for Row {
 impl From<Participant> for Row {
     fn from(one: Participant) -> Self {
         let foreign = one.is_foreign();
+        let unknown = one.health == Health::Unknown;
         let Participant { id, part, slots, entry, said, keys, session, .. } = one;
         let mut participation = Participation {
             state: part.name(),
@@ -101,7 +106,7 @@ impl From<Participant> for Row {
             participation.evicted_by = entry.evicted_by;
         }
         let row = session.map(Self::from).unwrap_or_default();
-        Self { session: id.as_str().to_owned(), part: Some(participation), ..row }
+        Self { session: id.as_str().to_owned(), part: Some(participation), unknown, ..row }
     }
 }
 
@@ -200,6 +205,15 @@ impl LetIn {
 /// Whether it is listed as a holder, or has the lock.
 pub(super) fn holds(view: &View, session: &SessionId) -> bool {
     view.is_owner(session) || view.record().is_some_and(|record| record.slots_of(session) > 0)
+}
+
+/// What is to be known of a prefix below which keys are hidden; `rule` shows them.
+pub(super) fn hidden_keys(prefix: &str, rule: &str) -> String {
+    format!(
+        "Consul hides keys below {}/ from the token: a holder whose key is hidden is `unknown`, and waiters may be missing; \
+         the token needs {rule}",
+        printable(prefix)
+    )
 }
 
 /// A text of anybody's, harmless in a table.

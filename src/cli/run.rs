@@ -18,6 +18,8 @@ use crate::workload::{Command, init, unfit_proc};
 
 /// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
 /// command's own output there is to be little of ours.
+/// Time that a command has for stopping, where nothing is said.
+pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 
 /// Take a slot of a semaphore, or a lock, run a command while it is held, and give it back.

@@ -6,11 +6,11 @@ use clap::Args;
 use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
-use super::row::{NONE, Row, cell, text_of};
+use super::row::{NONE, Row, cell, hidden_keys, text_of};
 use super::{Exit, ask, complain, json, live, printable};
 use crate::config;
 use crate::consul::{Behavior, Client, Read};
-use crate::operator::{self, Part};
+use crate::operator::{self, Hidden, Part, Participant, Scene};
 
 /// Show Consul's sessions, or those that take part at a prefix.
 ///
@@ -49,20 +49,27 @@ impl Sessions {
         ask(&client, async {
             match &self.prefix {
                 None => {
-                    let mut index = 0;
+                    let (mut index, mut asked) = (0, client.clone());
                     self.show(&client, async || {
+                        if index == 0 {
+                            // It looks anew, be it at another cluster.
+                            asked = client.bound();
+                        }
                         let read = Read::consistent().after(index, operator::WAIT);
                         let before = std::mem::take(&mut index);
-                        let sessions = operator::sessions(&client, read).await?;
+                        let sessions = operator::sessions(&asked, read).await?;
                         // An index that has gone back means to begin anew.
                         index = if sessions.index < before { 0 } else { sessions.index };
-                        Ok(sessions.value)
+                        let filtered = sessions.filtered.then(|| {
+                            format!("Consul hides sessions from the token; it needs {}", operator::SESSIONS)
+                        });
+                        Ok(Shown { rows: sessions.value, hidden: filtered.into_iter().collect() })
                     })
                     .await
                 }
                 Some(prefix) => {
                     let mut watch = operator::Watch::new(&client, prefix);
-                    self.show(&client, async || Ok(watch.next().await?.participants())).await
+                    self.show(&client, async || Ok(self.participants(&watch.next().await?))).await
                 }
             }
         })
@@ -71,7 +78,7 @@ impl Sessions {
     async fn show<T>(
         &self,
         client: &Client,
-        mut next: impl AsyncFnMut() -> Result<Vec<T>, operator::Error>,
+        mut next: impl AsyncFnMut() -> Result<Shown<T>, operator::Error>,
     ) -> anyhow::Result<Exit>
     where
         T: Clone + PartialEq,
@@ -79,28 +86,48 @@ impl Sessions {
     {
         let rows = |found: &[T]| -> Vec<Row> { found.iter().cloned().map(Row::from).collect() };
         if self.watch {
-            let show = |found: &Vec<T>| {
-                let rows = rows(found);
+            let show = |shown: &Shown<T>| {
+                let rows = rows(&shown.rows);
                 if self.json {
                     return json(&rows, true);
                 }
-                let nobody = if rows.is_empty() { self.nobody(client) + "\n" } else { String::new() };
-                Ok(table(&rows, self.prefix.is_some())? + &nobody)
+                let nobody = rows.is_empty().then(|| self.nobody(client));
+                let remarks = nobody.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
+                Ok(table(&rows, self.prefix.is_some())? + &remarks.collect::<String>())
             };
             let never = live::follow(self.json, next, show).await?;
             match never {}
         }
-        let rows = rows(&next().await?);
+        let shown = next().await?;
+        let rows = rows(&shown.rows);
         let mut out = io::stdout().lock();
         if self.json {
             write!(out, "{}", json(&rows, false)?)?;
-            return Ok(Exit::Done);
+        } else {
+            write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
+            if rows.is_empty() {
+                complain(self.nobody(client))?;
+            }
         }
-        write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
-        if rows.is_empty() {
-            complain(self.nobody(client))?;
+        // Rows are for programs, also in a table.
+        for hidden in &shown.hidden {
+            complain(hidden)?;
         }
         Ok(Exit::Done)
+    }
+
+    fn participants(&self, scene: &Scene) -> Shown<Participant> {
+        let rows = scene.participants();
+        let Hidden { keys, sessions } = scene.hidden(&rows);
+        let prefix = self.prefix.as_deref().unwrap_or_default();
+        let keys = keys.map(|rule| hidden_keys(prefix, &rule));
+        let sessions = sessions.map(|rule| {
+            format!(
+                "Consul does not show the sessions of all who take part: they have just ended, or the token may not read \
+                 them; it needs {rule}"
+            )
+        });
+        Shown { rows, hidden: keys.into_iter().chain(sessions).collect() }
     }
 
     fn nobody(&self, client: &Client) -> String {
@@ -109,6 +136,14 @@ impl Sessions {
         });
         format!("{whom}{}", hidden(client))
     }
+}
+
+/// What there is to show.
+#[derive(Clone, PartialEq)]
+struct Shown<T> {
+    rows: Vec<T>,
+    /// What the token may not see, and what it needs for that.
+    hidden: Vec<String>,
 }
 
 fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
@@ -131,9 +166,12 @@ fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
                 part.describe(),
             )?;
         }
-        // Of one that has a key locked, Consul hides the session where the token may not read it.
-        let is_gone = !row.found && row.part.as_ref().is_some_and(|part| part.state == Part::Dead.name());
-        let name = if is_gone { "no session".into() } else { cell(row.name.as_deref()) };
+        let is_dead = row.part.as_ref().is_some_and(|part| part.state == Part::Dead.name());
+        let name = match row.found {
+            false if row.unknown => "unknown".into(),
+            false if is_dead => "no session".into(),
+            true | false => cell(row.name.as_deref()),
+        };
         writeln!(
             table,
             "{name}\t{}\t{}\t{}\t{}\t{}",

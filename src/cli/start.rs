@@ -107,12 +107,12 @@ async fn start(
     if dev {
         let mut authority = String::new();
         servers.start(|stop| {
-            let server = development_server(&config.consul.address)?;
+            let server = development_server(config.consul.address.first())?;
             authority = server.addr().to_string();
             Ok(server.run(stop))
         })?;
         let address = Address::Http { https: false, authority, path: String::new() };
-        let settings = consul::Settings { address, ..consul::Settings::default() };
+        let settings = consul::Settings { address: address.into(), ..consul::Settings::default() };
         config.consul = settings.clone();
         let own = read_config;
         read_config = Arc::new(move || {

@@ -96,11 +96,15 @@ impl Document {
                 field,
                 value: "https://127.0.0.1:8500".into(),
             }),
-            Some(Value::String(address)) => {
-                if let Some(rest) = address.strip_prefix("http://") {
-                    *address = format!("https://{rest}");
-                } else if !address.contains("://") {
-                    *address = format!("https://{address}");
+            Some(Value::String(addresses)) => {
+                let each: Vec<_> = addresses.split(',').map(|one| with_tls(one.trim())).collect();
+                *addresses = each.join(",");
+            }
+            Some(Value::Sequence(addresses)) => {
+                for address in addresses {
+                    if let Value::String(address) = address {
+                        *address = with_tls(address);
+                    }
                 }
             }
             // Of the wrong type: that is told elsewhere.
@@ -141,6 +145,14 @@ impl Document {
             *value = one.value.clone();
             self.origins.push((one.field.clone(), one.origin.clone()));
         }
+    }
+}
+
+fn with_tls(address: &str) -> String {
+    match address.strip_prefix("http://") {
+        Some(rest) => format!("https://{rest}"),
+        None if address.contains("://") => address.to_owned(),
+        None => format!("https://{address}"),
     }
 }
 

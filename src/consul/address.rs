@@ -1,10 +1,14 @@
 //! Where Consul listens, by the rules of `CONSUL_HTTP_ADDR`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use reqwest::Url;
+
+/// The longest list of addresses, resolved names included.
+pub const MAX_ADDRESSES: usize = 16;
 
 /// Where Consul listens.
 ///
@@ -64,6 +68,62 @@ impl Address {
     /// True where the connection is TLS.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Http { https: true, .. })
+    }
+
+    /// The host and port where the host is a name, which may have several IP addresses.
+    pub(super) fn name(&self) -> Option<(String, u16)> {
+        let Self::Http { https, authority, .. } = self else { return None };
+        let url = Url::parse(&self.to_string()).ok()?;
+        let host = url.host_str().filter(|host| !host.starts_with('['))?;
+        let is_name = host.parse::<IpAddr>().is_err() && !authority.starts_with('[');
+        is_name.then(|| (host.to_owned(), url.port().unwrap_or(if *https { 443 } else { 80 })))
+    }
+}
+
+/// One or several addresses of one Consul cluster, in the order of preference. Written as a list with commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    first: Address,
+    others: Vec<Address>,
+}
+
+impl Addresses {
+    /// These addresses; `None` where there is none.
+    pub fn of(all: impl IntoIterator<Item = Address>) -> Option<Self> {
+        let mut all = all.into_iter();
+        Some(Self { first: all.next()?, others: all.collect() })
+    }
+
+    /// The first one, which is preferred.
+    pub fn first(&self) -> &Address {
+        &self.first
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Address> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
+impl From<Address> for Addresses {
+    fn from(first: Address) -> Self {
+        Self { first, others: Vec::new() }
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        self.others.iter().try_for_each(|address| write!(f, ",{address}"))
+    }
+}
+
+impl FromStr for Addresses {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let all: Vec<Address> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        Self::of(all).ok_or(AddressError::Empty)
     }
 }
 
@@ -175,6 +235,30 @@ mod tests {
     fn it_is_shown_as_it_is_parsed() {
         for text in ["http://127.0.0.1:8500", "https://gateway/consul", "unix:///run/consul.sock"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_list_is_written_with_commas() {
+        let all: Addresses = "http://a:1, https://b:2,unix:///s".parse().unwrap();
+        assert_eq!(
+            all.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["http://a:1", "https://b:2", "unix:///s"]
+        );
+        assert_eq!(all.to_string().parse(), Ok(all));
+        assert_eq!("http://a:1,".parse::<Addresses>(), Err(AddressError::Empty));
+    }
+
+    #[test]
+    fn a_name_is_told_from_an_ip_address() {
+        let name = |text: &str| text.parse::<Address>().unwrap().name();
+        assert_eq!(name("http://consul:8500/x"), Some(("consul".into(), 8500)));
+        assert_eq!(
+            (name("https://consul"), name("http://consul")),
+            (Some(("consul".into(), 443)), Some(("consul".into(), 80)))
+        );
+        for text in ["http://127.0.0.1:8500", "https://[::1]:8501", "unix:///s"] {
+            assert_eq!(name(text), None, "{text}");
         }
     }
 

@@ -32,6 +32,7 @@ pub(super) fn of_answer(
         500 if any(&["Permission denied", "ACL not found"]) => {
             Error::Denied { advice: advice(&said), tried, said }
         }
+        500 if has(INVALID_KEY) => Error::InvalidKey { tried, said },
         500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
         500 if login && any(&NOT_BELIEVED) => Error::Denied { advice: advice(&said), tried, said },
         // The second one is what a session that is no UUID earns.
@@ -47,14 +48,23 @@ pub(super) fn of_answer(
     }
 }
 
-const NO_LEADER: [&str; 6] = [
+/// What servers and client agents say while there is no leader, or while they still ask the one that is gone (1.8 to 1.23).
+const NO_LEADER: [&str; 11] = [
     "No cluster leader",
+    "Raft leader not found in server lookup mapping",
+    "failed to get conn",
+    "i/o deadline reached",
+    "rpc error making call: EOF",
+    "rpc error making call: stream closed",
     "No known Consul servers",
     "leadership lost while committing log",
     "node is not the leader",
     "leadership transfer in progress",
     "Not ready to serve consistent reads",
 ];
+
+/// What Consul 1.21.5 and newer say of a key that they do not take; the rule follows.
+const INVALID_KEY: &str = "invalid key name";
 
 /// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
 const NOT_BELIEVED: [&str; 6] = [
@@ -189,8 +199,17 @@ mod tests {
                 unknown,
             ),
             (Txn, 500, "node is not the leader", Class::NoLeader, unknown),
-            (KvPut, 500, "rpc error making call: EOF", Class::Unexpected, unknown),
-            (KvGet, 500, "rpc error making call: EOF", Class::Unexpected, false),
+            (KvPut, 500, "rpc error making call: EOF", Class::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: EOF", Class::NoLeader, false),
+            (KvGet, 500, "rpc error making call: i/o deadline reached", Class::NoLeader, false),
+            (SessionRenew, 500, "Raft leader not found in server lookup mapping", Class::NoLeader, unknown),
+            (
+                SessionRenew,
+                500,
+                "rpc error getting client: failed to get conn: dial tcp 10.0.0.1:0->10.0.0.2:8300: connect: connection refused",
+                Class::NoLeader,
+                unknown,
+            ),
             (Txn, 502, "Bad Gateway", Class::Unexpected, unknown),
             (Txn, 408, "", Class::Unexpected, unknown),
             (Txn, 301, "", Class::Unexpected, false),
@@ -244,6 +263,20 @@ mod tests {
                 500,
                 "failed session lookup: index error: UUID must be 36 characters",
                 Class::InvalidSession,
+                false,
+            ),
+            (
+                KvGet,
+                500,
+                "invalid key name, leading/trailing spaces are not allowed",
+                Class::InvalidKey,
+                false,
+            ),
+            (
+                KvPut,
+                500,
+                "rpc error making call: invalid key name, path traversal is not allowed",
+                Class::InvalidKey,
                 false,
             ),
             (KvPut, 400, "Conflicting flags: acquire=x&cas=1", Class::BadRequest, false),

@@ -5,18 +5,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::StatusCode;
-use reqwest::header::CONTENT_TYPE;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::connections::Permit;
-use super::endpoint::{Endpoint, Lane};
+use super::endpoint::{Endpoints, Lane};
+use super::exchange::refused;
 use super::request::{Answer, Request};
-use super::token::{Ready, Refusal, Token};
+use super::router::Router;
+use super::selection::AddressState;
+use super::token::{Refusal, Token};
 use super::{
-    Code, Error, Observer, Operation, Secret, Settings, TlsError, TokenError, TokenSource, Tried, classify,
-    login,
+    Code, Error, Observer, Operation, Secret, Settings, TlsError, TokenError, TokenSource, Tried, login,
 };
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
@@ -25,9 +24,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest answer that is taken in, in bytes.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
-
-/// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
-const MAX_REFUSAL: usize = 1024 * 1024;
 
 /// Why no client can be made of some settings.
 #[derive(Debug, thiserror::Error)]
@@ -46,26 +42,35 @@ pub enum SetupError {
     Http(String),
 }
 
-/// A client of one Consul agent or server. Clones share connections and token.
+/// A client of one Consul cluster, by one of its agents or servers at a time. Clones share connections, token, and which
+/// address is used.
+///
+/// Where the used address fails, another one that surely belongs to the same cluster is used from then on: while a session that
+/// this client has created or renewed may live, one that shows the session. Where none is sure, requests fail until the
+/// leases are over; another address may then belong to another cluster, and clients that are [bound](Self::bound) to what was before
+/// send nothing more.
 ///
 /// Proxies of the environment (`HTTP_PROXY`) are never used: the lease hangs on these requests, and they are meant
 /// for an agent nearby. Redirects are never followed: Consul sends none but for malformed keys.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-    token: Arc<Token>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) router: Arc<Router>,
+    pub(super) token: Arc<Token>,
     within: Duration,
-}
-
-struct Shared {
-    endpoint: Endpoint,
-    /// `dc`, `ns`, `partition`.
-    scope: Vec<(&'static str, String)>,
-    /// For errors.
-    address: Arc<str>,
-    observer: Arc<dyn Observer>,
+    /// Of the addresses. Nothing is sent in a later one: what the caller knows may be another cluster's.
+    pub(super) epoch: u64,
     /// When what was begun before this was sent has to be over.
     hurry: watch::Sender<Option<Instant>>,
+}
+
+pub(super) struct Shared {
+    pub(super) endpoints: Endpoints,
+    /// `dc`, `ns`, `partition`.
+    pub(super) scope: Vec<(&'static str, String)>,
+    /// All addresses, for people.
+    address: Arc<str>,
+    observer: Arc<dyn Observer>,
 }
 
 impl fmt::Debug for Client {
@@ -84,15 +89,16 @@ impl Client {
     ///
     /// Certificates, keys or a given token that cannot be used.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
-        let endpoint = Endpoint::new(settings)?;
+        let endpoints = Endpoints::new(settings)?;
         let scope =
             [("dc", &settings.datacenter), ("ns", &settings.namespace), ("partition", &settings.partition)];
         let scope = scope.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
         let (hurry, _) = watch::channel(None);
-        let shared = Shared { endpoint, scope, address, observer, hurry };
-        Ok(Self { shared: Arc::new(shared), token, within: DEFAULT_TIMEOUT })
+        let shared = Arc::new(Shared { endpoints, scope, address, observer });
+        let router = Arc::new(Router::new(&settings.address));
+        Ok(Self { shared, router, token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
     }
 
     /// The same client, whose answers may take `within` and no longer: from the connection to the answer's last byte,
@@ -103,11 +109,11 @@ impl Client {
         Self { within, ..self.clone() }
     }
 
-    /// Has the reads and writes of this client and its clones that are under way, or wait for a connection, end as
-    /// [`Error::Timeout`] after `within`: they must not keep waiting what begins now. Neither long polls nor what keeps a
-    /// lease: these have connections of their own.
+    /// Has the reads and writes that are under way, or wait for a connection, end as [`Error::Timeout`] after `within`: they
+    /// must not keep waiting what begins now. Those of this client, of its clones, and of the clients that it
+    /// [replaces](Self::in_place_of). Neither long polls nor what keeps a lease: these have connections of their own.
     pub fn hurry(&self, within: Duration) {
-        self.shared.hurry.send_replace(Instant::now().checked_add(within));
+        self.hurry.send_replace(Instant::now().checked_add(within));
     }
 
     /// The same client with another token, such as one that came of a [`login`](Self::login).
@@ -124,14 +130,60 @@ impl Client {
         Self { token: Arc::new(Token::Anonymous), ..self.clone() }
     }
 
-    /// The same client, which goes on with the token of `before` where both get it alike: from the same file, which may not
-    /// be readable at the moment, or by the same login.
+    /// The same client, which replaces `before`. It goes on with the address that is in use where both have the same ones, and
+    /// with the token of `before` where both get it alike: from the same file, which may not be readable at the moment, or by
+    /// the same login. A [`hurry`](Self::hurry) of it reaches the requests of `before` too.
     #[must_use]
-    pub fn keeping_token_of(self, before: &Self) -> Self {
-        if self.token.is_got_as(&before.token) {
-            return Self { token: Arc::clone(&before.token), ..self };
+    pub fn in_place_of(self, before: &Self) -> Self {
+        let same = self.token.is_got_as(&before.token);
+        let token = Arc::clone(if same { &before.token } else { &self.token });
+        let own = Self { token, hurry: before.hurry.clone(), ..self };
+        if own.router.is_for(&before.router) {
+            return Self { router: Arc::clone(&before.router), epoch: before.epoch, ..own };
         }
-        self
+        own
+    }
+
+    /// The same client for a caller that has forgotten all that it has learnt from Consul, so that another cluster's answers
+    /// cannot be mixed with it.
+    #[must_use]
+    pub fn bound(&self) -> Self {
+        Self { epoch: self.router.now().epoch, ..self.clone() }
+    }
+
+    /// Ends when this client and its clones send nothing more, since another address is used that may belong to another
+    /// cluster. Forget everything, then go on with [`Self::bound`].
+    pub async fn cut_loose(&self) {
+        self.router.epoch_over(self.epoch).await;
+    }
+
+    /// Says that this session of an earlier process may live: the address that shows it is used. Where that process may have
+    /// a lease for so long still, none that does not show the session is moved to before.
+    pub fn remember(&self, session: &str, lease: Option<Duration>) {
+        let now = Instant::now();
+        let ends = lease.and_then(|lease| now.checked_add(lease));
+        self.router.with(|selection| selection.remember(session, ends, now));
+    }
+
+    /// A session was created or renewed by a request that was sent at `sent` in this epoch.
+    pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Option<Duration>) {
+        // Consul's longest, where it says something that cannot be read.
+        let ttl = ttl.unwrap_or(Duration::from_secs(24 * 60 * 60));
+        self.router.with(|selection| {
+            if selection.epoch() == self.epoch {
+                selection.remember(session, sent.checked_add(ttl), Instant::now());
+            }
+        });
+    }
+
+    /// A session was destroyed, or is seen to have ended.
+    pub(super) fn has_ended(&self, session: &str) {
+        self.router.with(|selection| selection.forget(session));
+    }
+
+    /// The addresses, and what is known of each, in the order of the configuration.
+    pub fn addresses(&self) -> Vec<(String, AddressState)> {
+        self.router.states()
     }
 
     /// Ends the token that a login has given to this client and its clones, who send nothing more after it. Where it has
@@ -159,7 +211,7 @@ impl Client {
         }
     }
 
-    /// Where Consul is, for people.
+    /// Where Consul is, for people: all addresses.
     pub fn address(&self) -> &str {
         &self.shared.address
     }
@@ -186,7 +238,7 @@ impl Client {
 
     /// What was tried, for an error that this client gives before anything is sent.
     pub(super) fn tried(&self, operation: Operation, target: &str) -> Tried {
-        Tried { operation, target: target.into(), address: Arc::clone(&self.shared.address) }
+        Tried { operation, target: target.into(), address: self.router.now().shown }
     }
 
     /// Sends `request`, and once more where its token was refused and there is another one: of the file, or of a new
@@ -211,7 +263,7 @@ impl Client {
 
     /// Ends when what is begun now has to be over, where a [`hurry`](Self::hurry) comes.
     fn hurried(&self) -> impl Future<Output = ()> + use<> {
-        let mut hurry = self.shared.hurry.subscribe();
+        let mut hurry = self.hurry.subscribe();
         async move {
             let until = match hurry.changed().await {
                 Ok(()) => *hurry.borrow_and_update(),
@@ -235,7 +287,7 @@ impl Client {
             .in_time(token.current(self), until, after)
             .await
             .map_err(|source| Error::Token { tried: tried.clone(), source })?;
-        let mut answer = self.attempt(&request, &tried, used.as_deref(), &mut until, after).await?;
+        let mut answer = self.attempt(&request, used.as_deref(), &mut until, after).await?;
         let mut in_vain = None;
         // A refusal has changed nothing, so asking again is safe.
         if let Some(refusal) = refusal(&answer) {
@@ -243,14 +295,14 @@ impl Client {
             match self.in_time(other, until, after).await {
                 Ok(None) => {}
                 Ok(Some(newer)) => {
-                    answer = self.attempt(&request, &tried, Some(&newer), &mut until, after).await?;
+                    answer = self.attempt(&request, Some(&newer), &mut until, after).await?;
                     used = Some(newer);
                 }
                 // What was refused says more.
                 Err(error) => in_vain = Some(error),
             }
         }
-        if accepted(&answer) {
+        if accepted(&answer, &request) {
             return Ok(Answer { used, ..answer });
         }
         let advice = || {
@@ -260,14 +312,12 @@ impl Client {
                 None => advice,
             }
         };
-        if answer.filtered {
+        if answer.filtered && !request.takes_filtered {
             // What is hidden would look as if it did not exist, and its owner as if it were dead.
             let said = "parts of the answer are hidden from this token".into();
-            return Err(Error::Denied { tried, said, advice: advice() });
+            return Err(Error::Denied { tried: answer.tried, said, advice: advice() });
         }
-        let secrets: Vec<_> = used.iter().map(|used| &used.secret).chain(request.secret.as_ref()).collect();
-        let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
-        Err(classify::of_answer(answer.tried, answer.status, said, |said| {
+        Err(refused(answer, &request, used.as_deref(), |said| {
             if request.operation == Operation::Login { login::advice(said).into() } else { advice() }
         }))
     }
@@ -284,110 +334,12 @@ impl Client {
             Err(TokenError::Login(Box::new(Error::Timeout { tried, after })))
         })
     }
-
-    async fn attempt(
-        &self,
-        request: &Request,
-        tried: &Tried,
-        token: Option<&Ready>,
-        until: &mut Instant,
-        after: Duration,
-    ) -> Result<Answer, Error> {
-        let Some(permit) = self.enter(request, until).await else {
-            return Err(Error::Timeout { tried: tried.clone(), after });
-        };
-        let started = Instant::now();
-        // Boxed: the library's futures are large, and callers hold many of these.
-        let exchange = Box::pin(self.exchange(request, tried, token, permit));
-        let result = match tokio::time::timeout_at(*until, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::Timeout { tried: tried.clone(), after }),
-        };
-        let code = match &result {
-            Ok(answer) if answer.filtered => Code::Forbidden,
-            Ok(answer) => Code::of_status(answer.status),
-            Err(error) => error.code(),
-        };
-        self.shared.observer.finished(request.operation, code, started.elapsed());
-        result
-    }
-
-    /// Waits for a connection. What keeps a lease has no more time for that; all else has its time from then on, since it
-    /// may stand in a line of hundreds, each of which is answered soon.
-    async fn enter(&self, request: &Request, until: &mut Instant) -> Option<Permit<'_>> {
-        let lane = request.lane();
-        let permit = self.shared.endpoint.enter(lane);
-        if lane == Lane::Lease {
-            return tokio::time::timeout_at(*until, permit).await.ok();
-        }
-        let began = Instant::now();
-        let permit = permit.await;
-        *until = until.checked_add(began.elapsed()).unwrap_or(*until);
-        Some(permit)
-    }
-
-    async fn exchange(
-        &self,
-        request: &Request,
-        tried: &Tried,
-        token: Option<&Ready>,
-        mut permit: Permit<'_>,
-    ) -> Result<Answer, Error> {
-        let shared = &self.shared;
-        let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
-        let mut url = shared.endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
-        url.query_pairs_mut().extend_pairs(&shared.scope).extend_pairs(&request.query);
-        let http = shared.endpoint.client(&mut permit).map_err(|error| refuse(error.to_string()))?;
-        let mut sent = http.request(request.method.clone(), url);
-        if let Some(token) = token {
-            sent = sent.header("X-Consul-Token", token.header.clone());
-        }
-        if let Some(body) = &request.body {
-            sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
-        }
-        let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
-        let broken = |error| classify::of_transport(tried.clone(), &error);
-        let response = http.execute(sent).await.map_err(broken)?;
-        let status = response.status().as_u16();
-        let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
-        let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
-        let body = match take_in(response).await {
-            Ok(Some(body)) => body,
-            Ok(None) => {
-                let why = format!("it is longer than {MAX_ANSWER} bytes");
-                return Err(Error::BadAnswer { tried: tried.clone(), why });
-            }
-            Err(error) => return Err(broken(error)),
-        };
-        Ok(Answer { status, index, filtered, body, tried: tried.clone(), used: None })
-    }
-}
-
-/// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after
-/// it: Consul closes it on a body that is too large, without reading that to its end.
-async fn take_in(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
-    let refusal = response.status() != StatusCode::OK;
-    let bound = if refusal { MAX_REFUSAL } else { MAX_ANSWER };
-    let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() <= bound => body.extend_from_slice(&chunk),
-            Ok(Some(_)) => return Ok(refusal.then_some(body)),
-            Ok(None) => return Ok(Some(body)),
-            Err(_) if refusal => return Ok(Some(body)),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn header<'a>(response: &'a reqwest::Response, name: &str) -> Option<&'a str> {
-    response.headers().get(name)?.to_str().ok()
 }
 
 /// A 404 is the answer "there is no such key" only where Consul itself gives it, which an index proves: a gateway's
 /// 404 must not pass for a contender that is gone.
-fn accepted(answer: &Answer) -> bool {
-    if answer.filtered {
+pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
+    if answer.filtered && !request.takes_filtered {
         return false;
     }
     match answer.tried.operation {
@@ -404,7 +356,8 @@ fn accepted(answer: &Answer) -> bool {
         | Operation::KvDelete
         | Operation::Login
         | Operation::Logout
-        | Operation::Leader => answer.status == 200,
+        | Operation::Leader
+        | Operation::Peers => answer.status == 200,
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Permit<'a> {
     client: Option<reqwest::Client>,
     // The semaphore is never closed.
     _permit: Option<SemaphorePermit<'a>>,
-    // The turn of a read.
+    // The turn of a read or a confirmation.
     _turn: Option<SemaphorePermit<'a>>,
 }
 

@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Url;
@@ -15,11 +16,14 @@ use reqwest::redirect::Policy;
 use tokio::sync::Semaphore;
 
 use super::connections::{Connections, Permit};
-use super::{Address, Settings, SetupError, tls};
+use super::selection::Target;
+use super::{Address, MAX_ADDRESSES, Settings, SetupError, tls};
 
 /// A connection that takes longer is not going to be. Less than a request may take, so that a host which drops
 /// packets is known to have got nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where there is another address: within one attempt to renew, and enough for a packet that was lost.
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_millis(1500);
 
 /// The most long polls at once. Each takes a connection, which Consul counts until the poll ends.
 pub const MAX_LONG_POLLS: usize = 64;
@@ -34,6 +38,8 @@ pub(super) enum Lane {
     Poll,
     /// Of sessions and tokens: a connection kept for these, or any other that is free.
     Lease,
+    /// The same, of the read that confirms a session's end; such reads leave one of the kept connections to renewals.
+    Confirmation,
     /// Of what changes something or stands for many watches, each in its turn.
     Write,
     /// The same connections, of what reads: however many wait, a write waits for no more of them than there are connections.
@@ -46,6 +52,8 @@ pub(super) struct Endpoint {
     make: Box<dyn Fn() -> Result<reqwest::Client, SetupError> + Send + Sync>,
     polls: Connections,
     lease_calls: Connections,
+    /// As many confirmations as may take, or stand in the line for, one of these.
+    confirmations: Semaphore,
     calls: Connections,
     /// As many reads as may stand in the line for one of these.
     reads: Semaphore,
@@ -53,18 +61,70 @@ pub(super) struct Endpoint {
     base: Url,
 }
 
-impl Endpoint {
+/// The endpoints of all targets, each made when it is used first.
+pub(super) struct Endpoints {
+    settings: Settings,
+    plain: rustls::ClientConfig,
+    /// Where any address is https: the files are read once.
+    secure: Option<rustls::ClientConfig>,
+    made: Mutex<Vec<(Target, Arc<Endpoint>)>>,
+}
+
+impl Endpoints {
     pub(super) fn new(settings: &Settings) -> Result<Self, SetupError> {
-        let (base, pinned) = base(settings)?;
-        let tls = tls::config(&settings.tls, settings.address.is_https())?;
-        let settings = settings.clone();
-        let make = move || client(&settings, tls.clone(), pinned.clone());
+        let any_https = settings.address.iter().any(Address::is_https);
+        let endpoints = Self {
+            plain: tls::config(&settings.tls, false)?,
+            secure: any_https.then(|| tls::config(&settings.tls, true)).transpose()?,
+            settings: settings.clone(),
+            made: Mutex::default(),
+        };
+        // What is wrong with the settings is said now.
+        for address in settings.address.iter() {
+            endpoints.make(&Target { address: address.clone(), ip: None }, false)?;
+        }
+        Ok(endpoints)
+    }
+
+    /// The endpoint of a target; `several`: there are others.
+    pub(super) fn at(&self, target: &Target, several: bool) -> Result<Arc<Endpoint>, SetupError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, endpoint)) = made.iter().find(|(of, _)| of == target) {
+            return Ok(Arc::clone(endpoint));
+        }
+        let endpoint = Arc::new(self.make(target, several)?);
+        // Those of addresses that a name does not have any more; requests under way keep theirs.
+        if made.len() >= MAX_ADDRESSES * 2 {
+            made.remove(0);
+        }
+        made.push((target.clone(), Arc::clone(&endpoint)));
+        Ok(endpoint)
+    }
+
+    fn make(&self, target: &Target, several: bool) -> Result<Endpoint, SetupError> {
+        let secure = self.secure.as_ref().filter(|_| target.address.is_https());
+        Endpoint::new(&self.settings, target, secure.unwrap_or(&self.plain).clone(), several)
+    }
+}
+
+impl Endpoint {
+    fn new(
+        settings: &Settings,
+        target: &Target,
+        tls: rustls::ClientConfig,
+        several: bool,
+    ) -> Result<Self, SetupError> {
+        let (base, pinned) = base(settings, target)?;
+        let address = target.address.clone();
+        let connect = if several { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
+        let make = move || client(&address, connect, tls.clone(), pinned.clone());
         // What is wrong with the settings is said now.
         make()?;
         Ok(Self {
             make: Box::new(make),
             polls: Connections::new(MAX_LONG_POLLS),
             lease_calls: Connections::new(LEASE_CALLS),
+            confirmations: Semaphore::new(LEASE_CALLS - 1),
             calls: Connections::new(MAX_CALLS - LEASE_CALLS),
             reads: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             base,
@@ -86,6 +146,14 @@ impl Endpoint {
                 kept = self.lease_calls.one(None) => kept,
                 shared = self.calls.one(None) => shared,
             },
+            Lane::Confirmation => tokio::select! {
+                biased;
+                kept = async {
+                    let turn = self.confirmations.acquire().await.ok();
+                    self.lease_calls.one(turn).await
+                } => kept,
+                shared = self.calls.one(None) => shared,
+            },
         }
     }
 
@@ -102,7 +170,8 @@ impl Endpoint {
 
 /// A client of the library for one connection.
 fn client(
-    settings: &Settings,
+    address: &Address,
+    connect: Duration,
     tls: rustls::ClientConfig,
     pinned: Option<Pinned>,
 ) -> Result<reqwest::Client, SetupError> {
@@ -113,7 +182,7 @@ fn client(
         .redirect(Policy::none())
         .referer(false)
         .http1_only()
-        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_timeout(connect)
         .pool_max_idle_per_host(1)
         // Not for long: one that has died unnoticed costs an attempt to renew.
         .pool_idle_timeout(Duration::from_secs(30))
@@ -122,30 +191,39 @@ fn client(
         .tcp_keepalive(Duration::from_secs(15))
         .tcp_keepalive_interval(Duration::from_secs(5))
         .tcp_keepalive_retries(3);
-    if let Address::Unix(path) = &settings.address {
+    if let Address::Unix(path) = address {
         http = http.unix_socket(path.as_path());
     }
     if let Some(pinned) = pinned {
-        let authority = format!("{}:{}", pinned.host, pinned.port);
-        let authority = HeaderValue::from_str(&authority).map_err(|error| unfit(settings, &error))?;
-        http = http.default_headers(HeaderMap::from_iter([(HOST, authority)])).dns_resolver(pinned);
+        if let Some(authority) = &pinned.authority {
+            let authority = HeaderValue::from_str(authority).map_err(|error| unfit(address, &error))?;
+            http = http.default_headers(HeaderMap::from_iter([(HOST, authority)]));
+        }
+        http = http.dns_resolver(pinned);
     }
     http.build().map_err(|error| SetupError::Http(describe(&error)))
 }
 
 /// The URL that all requests begin with, and where its host really is if that is not what it says.
-fn base(settings: &Settings) -> Result<(Url, Option<Pinned>), SetupError> {
-    let address = match &settings.address {
-        address @ Address::Http { .. } => address.to_string(),
+fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), SetupError> {
+    let address = &target.address;
+    let text = match address {
+        Address::Http { .. } => address.to_string(),
         // The host is for the header only.
         Address::Unix(_) => "http://localhost".into(),
     };
-    let mut base = Url::parse(&format!("{address}/v1/")).map_err(|error| unfit(settings, &error))?;
-    let Some(name) = tls::name_to_ask_for(settings) else { return Ok((base, None)) };
+    let mut base = Url::parse(&format!("{text}/v1/")).map_err(|error| unfit(address, &error))?;
     let host = base.host_str().unwrap_or_default().to_owned();
     let port = base.port_or_known_default().unwrap_or(443);
-    base.set_host(Some(&name)).map_err(|error| unfit(settings, &error))?;
-    Ok((base, Some(Pinned { host, port })))
+    let authority = match tls::name_to_ask_for(&settings.tls, address) {
+        Some(name) => {
+            base.set_host(Some(&name)).map_err(|error| unfit(address, &error))?;
+            Some(format!("{host}:{port}"))
+        }
+        None if target.ip.is_none() => return Ok((base, None)),
+        None => None,
+    };
+    Ok((base, Some(Pinned { host, port, ip: target.ip, authority })))
 }
 
 /// Resolves every name to one host: TLS asks for the server's name, TCP goes to the address.
@@ -154,16 +232,22 @@ struct Pinned {
     /// IPv6 hosts in brackets.
     host: String,
     port: u16,
+    /// The one address of the host's that is meant.
+    ip: Option<IpAddr>,
+    /// For the header `Host`, where the URL names another one.
+    authority: Option<String>,
 }
 
 impl Resolve for Pinned {
     fn resolve(&self, _: Name) -> Resolving {
-        let place = (self.host.trim_matches(['[', ']']).to_owned(), self.port);
+        let (host, port, ip) = (self.host.trim_matches(['[', ']']).to_owned(), self.port, self.ip);
         Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((place.0.as_str(), place.1)).await?.collect();
+            let found: Vec<SocketAddr> = match ip {
+                Some(ip) => vec![(ip, port).into()],
+                None => tokio::net::lookup_host((host.as_str(), port)).await?.collect(),
+            };
             if found.is_empty() {
-                return Err(io::Error::other(format!("{} has no address", place.0)).into());
+                return Err(io::Error::other(format!("{host} has no address")).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -177,6 +261,6 @@ fn describe(error: &dyn std::error::Error) -> String {
         .join(": ")
 }
 
-fn unfit(settings: &Settings, error: &dyn fmt::Display) -> SetupError {
-    SetupError::Address(settings.address.to_string(), error.to_string())
+fn unfit(address: &Address, error: &dyn fmt::Display) -> SetupError {
+    SetupError::Address(address.to_string(), error.to_string())
 }

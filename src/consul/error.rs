@@ -103,6 +103,17 @@ pub enum Error {
         /// What Consul, or this client before it sent anything, said.
         said: String,
     },
+    /// Consul refuses the name of the key (1.21.5 and newer). The configuration has to name another one.
+    #[error(
+        "{tried}: Consul does not take this name of a key: {said}; choose another semaphores.prefix or locks.key, or set \
+         disable_kv_key_validation in Consul's own configuration"
+    )]
+    InvalidKey {
+        /// What was tried.
+        tried: Tried,
+        /// What Consul said: the rule.
+        said: String,
+    },
     /// There is no token to send, so nothing was sent.
     #[error("{tried}: nothing was sent: {source}")]
     Token {
@@ -183,6 +194,7 @@ pub enum Class {
     InvalidSession,
     Unfit,
     BadRequest,
+    InvalidKey,
     Token,
     Unreachable,
     Timeout,
@@ -193,7 +205,7 @@ pub enum Class {
 
 impl Class {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NotFound,
         Self::Denied,
         Self::NoLeader,
@@ -202,6 +214,7 @@ impl Class {
         Self::InvalidSession,
         Self::Unfit,
         Self::BadRequest,
+        Self::InvalidKey,
         Self::Token,
         Self::Unreachable,
         Self::Timeout,
@@ -221,6 +234,7 @@ impl Class {
             Self::InvalidSession => "invalid_session",
             Self::Unfit => "unfit",
             Self::BadRequest => "bad_request",
+            Self::InvalidKey => "invalid_key",
             Self::Token => "token",
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
@@ -245,6 +259,7 @@ impl Error {
             Self::InvalidSession { .. } => Class::InvalidSession,
             Self::Unfit { .. } => Class::Unfit,
             Self::BadRequest { .. } => Class::BadRequest,
+            Self::InvalidKey { .. } => Class::InvalidKey,
             Self::Token { .. } => Class::Token,
             Self::Unreachable { .. } => Class::Unreachable,
             Self::Timeout { .. } => Class::Timeout,
@@ -273,6 +288,7 @@ impl Error {
             | Self::InvalidSession { tried, .. }
             | Self::Unfit { tried, .. }
             | Self::BadRequest { tried, .. }
+            | Self::InvalidKey { tried, .. }
             | Self::Token { tried, .. }
             | Self::Unreachable { tried, .. }
             | Self::Timeout { tried, .. }
@@ -302,6 +318,7 @@ impl Error {
             | Self::InvalidSession { .. }
             | Self::Unfit { .. }
             | Self::BadRequest { .. }
+            | Self::InvalidKey { .. }
             | Self::Token { .. }
             | Self::Unreachable { .. } => false,
         };
@@ -323,6 +340,7 @@ impl Error {
             | Self::InvalidSession { .. }
             | Self::Unfit { .. }
             | Self::BadRequest { .. }
+            | Self::InvalidKey { .. }
             | Self::Token { .. }
             | Self::Unexpected { .. } => Code::Other,
         }

@@ -55,15 +55,16 @@ impl Client {
     }
 
     /// Reads the keys that begin with `prefix`, in the order of their bytes. Give it a slash at its end: without one,
-    /// `jobs` finds `jobs-2/…` too. Before Consul 1.11, keys that the token may not read are left out in silence.
+    /// `jobs` finds `jobs-2/…` too. Keys that the token may not read are left out, which [`Indexed::filtered`] tells.
     ///
     /// # Errors
     ///
-    /// As any request's; [`Error::Denied`] where Consul says that it left keys out.
+    /// As any request's.
     pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
         let path = self.encoded(operation, prefix)?;
-        self.pairs(Request::get(operation, path, shown(prefix)).query("recurse", "").reading(read)).await
+        let request = Request::get(operation, path, shown(prefix)).query("recurse", "").reading(read);
+        self.pairs(request.or_filtered()).await
     }
 
     /// Writes a key, its flags with it. `false`: the condition does not hold, or, for [`Put::Acquire`], a lock-delay
@@ -103,7 +104,9 @@ impl Client {
     async fn pairs(&self, request: Request) -> Result<Indexed<Vec<KvPair>>, Error> {
         let answer = self.send(request).await?;
         match (answer.status, answer.index) {
-            (404, Some(index)) => Ok(Indexed { index: index.max(1), value: Vec::new() }),
+            (404, Some(index)) => {
+                Ok(Indexed { index: index.max(1), filtered: answer.filtered, value: Vec::new() })
+            }
             _ => answer.indexed(),
         }
     }

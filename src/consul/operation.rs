@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Error;
+use super::{AddressNews, Error};
 
 /// What was asked of Consul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,11 +37,13 @@ pub enum Operation {
     Logout,
     /// The leader's address.
     Leader,
+    /// The addresses of the servers.
+    Peers,
 }
 
 impl Operation {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
@@ -57,6 +59,7 @@ impl Operation {
         Self::Login,
         Self::Logout,
         Self::Leader,
+        Self::Peers,
     ];
 
     /// The label's value.
@@ -77,6 +80,7 @@ impl Operation {
             Self::Login => "login",
             Self::Logout => "logout",
             Self::Leader => "leader",
+            Self::Peers => "peers",
         }
     }
 
@@ -97,6 +101,7 @@ impl Operation {
             Self::Login => "cannot log in by",
             Self::Logout => "cannot log out",
             Self::Leader => "cannot ask for the leader",
+            Self::Peers => "cannot ask for the servers",
         }
     }
 
@@ -117,7 +122,8 @@ impl Operation {
             | Self::KvGetMany
             | Self::KvList
             | Self::KvWatch
-            | Self::Leader => false,
+            | Self::Leader
+            | Self::Peers => false,
         }
     }
 }
@@ -223,6 +229,9 @@ pub trait Observer: Send + Sync {
     /// A login failed, otherwise than the one before it, and no request need tell of it. `serves_on`: there is a token
     /// that still may do something.
     fn not_logged_in(&self, _error: &Error, _serves_on: bool) {}
+
+    /// Another address is used, or one is not used since it may belong to another cluster.
+    fn addresses(&self, _news: &AddressNews) {}
 }
 
 /// Observes nothing: for commands that serve no metrics.

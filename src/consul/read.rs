@@ -44,6 +44,9 @@ pub struct Read {
 pub struct Indexed<T> {
     /// `X-Consul-Index`, at least 1.
     pub index: u64,
+    /// Whether Consul said that it left something out which the token may not read. It says so since 1.11. In the answers to
+    /// transactions that write, and to requests without a token, it still hides in silence (tried with 1.23).
+    pub filtered: bool,
     /// What was read.
     pub value: T,
 }
@@ -51,7 +54,7 @@ pub struct Indexed<T> {
 impl<T> Indexed<T> {
     /// The same index over something made of the value.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Indexed<U> {
-        Indexed { index: self.index, value: make(self.value) }
+        Indexed { index: self.index, filtered: self.filtered, value: make(self.value) }
     }
 }
 

@@ -28,6 +28,10 @@ pub(super) struct Request {
     pub(super) target: String,
     /// What Consul may wait on top of the time that the answer itself may take.
     pub(super) waits: Duration,
+    /// A renewal has its answer only with this one.
+    confirms: bool,
+    /// An answer of which parts are hidden from the token is an answer, and not a refusal.
+    pub(super) takes_filtered: bool,
 }
 
 impl Request {
@@ -57,6 +61,8 @@ impl Request {
             secret: None,
             target: target.into(),
             waits: Duration::ZERO,
+            confirms: false,
+            takes_filtered: false,
         }
     }
 
@@ -76,10 +82,23 @@ impl Request {
         self
     }
 
+    /// Confirms what a renewal was told, and waits for a connection as a renewal does.
+    pub(super) fn confirming(mut self) -> Self {
+        self.confirms = true;
+        self
+    }
+
+    /// Takes an answer of which parts are hidden: for listings, whose [`Indexed::filtered`] says so.
+    pub(super) fn or_filtered(mut self) -> Self {
+        self.takes_filtered = true;
+        self
+    }
+
     /// Which connections it takes.
     pub(super) fn lane(&self) -> Lane {
         match self.operation {
             _ if !self.waits.is_zero() => Lane::Poll,
+            _ if self.confirms => Lane::Confirmation,
             Operation::SessionCreate
             | Operation::SessionRenew
             | Operation::SessionDestroy
@@ -90,7 +109,8 @@ impl Request {
             | Operation::KvGet
             | Operation::KvList
             | Operation::KvWatch
-            | Operation::Leader => Lane::Read,
+            | Operation::Leader
+            | Operation::Peers => Lane::Read,
             // Few, and each stands for the watches of up to 64 keys: it must not wait for a crowd of listings.
             Operation::KvPut | Operation::KvDelete | Operation::KvGetMany | Operation::Txn => Lane::Write,
         }
@@ -105,6 +125,7 @@ impl Request {
 }
 
 /// An answer that has come in full.
+#[derive(Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
     /// `X-Consul-Index`, where there is one.
@@ -137,6 +158,6 @@ impl Answer {
         let Some(index) = self.index else {
             return Err(Error::BadAnswer { tried: self.tried, why: "it has no X-Consul-Index".into() });
         };
-        Ok(Indexed { index: index.max(1), value: self.json()? })
+        Ok(Indexed { index: index.max(1), filtered: self.filtered, value: self.json()? })
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::kv::shown;
 use super::request::Request;
@@ -135,12 +136,14 @@ impl Client {
             tried: self.tried(Operation::SessionCreate, &spec.name),
             said: error.to_string(),
         })?;
+        let sent = Instant::now();
         let created: Created = self.send(request.body(body)).await?.json()?;
         if !is_id(&created.id) {
             // It would stand in logs, files and the environment of commands.
             let tried = self.tried(Operation::SessionCreate, &spec.name);
             return Err(Error::BadAnswer { tried, why: "its ID is no session's".into() });
         }
+        self.leased(&created.id, sent, Some(spec.ttl));
         Ok(created.id)
     }
 
@@ -152,13 +155,17 @@ impl Client {
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
+        let sent = Instant::now();
         let sessions: Vec<Session> = self.send(request).await?.json()?;
-        sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
-            Error::BadAnswer {
-                tried: self.tried(Operation::SessionRenew, id),
-                why: "it does not list the session".into(),
-            }
-        })
+        let renewed =
+            sessions.into_iter().find(|session| session.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
+                Error::BadAnswer {
+                    tried: self.tried(Operation::SessionRenew, id),
+                    why: "it does not list the session".into(),
+                }
+            })?;
+        self.leased(id, sent, humantime::parse_duration(&renewed.ttl).ok());
+        Ok(renewed)
     }
 
     /// Ends a session. That it is gone already is no error.
@@ -169,7 +176,9 @@ impl Client {
     pub async fn session_destroy(&self, id: &str) -> Result<(), Error> {
         let path = self.session_path(Operation::SessionDestroy, "destroy", id)?;
         let request = Request::put(Operation::SessionDestroy, path, id);
-        self.send(request).await?.json::<bool>().map(drop)
+        self.send(request).await?.json::<bool>()?;
+        self.has_ended(id);
+        Ok(())
     }
 
     /// Reads a session; `None` where it does not exist, or where the token may not see it (before Consul 1.11 the two
@@ -182,16 +191,37 @@ impl Client {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
         let request = Request::get(Operation::SessionInfo, path, id).reading(read);
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
-        Ok(found.map(|sessions| sessions.unwrap_or_default().into_iter().next()))
+        let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
+        if found.value.is_none() && read == Read::consistent() {
+            self.has_ended(id);
+        }
+        Ok(found)
     }
 
-    /// Reads all sessions that the token may see.
+    /// Whether a session exists and the token may see it, by a consistent read that confirms what a renewal was told. It waits
+    /// for its connection as a renewal does: beside all other reads, and no longer than the answer may take.
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn session_exists(&self, id: &str) -> Result<bool, Error> {
+        let path = self.session_path(Operation::SessionInfo, "info", id)?;
+        let request = Request::get(Operation::SessionInfo, path, id).reading(Read::consistent()).confirming();
+        let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
+        let exists = found.value.is_some_and(|sessions| !sessions.is_empty());
+        if !exists {
+            self.has_ended(id);
+        }
+        Ok(exists)
+    }
+
+    /// Reads all sessions that the token may see; [`Indexed::filtered`] tells whether there are others.
     ///
     /// # Errors
     ///
     /// As any request's.
     pub async fn session_list(&self, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
-        let request = Request::get(Operation::SessionList, "session/list", "").reading(read);
+        let request = Request::get(Operation::SessionList, "session/list", "").reading(read).or_filtered();
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
         Ok(found.map(Option::unwrap_or_default))
     }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::{Address, TokenSource};
+use super::{Addresses, TokenSource};
 
 /// Where Consul is, who asks, and how to trust it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The agent or server to talk to.
-    pub address: Address,
+    /// The agents or servers to talk to, one at a time.
+    pub address: Addresses,
     /// The ACL token; none asks as the anonymous token.
     pub token: Option<TokenSource>,
     /// Sent as `dc`; none means the datacenter of the agent that is asked.

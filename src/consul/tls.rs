@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::file::open_regular;
-use super::{Settings, Tls};
+use super::{Address, Tls};
 
 /// Longest file of certificates; the system's own bundle has a quarter of it.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -61,8 +61,8 @@ pub enum TlsError {
 
 /// The name to put into the URL, so that TLS asks for it and checks it: `server_name`, where it is a DNS name. An IP
 /// address is never asked for, and in a URL it would be connected to; [`NamedVerifier`] checks that one.
-pub(super) fn name_to_ask_for(settings: &Settings) -> Option<String> {
-    let name = settings.tls.server_name.as_ref().filter(|_| settings.address.is_https())?;
+pub(super) fn name_to_ask_for(tls: &Tls, address: &Address) -> Option<String> {
+    let name = tls.server_name.as_ref().filter(|_| address.is_https())?;
     matches!(ServerName::try_from(name.as_str()), Ok(ServerName::DnsName(_))).then(|| name.clone())
 }
 

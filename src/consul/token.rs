@@ -164,6 +164,16 @@ impl Token {
         }
     }
 
+    /// The token that there is, without a login for it.
+    pub(super) async fn at_hand(&self) -> Option<Arc<Ready>> {
+        match self {
+            Self::Anonymous => None,
+            Self::Fixed(ready) => Some(Arc::clone(ready)),
+            Self::File(file) => file.current(Instant::now()).await.ok(),
+            Self::Login(logins) => logins.at_hand(),
+        }
+    }
+
     /// After a refusal of `used`: another token, if there is one by now.
     pub(super) async fn instead_of(
         &self,

@@ -48,13 +48,21 @@ impl KeptFile {
         Ok(Self::start(path, mode, claim))
     }
 
-    /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise.
+    /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise, unless another process
+    /// claims it meanwhile.
     pub fn start(path: PathBuf, mode: u32, claim: Claim) -> Self {
         let (wanted, wishes) = watch::channel(Wanted::default());
         let (doing, done) = watch::channel(0);
         let id = Arc::new(Mutex::new(claim.id()));
-        let hands =
-            Hands { path: path.clone(), mode, claim, id: Arc::clone(&id), own: None, told: Told::default() };
+        let hands = Hands {
+            path: path.clone(),
+            mode,
+            claim,
+            id: Arc::clone(&id),
+            own: None,
+            inherited: false,
+            told: Told::default(),
+        };
         let task = tokio::spawn(keep(hands, wishes, doing));
         Self { path, wanted, done, claim: id, task }
     }
@@ -100,6 +108,8 @@ struct Hands {
     id: Arc<Mutex<ClaimId>>,
     /// The file that was written last, and is to be there.
     own: Option<Own>,
+    /// Another process had claimed the file meanwhile and has ended: what lies there may be its.
+    inherited: bool,
     told: Told,
 }
 
@@ -144,7 +154,9 @@ impl Hands {
         self.told.replaced = false;
         let Some(content) = content else {
             self.own = None;
-            return remove(&self.path);
+            remove(&self.path)?;
+            self.inherited = false;
+            return Ok(());
         };
         if let (Found::Nothing, Some(_)) = (found, &self.own) {
             warn!("{} was removed by something else; writing it again", self.path.display());
@@ -152,18 +164,20 @@ impl Hands {
         make_folder(&self.path)?;
         let about = replace(&self.path, content.as_bytes(), self.mode)?;
         self.own = Some(Own { about, content: content.to_owned() });
+        self.inherited = false;
         Ok(())
     }
 
-    /// Looks whether the file is still what it ought to be, and makes it so where it was removed.
-    fn check(&mut self) -> Result<(), FileError> {
-        let Some(content) = self.own.as_ref().map(|own| own.content.clone()) else {
-            return self.keep_claim().map(drop);
+    /// Looks whether the file is what is wanted, and makes it so where it was removed, or could not be made so when that was
+    /// said.
+    fn check(&mut self, content: Option<&str>) -> Result<(), FileError> {
+        self.keep_claim()?;
+        let is_wanted = match (&self.own, content) {
+            (None, None) => !self.inherited,
+            (Some(own), Some(content)) => own.content == content && matches!(self.look(), Ok(Found::Own)),
+            (None, Some(_)) | (Some(_), None) => false,
         };
-        match self.look() {
-            Ok(Found::Own) => self.keep_claim().map(drop),
-            Ok(Found::Nothing | Found::Other) | Err(_) => self.make(Some(&content)),
-        }
+        if is_wanted { Ok(()) } else { self.make(content) }
     }
 
     fn look(&self) -> io::Result<Found> {
@@ -193,6 +207,10 @@ impl Hands {
             Kept::Stands => {}
             Kept::Again => {
                 *self.id.lock().unwrap_or_else(PoisonError::into_inner) = self.claim.id();
+                // This process answers for it from here on.
+                if self.told.claim_lost {
+                    (self.own, self.inherited) = (None, true);
+                }
                 warn!(
                     "the lock file of {path} was removed or replaced, by which no other agent uses it; it is claimed again"
                 );
@@ -220,7 +238,7 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
         let Wanted { number, content } = wishes.borrow_and_update().clone();
         let (path, there, is_new) = (hands.path.clone(), content.is_some(), number != done);
         let work = tokio::task::spawn_blocking(move || {
-            let made = if is_new { hands.make(content.as_deref()) } else { hands.check() };
+            let made = if is_new { hands.make(content.as_deref()) } else { hands.check(content.as_deref()) };
             (hands, made)
         });
         let made = match work.await {
@@ -278,7 +296,8 @@ mod tests {
         let claim = Claim::take(path).unwrap();
         let id = Arc::new(Mutex::new(claim.id()));
         let path = path.to_owned();
-        let mut hands = Hands { path, mode: 0o600, claim, id, own: None, told: Told::default() };
+        let told = Told::default();
+        let mut hands = Hands { path, mode: 0o600, claim, id, own: None, inherited: false, told };
         hands.make(Some("mine")).unwrap();
         hands
     }
@@ -291,7 +310,7 @@ mod tests {
         let mut hands = hands(&path);
         let text = || std::fs::read_to_string(&path).unwrap();
         std::fs::remove_dir_all(folder.path().join("run")).unwrap();
-        hands.check().unwrap();
+        hands.check(Some("mine")).unwrap();
         assert_eq!(text(), "mine");
         // Written over in its place, and then by another file.
         for replace in [&|| drop(std::fs::write(&path, "theirs")), &|| {
@@ -301,8 +320,8 @@ mod tests {
         {
             replace();
             for content in [Some("mine, changed"), None] {
-                hands.check().unwrap();
                 hands.make(content).unwrap();
+                hands.check(content).unwrap();
                 assert_eq!(text(), "theirs");
             }
             std::fs::remove_file(&path).unwrap();
@@ -326,5 +345,46 @@ mod tests {
             hands.make(content).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         }
+    }
+
+    #[test]
+    fn what_another_process_had_claimed_becomes_what_is_wanted_once_that_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let text = || std::fs::read_to_string(&path).ok();
+        for left in [None, Some("theirs")] {
+            for wanted in [Some("changed"), Some("mine"), None] {
+                let mut hands = hands(&path);
+                std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
+                let other = Claim::take(&path).unwrap();
+                std::fs::remove_file(&path).unwrap();
+                if let Some(left) = left {
+                    std::fs::write(&path, left).unwrap();
+                }
+                hands.make(wanted).unwrap();
+                hands.check(wanted).unwrap();
+                assert_eq!(text().as_deref(), left);
+                drop(other);
+                hands.check(wanted).unwrap();
+                assert_eq!(text().as_deref(), wanted, "where there was {left:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_wanted_before_the_file_was_replaced_is_not_written_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let mut hands = hands(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        for wanted in [Some("changed"), None] {
+            hands.make(wanted).unwrap();
+            hands.check(wanted).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
+        }
+        std::fs::remove_file(&path).unwrap();
+        hands.check(None).unwrap();
+        assert!(!path.exists());
     }
 }

@@ -73,7 +73,7 @@ impl Stage {
             UnixListener::bind(&path).unwrap()
         };
         let settings = Settings {
-            address: Address::Unix(path),
+            address: Address::Unix(path).into(),
             token: Some(TokenSource::Value(Secret::new(TOKEN))),
             ..Settings::default()
         };
@@ -116,7 +116,7 @@ async fn ask(client: &Client, asked: u8) -> Result<(), String> {
         b'a' => bridge::read(client, "p/.lock", Read::consistent()).await.map(drop).map_err(failed),
         b'b' => {
             let listing = bridge::list(client, "p", Read::consistent()).await.map_err(failed)?;
-            drop(View::new("p", listing.pairs, listing.index));
+            drop(View::of_listing("p", listing));
             Ok(())
         }
         b'c' => bridge::commit(client, ops.to_vec()).await.map(drop).map_err(failed),

@@ -52,14 +52,19 @@ pub enum Way<'a> {
 /// There is none, or more than one, or Consul does not answer.
 pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, Error> {
     let scene = Watch::new(client, prefix).next().await?;
-    let participant = choose(prefix, scene.participants(), session)?;
+    let chosen = choose(prefix, scene.participants(), session);
+    // A lock's key is read by itself, whatever is hidden below it.
+    if !chosen.as_ref().is_ok_and(|one| one.part == Part::Locked) {
+        plan::shown(&scene.view).map_err(Error::Denied)?;
+    }
+    let participant = chosen?;
     let (place, before) = match participant.part {
         Part::Locked => {
             let key = lock_of(prefix, &participant).map_err(Error::Refused)?;
             let view = scene.lock_at(&key);
             (Place::Lock(key), view)
         }
-        Part::Held | Part::Waiting | Part::Leaving | Part::TakenOut | Part::Dead => {
+        Part::Held | Part::Waiting | Part::Leaving | Part::TakenOut | Part::Dead | Part::Unknown => {
             (Place::Semaphore(prefix.to_owned()), scene.view)
         }
     };
@@ -140,6 +145,7 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
 pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
     change(client, &aim.place, |view| {
+        plan::shown(view).map_err(Error::Denied)?;
         let now = clock::now();
         match Stay::of(view, &aim.stay.session) {
             Some(stay) if stay == aim.stay => {
@@ -229,6 +235,7 @@ async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait
 mod tests {
     use super::super::participants;
     use super::*;
+    use crate::consul::Indexed;
     use crate::semaphore::Pair;
 
     fn everybody(sessions: &[&str]) -> Vec<Participant> {
@@ -242,7 +249,8 @@ mod tests {
             modify_index: place as u64,
         };
         let pairs: Vec<_> = sessions.iter().enumerate().map(pair).collect();
-        participants::of(&View::new("p", pairs.clone(), 500), &pairs, Vec::new())
+        let sessions = Indexed { index: 500, filtered: false, value: Vec::new() };
+        participants::of(&View::new("p", pairs.clone(), 500), &pairs, &sessions)
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::consul::Session;
+use crate::consul::{Indexed, Session};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::plan::{self, Stay};
-use crate::semaphore::{Contender, Pair, SessionId, View};
+use crate::semaphore::{Contender, Lock, Pair, SessionId, View};
 
 /// What a session does at a prefix. In the order in which people are shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,14 +24,25 @@ pub enum Part {
     TakenOut,
     /// `.lock` lists it, and nothing below the prefix is locked by it: its slots are given on soon.
     Dead,
+    /// `.lock` lists it, and its key may be hidden from the token: whether it lives is not known. Or it has a key there, and
+    /// `.lock` may be hidden: whether it holds is not known.
+    Unknown,
 }
 
 impl Part {
     /// What a session does at a semaphore's prefix, of which it has a key locked, or is listed in `.lock`.
     fn of(view: &View, session: &SessionId) -> Self {
         let contender = view.contender(session);
+        // `.lock` may list it and be hidden itself.
+        let may_hold = view.is_filtered() && view.lock == Lock::Missing;
         match Stay::of(view, session).map(|stay| stay.part) {
+            Some(plan::Part::Holds) if view.lives(session).is_none() => Self::Unknown,
             Some(plan::Part::Holds) => Self::Held,
+            Some(plan::Part::Waits) | None
+                if may_hold && contender.is_some_and(|one| !one.says_waiting()) =>
+            {
+                Self::Unknown
+            }
             Some(plan::Part::Waits) if contender.is_some_and(Contender::is_evicted) => Self::Leaving,
             Some(plan::Part::Waits) => Self::Waiting,
             Some(plan::Part::Dead) => Self::Dead,
@@ -49,6 +60,7 @@ impl Part {
             Self::Leaving => "leaving",
             Self::TakenOut => "taken_out",
             Self::Dead => "dead",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -112,7 +124,7 @@ impl Participant {
 
 /// Makes one of each session that is named by the view's record or has one of the pairs locked, which are those at the view's
 /// prefix and below it. Waiters come in the order of the line.
-pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Participant> {
+pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> Vec<Participant> {
     let prefix = view.prefix();
     let below = format!("{prefix}/");
     let record = view.record();
@@ -126,12 +138,12 @@ pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Par
         }
     }
     let mut sessions: BTreeMap<_, _> =
-        sessions.into_iter().map(|session| (session.id.clone(), session)).collect();
-    // Consul hides what may not be read as if it were not there: all sessions, where none is shown. Whoever has a key locked has
-    // one.
+        shown.value.iter().map(|session| (session.id.clone(), session.clone())).collect();
+    // Consul before 1.11 does not say that it hides what may not be read: all sessions, where none is shown. Whoever has a key
+    // locked has one.
     let is_hidden =
         |(id, keys): (&&SessionId, &Vec<_>)| !keys.is_empty() && !sessions.contains_key(id.as_str());
-    let hides = sessions.is_empty() || locked.iter().any(is_hidden);
+    let hides = shown.filtered || sessions.is_empty() || locked.iter().any(is_hidden);
     let mut participants: Vec<_> = locked
         .into_iter()
         .map(|(id, keys)| {
@@ -142,8 +154,9 @@ pub(super) fn of(view: &View, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Par
             let own = pairs.iter().find(|pair| pair.key == key).or(keys.first().copied());
             let entry = own.and_then(|pair| Entry::decode(&pair.value));
             let slots = match part {
+                Part::Unknown if keys.is_empty() => Some(taken),
                 Part::Held | Part::Dead => Some(taken),
-                Part::Waiting | Part::Leaving | Part::TakenOut => {
+                Part::Waiting | Part::Leaving | Part::TakenOut | Part::Unknown => {
                     Some(entry.as_ref().map_or(1, |entry| entry.slots))
                 }
                 Part::Locked => None,
@@ -181,6 +194,7 @@ mod tests {
 
     use super::*;
     use crate::consul::Behavior;
+    use crate::semaphore::Listing;
     use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 
     fn pair(key: &str, value: &str, session: &str, create_index: u64) -> Pair {
@@ -212,7 +226,8 @@ mod tests {
 
     fn of(prefix: &str, pairs: &[Pair], sessions: Vec<Session>) -> Vec<Participant> {
         let below = pairs.iter().filter(|pair| pair.key.starts_with(&format!("{prefix}/"))).cloned();
-        super::of(&View::new(prefix, below.collect(), 500), pairs, sessions)
+        let sessions = Indexed { index: 500, filtered: false, value: sessions };
+        super::of(&View::new(prefix, below.collect(), 500), pairs, &sessions)
     }
 
     fn shown(participants: &[Participant]) -> Vec<(&str, Part, Option<u32>, Option<bool>)> {
@@ -292,6 +307,41 @@ mod tests {
         let two = [record(r#""gone","a""#), pair("p/a", "", "a", 5)];
         assert_eq!(health(&two, &["a"]), [Health::Live, Health::Ended]);
         assert_eq!(health(&two, &[]), [Health::Unknown, Health::Unknown]);
+    }
+
+    #[test]
+    fn what_consul_says_that_it_hides_is_unknown() {
+        let lock = r#"{"Limit":3,"Holders":["hidden","a"]}"#;
+        let pairs = [pair("p/.lock", lock, "", 9), pair("p/a", "", "a", 5), pair("p/w", "", "w", 6)];
+        let listing = |filtered| Listing { pairs: pairs.to_vec(), index: 500, filtered };
+        let seen = |keys, sessions| -> Vec<_> {
+            let shown = Indexed { index: 500, filtered: sessions, value: vec![session("a"), session("w")] };
+            let found = super::of(&View::of_listing("p", listing(keys)), &pairs, &shown);
+            found.iter().map(|one| (one.id.to_string(), one.part, one.health)).collect()
+        };
+        let row = |id: &str, part, health| (id.to_owned(), part, health);
+        let a = row("a", Part::Held, Health::Live);
+        let w = row("w", Part::Waiting, Health::Live);
+        let dead = |health| row("hidden", Part::Dead, health);
+        let unknown = |health| row("hidden", Part::Unknown, health);
+        assert_eq!(seen(false, false), [a.clone(), w.clone(), dead(Health::Ended)]);
+        assert_eq!(seen(false, true), [a.clone(), w.clone(), dead(Health::Unknown)]);
+        assert_eq!(seen(true, false), [a.clone(), w.clone(), unknown(Health::Ended)]);
+        assert_eq!(seen(true, true), [a, w, unknown(Health::Unknown)]);
+        // Without `.lock` nobody knows who holds; those who say that they wait do.
+        let held = r#"{"slotkeeper":1,"state":"held","slots":2}"#;
+        let pairs = [pair("p/a", "", "a", 5), pair("p/h", held, "h", 6), pair("p/w", &waiting(0), "w", 7)];
+        let listing = Listing { pairs: pairs.to_vec(), index: 500, filtered: true };
+        let none = Indexed { index: 500, filtered: false, value: Vec::new() };
+        let found = super::of(&View::of_listing("p", listing), &pairs, &none);
+        assert_eq!(
+            shown(&found),
+            [
+                ("w", Part::Waiting, Some(2), Some(false)),
+                ("h", Part::Unknown, Some(2), Some(false)),
+                ("a", Part::Unknown, Some(1), Some(true)),
+            ]
+        );
     }
 
     #[test]

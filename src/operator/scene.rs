@@ -4,16 +4,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::participants::{self, Participant};
-use super::{Error, sessions};
+use super::{Error, Health, Part, sessions};
 use crate::bridge;
-use crate::consul::{Client, Read, Session};
+use crate::consul::{Client, Indexed, Read, Session};
 use crate::semaphore::plan::{self, Queued};
-use crate::semaphore::{FailureKind, Lock, NotASemaphore, Pair, Record, SessionId, Single, View};
+use crate::semaphore::{
+    Failure, FailureKind, Listing, Lock, NotASemaphore, Pair, Record, SessionId, Single, View, printable,
+};
 
 /// The longest that a watch waits before it looks again in any case. Within this time it notices what no key tells of: a
 /// session that a dead holder had, and a lock that comes to be at the prefix itself.
 pub const WAIT: Duration = Duration::from_secs(15);
+
+/// The rule by which a token may see all sessions.
+pub const SESSIONS: &str = "`session_prefix \"\" { policy = \"read\" }`";
 
 /// What Consul shows at a prefix.
 pub struct Scene {
@@ -22,7 +29,7 @@ pub struct Scene {
     prefix: String,
     /// The key that is called as the prefix itself, and all below.
     pairs: Vec<Pair>,
-    sessions: Vec<Session>,
+    sessions: Indexed<Vec<Session>>,
 }
 
 /// What there is at a prefix.
@@ -30,6 +37,11 @@ pub struct Scene {
 pub enum Found {
     /// Neither the prefix nor `.lock` below it.
     Nothing,
+    /// Whether there is anything cannot be told: this key may be hidden from the token.
+    Unknown {
+        /// The key.
+        key: String,
+    },
     /// A semaphore.
     Semaphore {
         /// Its record.
@@ -75,11 +87,22 @@ pub struct Inspection {
     pub others: Vec<Participant>,
     /// Entries of ours that ended sessions have left.
     pub leftovers: usize,
+    /// What is not shown.
+    pub hidden: Hidden,
+}
+
+/// What the token may not see, by the rules that would show it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Hidden {
+    /// Keys below the prefix: then holders may live that look dead, and waiters may be missing.
+    pub keys: Option<String>,
+    /// Sessions of some who take part.
+    pub sessions: Option<String>,
 }
 
 /// A prefix that is looked at again whenever something has changed there.
 pub struct Watch<'a> {
-    client: &'a Client,
+    client: Client,
     prefix: &'a str,
     /// The index of the listing of what lies below the prefix.
     below: u64,
@@ -90,8 +113,8 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// One that has not looked yet.
-    pub fn new(client: &'a Client, prefix: &'a str) -> Self {
-        Self { client, prefix, below: 0, at_prefix: None }
+    pub fn new(client: &Client, prefix: &'a str) -> Self {
+        Self { client: client.clone(), prefix, below: 0, at_prefix: None }
     }
 
     /// What there is: at first at once, then when something has changed, or after a while in any case.
@@ -102,7 +125,11 @@ impl<'a> Watch<'a> {
     pub async fn next(&mut self) -> Result<Scene, Error> {
         let (below, at_prefix) = (self.below, self.at_prefix.unwrap_or(0));
         (self.below, self.at_prefix) = (0, None);
-        let (client, prefix) = (self.client, self.prefix);
+        if below == 0 {
+            // It looks anew, be it at another cluster.
+            self.client = self.client.bound();
+        }
+        let (client, prefix) = (&self.client, self.prefix);
         // Many who watch the same are not to come at the same instant.
         let wait = WAIT.mul_f64(0.9 + fastrand::f64() / 5.0);
         let blocking = |index| Read::consistent().after(index, wait);
@@ -124,33 +151,53 @@ impl<'a> Watch<'a> {
             Ok(reading) => reading.pair,
             // The rule that a semaphore's clients need is for what lies below.
             Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,
+            Err(failure) if failure.kind == FailureKind::Denied => {
+                let text = format!(
+                    "{}; the token needs {} for a semaphore, `key \"{}\" {{ policy = \"read\" }}` for a lock",
+                    failure.text,
+                    plan::rule(prefix, "read"),
+                    printable(prefix, 500)
+                );
+                return Err(Error::Failed(Failure { text, ..failure }));
+            }
             Err(failure) => return Err(Error::Failed(failure)),
         };
         // The sessions come last: whoever had a key and is not among them has ended in between, or is hidden.
-        let sessions = sessions(client, Read::consistent()).await?.value;
+        let sessions = sessions(client, Read::consistent()).await?;
         // An index that has gone back means to begin anew, which an index of 0 does.
         self.below = if listing.index < below { 0 } else { listing.index };
         self.at_prefix = at_prefix.as_ref().map(|pair| pair.modify_index);
-        Ok(Scene::of(prefix, at_prefix, listing.pairs, listing.index, sessions))
+        Ok(Scene::of(prefix, at_prefix, listing, sessions))
     }
 }
 
 impl Scene {
-    /// Of the key that is called as the prefix, the listing of what lies below with its index, and the sessions that are shown.
+    /// Of the key that is called as the prefix, the listing of what lies below, and the sessions that are shown.
     pub fn of(
         prefix: &str,
         at_prefix: Option<Pair>,
-        below: Vec<Pair>,
-        index: u64,
-        sessions: Vec<Session>,
+        below: Listing,
+        sessions: Indexed<Vec<Session>>,
     ) -> Self {
-        let pairs = at_prefix.into_iter().chain(below.iter().cloned()).collect();
-        Self { view: View::new(prefix, below, index), prefix: prefix.to_owned(), pairs, sessions }
+        let pairs = at_prefix.into_iter().chain(below.pairs.iter().cloned()).collect();
+        Self { view: View::of_listing(prefix, below), prefix: prefix.to_owned(), pairs, sessions }
     }
 
     /// Who takes part: in a semaphore there, or in a single-key lock at the prefix or below it.
     pub fn participants(&self) -> Vec<Participant> {
-        participants::of(&self.view, &self.pairs, self.sessions.clone())
+        participants::of(&self.view, &self.pairs, &self.sessions)
+    }
+
+    /// What the token may not see of them.
+    pub fn hidden(&self, participants: &[Participant]) -> Hidden {
+        // Consul before 1.11 does not say that it hides sessions; whoever has a key locked has one.
+        let is_hidden = |one: &Participant| {
+            one.health == Health::Unknown && (self.sessions.filtered || !one.keys.is_empty())
+        };
+        Hidden {
+            keys: self.view.is_filtered().then(|| plan::rule(&self.prefix, "read")),
+            sessions: participants.iter().any(is_hidden).then(|| SESSIONS.to_owned()),
+        }
     }
 
     /// How many keys lie below the prefix that are neither the semaphore's record nor an entry of ours.
@@ -192,25 +239,32 @@ impl Scene {
             }
             Lock::Conflict { .. } | Lock::Missing | Lock::Single(_) => self.found_lock(),
         };
-        let participants = self.participants().into_iter().map(|one| (one.id.clone(), one));
+        let participants = self.participants();
+        let hidden = self.hidden(&participants);
+        let participants = participants.into_iter().map(|one| (one.id.clone(), one));
         let mut rest: BTreeMap<SessionId, Participant> = participants.collect();
         let listed: Vec<_> = match &found {
             Found::Semaphore { record, .. } => record.holders.iter().collect(),
             Found::Lock { single, .. } => single.owner.iter().collect(),
-            Found::Nothing | Found::Other { .. } => Vec::new(),
+            Found::Nothing | Found::Unknown { .. } | Found::Other { .. } => Vec::new(),
         };
         let holders = listed.into_iter().filter_map(|holder| rest.remove(holder)).collect();
         let waiter = |one: Queued| {
+            // One that may hold is not shown in the queue.
+            rest.get(&one.session).filter(|one| one.part != Part::Unknown)?;
             let participant = rest.remove(&one.session)?;
             Some(Waiter { participant, is_served: one.is_served })
         };
         let queue = plan::queue(&self.view).into_iter().filter_map(waiter).collect();
         let others = rest.into_values().collect();
-        Inspection { found, holders, queue, others, leftovers: self.view.leftovers.len() }
+        Inspection { found, holders, queue, others, leftovers: self.view.leftovers.len(), hidden }
     }
 
     fn found_lock(&self) -> Found {
-        let Some(view) = self.lock() else { return Found::Nothing };
+        let Some(view) = self.lock() else {
+            let key = self.view.lock_key();
+            return if self.view.is_filtered() { Found::Unknown { key } } else { Found::Nothing };
+        };
         let key = view.lock_key();
         match view.lock {
             Lock::Single(single) => match single.wrong {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SessionId;
 use super::notice::Notice;
 use super::view::Pair;
+use super::{Moment, SessionId};
 
 /// How the shell and the core call a semaphore. It never changes while the semaphore is there: what people call it is the
 /// shell's affair.
@@ -128,6 +128,8 @@ pub enum Command {
     RenewSession {
         /// Which.
         session: SessionId,
+        /// When: what tells this attempt from others that are under way, and from when on the lease counts that it earns.
+        sent: Moment,
         /// The attempt is given up after this long.
         timeout: Duration,
     },
@@ -189,8 +191,8 @@ pub enum Event {
     SessionCreated(Result<SessionId, NotCreated>),
     /// Answers [`Command::ClearSessions`] with those of the marks that were found, and whose sessions are destroyed.
     SessionsCleared(Result<Vec<String>, Failure>),
-    /// Answers [`Command::RenewSession`] with the TTL that the session really has.
-    SessionRenewed(Result<Duration, Failure>),
+    /// Answers the [`Command::RenewSession`] that was sent then with the TTL that the session really has.
+    SessionRenewed(Moment, Result<Duration, Failure>),
     /// Answers [`Command::DestroySession`].
     SessionDestroyed(Result<(), Failure>),
     /// Answers [`Command::List`].
@@ -211,14 +213,14 @@ impl Event {
         let failure = match self {
             Self::SessionCreated(answer) => answer.as_ref().err().map(|not| &not.failure),
             Self::SessionsCleared(answer) => answer.as_ref().err(),
-            Self::SessionRenewed(answer) => answer.as_ref().err(),
+            Self::SessionRenewed(_, answer) => answer.as_ref().err(),
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
             Self::Looked(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
             Self::DelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
-        failure.is_none_or(|failure| failure.kind != FailureKind::Unavailable)
+        failure.is_none_or(|failure| !failure.kind.is_transient())
     }
 }
 
@@ -238,6 +240,8 @@ pub struct Listing {
     pub pairs: Vec<Pair>,
     /// The index of the answer.
     pub index: u64,
+    /// Whether Consul said that it left out keys which the token may not read: such a key looks as if it did not exist.
+    pub filtered: bool,
 }
 
 /// One key.
@@ -296,19 +300,37 @@ pub enum FailureKind {
     NotFound,
     /// The token does not allow it.
     Denied,
-    /// Consul is away, has no leader or is overloaded, or the answer was lost.
+    /// Consul's servers have no leader now.
+    NoLeader,
+    /// Consul is away or overloaded, or the answer was lost.
     Unavailable,
+    /// Consul takes no key of that name.
+    InvalidKey,
     /// Consul answered something that is none of these.
     Rejected,
 }
 
 impl FailureKind {
+    /// Those in which a renewal ends, so that every series can exist from the start.
+    pub const OF_RENEWALS: [Self; 5] =
+        [Self::NotFound, Self::Denied, Self::NoLeader, Self::Unavailable, Self::Rejected];
+
+    /// Whether Consul has decided nothing: it passes, or was done all the same.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::NoLeader | Self::Unavailable => true,
+            Self::NotFound | Self::Denied | Self::InvalidKey | Self::Rejected => false,
+        }
+    }
+
     /// The label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
             Self::Denied => "denied",
+            Self::NoLeader => "no_leader",
             Self::Unavailable => "unavailable",
+            Self::InvalidKey => "invalid_key",
             Self::Rejected => "rejected",
         }
     }

@@ -106,7 +106,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
     /// The process that has resumed the session, by a random number of its own. Without one nothing is known: who made
-    /// the session writes none, nor does a handoff.
+    /// the session writes none, and a handoff by name drops it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
 }

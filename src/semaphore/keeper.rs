@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
-use super::machine::{Claim, Context, Machine, Phase};
+use super::machine::{Context, Machine, Phase};
 use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
 use super::session::{Change, Marks, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
+
+mod contest;
 
 /// What an earlier process of the same agent left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,22 +22,36 @@ pub struct Resume {
     pub prefixes: BTreeMap<String, Option<u64>>,
     /// The same of the keys of single-key locks.
     pub locks: BTreeMap<String, Option<u64>>,
+    /// The nonces of this process and of those before it, as far as they are known, the latest last.
+    pub nonces: Vec<String>,
 }
 
 impl Resume {
+    /// Nonces that are kept. A request of an earlier process is seconds late at most, and so many processes do not come and
+    /// go in that time.
+    pub const MAX_NONCES: usize = 16;
+
     /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
     pub fn of(keeper: &Keeper) -> Option<Self> {
         let session = keeper.session()?.clone();
         let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
-        for machine in keeper.machines().filter(|machine| !machine.is_gone()) {
+        // Where there is another look to come, the next process takes it.
+        let may_have = |machine: &&Machine| !machine.is_gone() || machine.looks_again();
+        for machine in keeper.machines().filter(may_have) {
             let held = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
             let token = held.or(machine.withheld()).or(machine.remembered());
             let Settings { prefix, .. } = machine.settings();
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
             of_its_kind.insert(prefix.clone(), token);
         }
-        Some(Self { session, prefixes, locks })
+        let nonces = latest(keeper.past.iter().cloned().chain([keeper.nonce.clone()]).collect());
+        Some(Self { session, prefixes, locks, nonces })
     }
+}
+
+fn latest(mut nonces: Vec<String>) -> Vec<String> {
+    nonces.drain(..nonces.len().saturating_sub(Resume::MAX_NONCES));
+    nonces
 }
 
 /// What a keeper begins with.
@@ -73,7 +89,10 @@ pub struct Keeper {
     who: Identity,
     /// What tells this process from others that resume its session.
     nonce: String,
+    /// The nonces of the processes that had its session before, and have gone or are to go.
+    past: Vec<String>,
     contested: bool,
+    begun: Moment,
     wall: Wall,
     machines: BTreeMap<Name, Machine>,
     party: Party,
@@ -97,9 +116,11 @@ impl Keeper {
     /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
     /// away, while its session lives.
     pub fn new(start: Start, now: Moment) -> Self {
-        let (session, mut prefixes, mut locks) = match start.resume {
-            Some(Resume { session, prefixes, locks }) => (Some(session), prefixes, locks),
-            None => (None, BTreeMap::new(), BTreeMap::new()),
+        let (session, mut prefixes, mut locks, past) = match start.resume {
+            Some(Resume { session, prefixes, locks, nonces }) => {
+                (Some(session), prefixes, locks, latest(nonces))
+            }
+            None => (None, BTreeMap::new(), BTreeMap::new(), Vec::new()),
         };
         let mut machines = BTreeMap::new();
         for (name, settings) in start.semaphores {
@@ -126,7 +147,9 @@ impl Keeper {
             watch_grace: start.watch_grace,
             who: start.who,
             nonce: format!("{:016x}", start.nonce),
+            past,
             contested: start.contested,
+            begun: now,
             wall: start.wall,
             machines,
             party: Party::of(start.together),
@@ -224,6 +247,16 @@ impl Keeper {
         self.session.has_ended()
     }
 
+    /// Consul is asked at another address from here on, which may belong to another cluster: nothing counts that was learnt
+    /// before, and a new session is made there.
+    pub fn change_cluster(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
+        }
+        self.session.leave(now);
+        self.settle(now);
+    }
+
     /// Takes in what was observed.
     pub fn handle(&mut self, event: Event, now: Moment) {
         self.reached |= event.is_answer();
@@ -232,8 +265,8 @@ impl Keeper {
                 let change = self.session.created(answer, now, &mut self.rng, &mut self.out);
                 self.session_changed(&change, now);
             }
-            Event::SessionRenewed(answer) => {
-                let change = self.session.renewed(answer, now, &mut self.rng, &mut self.out);
+            Event::SessionRenewed(sent, answer) => {
+                let change = self.session.renewed(sent, answer, now, &mut self.rng, &mut self.out);
                 self.session_changed(&change, now);
             }
             Event::SessionsCleared(answer) => {
@@ -266,9 +299,12 @@ impl Keeper {
 
     /// When [`Keeper::tick`] is wanted next.
     pub fn deadline(&self) -> Option<Moment> {
-        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace));
+        let lease_is_valid = self.session.lease().is_some_and(|lease| lease.is_valid(self.settled_at));
+        let claims = self.is_contested() && lease_is_valid;
+        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace, claims));
         let lease = self.session.lease().map(Lease::ends);
-        let timers = machines.chain(lease).chain(self.session.deadline(self.wants_session()));
+        let timers =
+            machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
         // What was due by then has been looked at; if it was not done, it waits for an answer and not for the clock.
         timers.filter(|at| *at > self.settled_at).min()
     }
@@ -332,6 +368,12 @@ impl Keeper {
     /// The session's lease, valid or run out.
     pub fn lease(&self) -> Option<Lease> {
         self.session.lease()
+    }
+
+    /// When the renewals that are under way were sent, the first one first.
+    #[cfg(test)]
+    pub(crate) fn renewals(&self) -> Vec<Moment> {
+        self.session.renewals()
     }
 
     /// Begins chance anew, so that what comes next follows from the rest of the state alone.
@@ -402,23 +444,42 @@ impl Keeper {
         }
     }
 
+    /// Where a semaphore is asked for again whose prefix is only looked at, what is found there is its own.
+    fn leave_to_others(&mut self) {
+        let looks = self.machines.values().filter(|one| one.looks_again());
+        let prefix_of = |one: &Machine| one.settings().prefix.clone();
+        let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
+        for (name, prefix) in looked {
+            let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
+            if self.machines.values().any(is_other) {
+                self.machines.get_mut(&name).map(Machine::look_no_more);
+            }
+        }
+    }
+
     /// Lets everything act on what has become of the state.
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
+        self.leave_to_others();
         if self.machines.values_mut().any(Machine::take_displaced) {
             self.leave_session(now);
         }
-        self.party.look(&self.machines);
+        self.party.look(&self.machines, &self.who);
         let held = self.machines.values().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
+        if self.contested && !self.session.is_resumed() {
+            self.end_contest(now);
+        }
         self.drive(now);
-        if self.is_contested() && self.ends_contest(now) {
+        if self.contested && self.ends_contest(now) {
+            self.end_contest(now);
             self.drive(now);
         }
         self.act_together(now);
-        let (machines, out) = (&mut self.machines, &mut self.out);
+        let (machines, out, draining) = (&mut self.machines, &mut self.out, self.draining);
         self.removed.retain(|name| {
-            let gone = machines.get(name).is_none_or(Machine::is_gone);
+            let is_gone = |one: &Machine| one.is_gone() && (draining || !one.looks_again());
+            let gone = machines.get(name).is_none_or(is_gone);
             if gone && machines.remove(name).is_some() {
                 out.push_back(Command::Tell(Notice::Removed { name: name.clone() }));
             }
@@ -431,7 +492,8 @@ impl Keeper {
         {
             self.session.end(now);
         }
-        self.session.act(self.wants_session(), now, &mut self.out);
+        let (wanted, holding) = (self.wants_session(), self.has_slots());
+        self.session.act(wanted, holding, now, &mut self.rng, &mut self.out);
     }
 
     fn drive(&mut self, now: Moment) {
@@ -444,57 +506,15 @@ impl Keeper {
         }
     }
 
-    /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
-    fn leave_session(&mut self, now: Moment) {
-        let Some(session) = self.session.remembered().cloned() else { return };
-        self.out.push_back(Command::Tell(Notice::SessionTaken { session }));
-        for name in self.names() {
-            self.with(&name, now, |machine, cx| {
-                machine.take_displaced();
-                machine.session_gone(LossReason::SessionTaken, cx);
-            });
-        }
-        self.session.leave(now);
-    }
-
-    /// Whether the process that made the session may still believe in what it has, so that it must not be destroyed.
-    pub fn is_contested(&self) -> bool {
-        self.contested && self.session.is_resumed()
-    }
-
-    /// When the contest for the session can be over at the earliest; `None` where there is none. Nothing is given back before.
-    pub fn contest_ends(&self, now: Moment) -> Option<Moment> {
-        let ttl = self.session.lasts().filter(|_| self.is_contested())?;
-        let ends = |one: &Machine| match one.claim() {
-            Claim::Settling { until } => until,
-            // The other process is still to be told.
-            Claim::Unknown | Claim::Writing { .. } => now + ttl,
-            Claim::Bare | Claim::Ours => now,
-        };
-        self.machines.values().map(ends).max()
-    }
-
-    /// Ends the contest for a session once what it has everywhere is known, and another process has had its time to
-    /// hear of it; whether it has.
-    fn ends_contest(&mut self, now: Moment) -> bool {
-        let claims = || self.machines.values().map(Machine::claim);
-        if claims().all(|claim| claim == Claim::Bare) {
-            // The other process cannot be told, and may acquire something by this session later. Nothing is lost by a new one.
-            for name in self.names() {
-                self.with(&name, now, |machine, cx| machine.session_gone(LossReason::SessionTaken, cx));
-            }
-            self.session.leave(now);
-            return true;
-        }
-        let over = claims().all(|claim| matches!(claim, Claim::Bare | Claim::Ours));
-        self.contested &= !over;
-        over
-    }
-
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
     /// old one is gone.
     fn wants_session(&self) -> bool {
         self.machines.values().any(Machine::asks)
+    }
+
+    /// Whether the session has slots that are to last: then it is renewed as often as a holder's.
+    fn has_slots(&self) -> bool {
+        self.machines.values().any(Machine::has_slots)
     }
 
     fn with<T>(
@@ -508,6 +528,7 @@ impl Keeper {
             session: self.session.id(),
             remembered: self.session.remembered(),
             nonce: &self.nonce,
+            past: &self.past,
             resumed: self.session.is_resumed(),
             contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,

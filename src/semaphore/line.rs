@@ -203,13 +203,14 @@ pub(super) fn named(record: &Record) -> Vec<(&SessionId, u32)> {
 
 /// The numbers of free slots: first those of `freed` that the limit still has, then the lowest that no holder of ours
 /// in `record` has, `wanted` in all. A view that is not complete does not know them all, and then it is only those
-/// freed.
+/// freed. Of the latter, too, somebody may have one: who lost its contender to an operator had given it up.
 pub(super) fn free_numbers(view: &View, record: &Record, freed: &[u32], wanted: u32) -> Vec<u32> {
-    let mut numbers: Vec<u32> = freed.iter().copied().filter(|number| *number < record.limit).collect();
+    let holders: BTreeSet<_> = record.holders.iter().collect();
+    let entries = holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
+    let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
+    let is_free = |number: &u32| *number < record.limit && !used.contains(number);
+    let mut numbers: Vec<u32> = freed.iter().copied().filter(is_free).collect();
     if view.is_complete() {
-        let holders: BTreeSet<_> = record.holders.iter().collect();
-        let entries = holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
-        let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
         let others = (0..record.limit).filter(|number| !used.contains(number) && !freed.contains(number));
         numbers.extend(others.take((wanted as usize).saturating_sub(numbers.len())));
     }

@@ -12,6 +12,7 @@ use super::notice::{Leader, LossReason, Notice};
 use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
 use super::single::Single;
+use super::unanswered::LATE;
 use super::view::View;
 use super::{Moment, SessionId};
 
@@ -27,7 +28,7 @@ mod watches;
 pub(super) use context::Context;
 use hindsight::Hindsight;
 use offers::Offers;
-pub(super) use resumed::Claim;
+pub(super) use resumed::{Claim, settling};
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -143,6 +144,8 @@ pub struct Machine {
     offer: Option<Write>,
     /// The slots are there, but not known yet to be so for all others of the party.
     found: bool,
+    /// The slots are there, and it waits for a renewal before it tells so.
+    unproved: bool,
     watches: Watches,
     watch_failing_since: Option<Moment>,
     /// The role in which one waits, and since when.
@@ -191,8 +194,12 @@ pub struct Machine {
     displaced: bool,
     check_session: bool,
     failing: Option<Failure>,
+    /// Everything is looked at once more then: a request of an earlier process may be carried out late.
+    looks_again_at: Option<Moment>,
     /// What fails is a write: that reads work says nothing of it.
     write_fails: bool,
+    /// The last listing left out keys that the token may not read. What else is answered does not end that.
+    filtered: bool,
     failures: Backoff,
     contention: Backoff,
 }
@@ -212,6 +219,7 @@ impl Machine {
             flight: Flight::None,
             offer: None,
             found: false,
+            unproved: false,
             watches: Watches::default(),
             watch_failing_since: None,
             stood: (Role::default(), now),
@@ -243,6 +251,8 @@ impl Machine {
             check_session: false,
             failing: None,
             write_fails: false,
+            looks_again_at: None,
+            filtered: false,
             failures: Backoff::new(FAILURE.0, FAILURE.1),
             contention: Backoff::new(CONTENTION.0, CONTENTION.1),
         }
@@ -324,7 +334,18 @@ impl Machine {
         let mut machine = Self::new(name, settings, None, now);
         machine.intent = Intent::Leave(Farewell::Released);
         machine.phase = Phase::Leaving;
+        machine.looks_again_at = Some(now + LATE);
         machine
+    }
+
+    /// Whether it has yet to look again for what an earlier process left.
+    pub(super) fn looks_again(&self) -> bool {
+        self.looks_again_at.is_some()
+    }
+
+    /// Leaves it at one look: another one of the same prefix sees what is there, or the session ends.
+    pub(super) fn look_no_more(&mut self) {
+        self.looks_again_at = None;
     }
 
     /// Leaves everything as it is: the session is about to be destroyed.
@@ -348,10 +369,20 @@ impl Machine {
         self.found || self.holds()
     }
 
+    /// Whether the session has slots of it that are to last, be they told of or not yet.
+    pub(super) fn has_slots(&self) -> bool {
+        self.has()
+            || self.unproved
+            || self.slot.is_some()
+            || self.token.is_some()
+            || self.claim.settles_at().is_some()
+    }
+
     /// Whether it is known for sure to hold nothing.
     pub(super) fn is_apart(&self) -> bool {
         self.phase == Phase::Waiting
             && !self.found
+            && !self.unproved
             && self.need.is_none()
             && matches!(self.flight, Flight::None)
     }
@@ -440,15 +471,17 @@ impl Machine {
         self.token = None;
     }
 
-    /// When [`Self::drive`] has something to do although nothing was observed.
-    pub(super) fn timers(&self, watch_grace: Option<Duration>) -> impl Iterator<Item = Moment> {
+    /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and
+    /// that is being settled.
+    pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
         let own = [
             self.retry_at,
             self.tidy_at,
             self.recheck_at,
             self.list_at,
-            self.gives_up_at(),
+            self.gives_up_at().filter(|_| !claims),
+            self.looks_again_at,
             self.claim.settles_at(),
             watch,
         ];
@@ -469,8 +502,16 @@ impl Machine {
 
     /// Does whatever the present state asks for.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.intent == Intent::Rest && self.looks_again_at.is_some_and(|at| at <= cx.now) {
+            self.looks_again_at = None;
+            self.intent = Intent::Leave(Farewell::Released);
+            self.phase = Phase::Leaving;
+            self.need = Some(Need::List);
+            self.proved = false;
+        }
         self.offer = None;
         self.found = false;
+        self.unproved = false;
         if let Phase::Held { .. } = self.phase {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);
@@ -481,7 +522,10 @@ impl Machine {
         if !matches!(self.flight, Flight::None) {
             return;
         }
-        if self.gives_up_at().is_some_and(|at| at <= cx.now) {
+        // Until the session is ours alone nothing is asked for. An agent that gave up would end, and the next one would begin the
+        // contest anew.
+        let claims = cx.contested.is_some() && cx.lease_is_valid();
+        if !claims && self.gives_up_at().is_some_and(|at| at <= cx.now) {
             self.give_up(cx);
         }
         let session = match self.intent {

@@ -34,7 +34,7 @@ pub use command::{
 };
 pub use contender::Identity;
 pub use keeper::{Keeper, Resume, Start};
-pub use lease::{Lease, Terms};
+pub use lease::{DEFAULT_TTL, Lease, Terms};
 pub use machine::{Machine, Phase};
 pub use notice::{Leader, LossReason, Notice};
 pub use printable::{is_printable, printable};

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::command::Name;
 use super::machine::Machine;
-use super::plan::{Step, Together};
+use super::plan::{self, Step, Together};
+use super::{Identity, size};
 
 /// The members, and what they are to do next.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,8 @@ pub(super) struct Party {
     asking: usize,
     prefixes: Vec<String>,
     step: Option<Step>,
+    /// Bytes that each needs in the transaction that acquires the slots of all; empty where there is no other.
+    parts: BTreeMap<Name, usize>,
 }
 
 /// What the keeper has to see to.
@@ -46,7 +49,7 @@ impl Party {
     }
 
     /// Sees how the members stand.
-    pub(super) fn look(&mut self, machines: &BTreeMap<Name, Machine>) {
+    pub(super) fn look(&mut self, machines: &BTreeMap<Name, Machine>, who: &Identity) {
         let members = self.members(machines);
         self.asking = members.len();
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
@@ -55,13 +58,24 @@ impl Party {
         // One alone is like any other.
         self.step =
             (members.len() > 1).then_some(if entered || tries_once { Step::Take } else { Step::Enter });
-        self.prefixes = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
+        let prefixes: Vec<_> = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
+        let part = |one: &Machine| plan::part_of_all(one.view(), one.settings(), who, &prefixes);
+        let measured = members.into_iter().filter(|_| self.step.is_some());
+        self.parts = measured.map(|one| (one.name().clone(), part(one))).collect();
+        self.prefixes = prefixes;
     }
 
     /// What a semaphore is told of it, if it is a member.
     pub(super) fn of_member(&self, name: &Name) -> Option<Together<'_>> {
         let step = self.step.filter(|_| self.names.contains(name))?;
-        Some(Together { prefixes: &self.prefixes, step })
+        Some(Together { prefixes: &self.prefixes, step, room: self.room(name) })
+    }
+
+    /// Bytes that a member's part of a transaction may have: what it needs, and its share of what is left for hints.
+    fn room(&self, name: &Name) -> Option<usize> {
+        let left = size::MAX_TRANSACTION.checked_sub(self.parts.values().sum())?;
+        let share = left.checked_div(self.parts.len()).unwrap_or_default();
+        Some(self.parts.get(name).copied().unwrap_or_default() + share)
     }
 
     /// Those that keep a member from taking a slot which is there for it.

@@ -28,7 +28,7 @@ pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
 pub use leave::{leave, release};
-pub use operate::{Queued, destroy, present, prune, queue, set_limit};
+pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
 pub use watch::Watch;
 
 /// How long a slot is left to a client of another kind that stands ahead. Those wait for the whole prefix to change
@@ -38,6 +38,9 @@ const THEIR_TURN: Duration = Duration::from_millis(300);
 /// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
 /// watch tells so in the next instant.
 const SUSPICION: Duration = Duration::from_millis(50);
+
+/// Bytes of a key that are shown.
+const KEY: usize = 500;
 
 /// Bytes that are shown of the name of an operator, which is anybody's text.
 const OPERATOR: usize = 100;
@@ -85,6 +88,9 @@ pub struct Together<'a> {
     pub prefixes: &'a [String],
     /// What is to be done next, by all of them at once.
     pub step: Step,
+    /// Bytes that this one's part of the transaction may have; `None`: with what others have in the `.lock` keys, the
+    /// transaction that acquires the slots would be larger than Consul takes.
+    pub room: Option<usize>,
 }
 
 /// What a party does at once.
@@ -220,7 +226,9 @@ impl Plan {
     }
 
     fn blocked(view: &View, why: String) -> Self {
-        Self { watch: vec![watch::lock(view)], ..Self::new(Stand::Blocked(why)) }
+        // A key that does not exist is not waited for.
+        let watch = (view.lock_index() > 0).then(|| watch::lock(view)).into_iter().collect();
+        Self { watch, ..Self::new(Stand::Blocked(why)) }
     }
 
     fn recheck(&mut self, at: Option<Moment>) {
@@ -304,6 +312,22 @@ fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
     format!("the key {} holds something that is no semaphore: {what}. It is left as it is", view.lock_key())
 }
 
+/// What keeps everybody from acting on a listing that leaves out keys; `policy` is what the token's rule has to grant.
+pub fn hidden(prefix: &str, policy: &str) -> String {
+    let below = printable(&format!("{prefix}/"), KEY);
+    format!(
+        "Consul hides keys below {below} from the token, and a holder whose key is hidden looks dead; the token needs \
+         {}",
+        rule(prefix, policy)
+    )
+}
+
+/// The rule by which a token may read, or write, everything below a prefix.
+pub fn rule(prefix: &str, policy: &str) -> String {
+    let below = printable(&format!("{prefix}/"), KEY);
+    format!("`key_prefix \"{below}\" {{ policy = \"{policy}\" }}`")
+}
+
 /// Why the record as it stands keeps us out, if it does.
 fn refusal(view: &View, record: &Record, me: Me<'_>) -> Option<String> {
     let (key, settings) = (view.lock_key(), me.settings);
@@ -322,13 +346,39 @@ fn refusal(view: &View, record: &Record, me: Me<'_>) -> Option<String> {
     }
     let entry = me.entry(Standing::Held, Vec::new()).encode().len();
     let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
-    (!acquisition.fits(settings.slots)).then(|| {
-        format!(
+    if !acquisition.fits(settings.slots) {
+        return Some(format!(
             "{} slots of {key} are more than Consul takes in one transaction; set slots to {} or fewer",
             settings.slots,
             acquisition.most_slots()
-        )
-    })
+        ));
+    }
+    me.together.filter(|together| together.room.is_none())?;
+    Some(format!(
+        "{} lists {} holders, and with those of the other semaphores whose slots are acquired together the transaction would be larger \
+         than Consul takes; waiting until some of them leave. Use fewer slots, lower limits, or `acquire: independently`",
+        view.lock_key(),
+        record.taken()
+    ))
+}
+
+/// Bytes of the part that a semaphore has in the transaction by which its slots are acquired together with those of `prefixes`,
+/// as far as its `.lock` is known.
+pub(super) fn part_of_all(
+    view: Option<&View>,
+    settings: &Settings,
+    who: &Identity,
+    prefixes: &[String],
+) -> usize {
+    let Settings { slots, priority, body, .. } = settings;
+    let mut entry = Entry::new(Standing::Held, *slots, *priority, String::new(), who.clone());
+    entry.body.clone_from(body);
+    entry.together = prefixes.to_vec();
+    // As long as any nonce is.
+    entry.nonce = Some("0".repeat(16));
+    let none = Record::new(settings.form, settings.limit);
+    let record = view.and_then(View::record).unwrap_or(&none);
+    Acquisition::by(record.form(), &settings.prefix, entry).beside(record, *slots)
 }
 
 /// Why one is not let in although its slots are free: others leave no room for it in `.lock`.

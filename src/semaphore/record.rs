@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::{SessionId, printable};
+use super::{SessionId, printable, size};
 
 /// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -277,6 +277,21 @@ impl Record {
         };
         object.hint(OFFERED, (!self.offered.is_empty()).then(offered));
         object.to_string().into_bytes()
+    }
+
+    /// Bytes that it is written in without its hints, or a few more.
+    pub(super) fn bytes(&self) -> usize {
+        const LIMIT: usize = "4294967295".len();
+        let holders: usize = self.holders.iter().map(|id| size::holder(self.form, id.as_str().len())).sum();
+        let is_own = |name: &str| {
+            ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own))
+                || [NEXT, OFFERED].contains(&name)
+        };
+        let foreign = self.object.0.iter().filter(|(name, _)| !is_own(name));
+        let foreign: usize = foreign
+            .map(|(name, value)| Value::from(name.as_str()).to_string().len() + value.len() + ":,".len())
+            .sum();
+        r#"{"Limit":,"Holders":[]}"#.len() + LIMIT + holders + foreign
     }
 
     /// How the holders are written.

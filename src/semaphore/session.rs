@@ -12,8 +12,12 @@ use super::{Moment, SessionId};
 
 /// Share of the renewal interval that is left to chance.
 const JITTER: f64 = 0.1;
-/// The longest wait between attempts to create or to renew.
+/// Share of the wait between two attempts that is left to chance.
+const RETRY_JITTER: f64 = 0.5;
+/// The longest wait between attempts to create, or to renew while nothing is held.
 const CEILING: Duration = Duration::from_secs(10);
+/// Attempts to renew that may be under way at once. A server that has lost its leader keeps some for seconds.
+const ATTEMPTS: usize = 8;
 
 #[derive(Clone, Debug)]
 enum State {
@@ -23,8 +27,6 @@ enum State {
     Creating { sent: Moment, mark: String },
     /// There is one, as far as is known.
     Live(Live),
-    /// It is another process's by now. The answer to a renewal is on its way, and says nothing any more.
-    Left,
     /// It is being given up; `retry_at` where the attempt failed.
     Destroying { id: SessionId, retry_at: Option<Moment> },
     /// It was given up.
@@ -37,11 +39,38 @@ struct Live {
     terms: Terms,
     /// `None`: taken up from an earlier process and not yet renewed, so nothing is known of it.
     lease: Option<Lease>,
-    renew_at: Moment,
-    /// An attempt is under way since.
-    sent: Option<Moment>,
+    /// When the next attempt is due.
+    due: Due,
+    /// When the attempts that are under way were sent, each at another instant.
+    under_way: Vec<Moment>,
+    /// When the last renewal was answered.
+    answered: Option<Moment>,
     /// An earlier process made it, with the TTL that Consul says, if it has said so.
     resumed: Option<Duration>,
+}
+
+/// When the next attempt is due: of one that holds, and of one that only waits.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    holding: Moment,
+    waiting: Moment,
+}
+
+impl Due {
+    fn at(moment: Moment) -> Self {
+        Self { holding: moment, waiting: moment }
+    }
+
+    /// After a renewal that was sent then.
+    fn after(sent: Moment, terms: Terms, rng: &mut fastrand::Rng) -> Self {
+        let holding = sent + jittered(terms.renew_every(), JITTER, rng);
+        let waiting = sent + jittered(terms.renew_every_while_waiting(), JITTER, rng);
+        Self { holding, waiting }
+    }
+
+    fn of(self, holding: bool) -> Moment {
+        if holding { self.holding } else { self.waiting }
+    }
 }
 
 /// What an answer meant for the semaphores.
@@ -89,13 +118,54 @@ impl Marks {
     }
 }
 
+impl Live {
+    /// Sends an attempt. A holder does not wait for its end before the next one.
+    fn attempt(&mut self, now: Moment, rng: &mut fastrand::Rng, out: &mut VecDeque<Command>) {
+        self.under_way.push(now);
+        let timeout = self.terms.renew_timeout();
+        let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, rng);
+        self.due = Due { holding, waiting: now + timeout };
+        out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
+    }
+
+    /// The attempt that was `sent` then was answered, with the TTL that the session has.
+    fn extend(
+        &mut self,
+        sent: Moment,
+        ttl: Duration,
+        wanted: Duration,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) {
+        // A session taken up again may have another TTL than is configured now; the shorter is safe.
+        self.terms = Terms::new(ttl.min(wanted));
+        self.resumed = self.resumed.map(|_| ttl);
+        self.answered = Some(now);
+        let lease = Lease::earned(sent, self.terms);
+        // A later attempt may have been answered before.
+        if self.lease.is_none_or(|known| known.ends() < lease.ends()) {
+            self.lease = Some(lease);
+            self.due = Due::after(sent, self.terms, rng);
+        }
+    }
+}
+
 impl Session {
     /// `resume` names the session of an earlier process, to be taken up if it still lives.
     pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
         let state = match resume {
             Some(id) => {
                 let (terms, resumed) = (Terms::new(ttl), Some(ttl));
-                State::Live(Live { id, terms, lease: None, renew_at: now, sent: None, resumed })
+                let due = Due::at(now);
+                State::Live(Live {
+                    id,
+                    terms,
+                    lease: None,
+                    due,
+                    under_way: Vec::new(),
+                    answered: None,
+                    resumed,
+                })
             }
             None => State::None { create_at: now },
         };
@@ -115,7 +185,7 @@ impl Session {
         match &self.state {
             State::Live(live) => live.lease.map(|_| &live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
         }
     }
 
@@ -124,7 +194,7 @@ impl Session {
         match &self.state {
             State::Live(live) => Some(&live.id),
             State::Destroying { id, .. } => Some(id),
-            State::None { .. } | State::Creating { .. } | State::Left | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
         }
     }
 
@@ -132,11 +202,7 @@ impl Session {
     pub(super) fn lease(&self) -> Option<Lease> {
         match &self.state {
             State::Live(live) => live.lease,
-            State::None { .. }
-            | State::Creating { .. }
-            | State::Left
-            | State::Destroying { .. }
-            | State::Ended => None,
+            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
         }
     }
 
@@ -153,14 +219,16 @@ impl Session {
     /// It is another process's from here on.
     pub(super) fn leave(&mut self, now: Moment) {
         self.state = match &self.state {
-            State::Live(Live { sent: Some(_), .. }) => State::Left,
             State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
-            State::None { .. }
-            | State::Creating { .. }
-            | State::Left
-            | State::Destroying { .. }
-            | State::Ended => return,
+            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => return,
         };
+    }
+
+    /// When the attempts that are under way were sent.
+    #[cfg(test)]
+    pub(super) fn renewals(&self) -> Vec<Moment> {
+        let State::Live(live) = &self.state else { return Vec::new() };
+        live.under_way.clone()
     }
 
     /// What fails at present, if anything does.
@@ -187,14 +255,14 @@ impl Session {
         matches!(self.state, State::Ended)
     }
 
-    /// When [`Self::act`] has something to do next; `wanted` as there.
-    pub(super) fn deadline(&self, wanted: bool) -> Option<Moment> {
+    /// When [`Self::act`] has something to do next; `wanted` and `holding` as there.
+    pub(super) fn deadline(&self, wanted: bool, holding: bool) -> Option<Moment> {
         let own = match &self.state {
             State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
-            State::Live(Live { sent: None, renew_at, .. }) => Some(*renew_at),
+            State::Live(live) if live.under_way.len() < ATTEMPTS => Some(live.due.of(holding)),
             State::Destroying { retry_at, .. } => *retry_at,
             State::Ended => return None,
-            State::Live(_) | State::Creating { .. } | State::Left => None,
+            State::Live(_) | State::Creating { .. } => None,
         };
         own.into_iter().chain(self.unanswered.deadline()).min()
     }
@@ -204,8 +272,16 @@ impl Session {
         !self.ending && self.unanswered.is_settled()
     }
 
-    /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same.
-    pub(super) fn act(&mut self, wanted: bool, now: Moment, out: &mut VecDeque<Command>) {
+    /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same, and renewed
+    /// more often where it is `holding` something.
+    pub(super) fn act(
+        &mut self,
+        wanted: bool,
+        holding: bool,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
         let creates = wanted && self.may_create();
         self.unanswered.act(now, out);
         match &mut self.state {
@@ -215,10 +291,8 @@ impl Session {
                 out.push_back(Command::CreateSession { mark: mark.clone() });
                 self.state = State::Creating { sent: now, mark };
             }
-            State::Live(live) if live.sent.is_none() && live.renew_at <= now => {
-                live.sent = Some(now);
-                let timeout = live.terms.renew_timeout();
-                out.push_back(Command::RenewSession { session: live.id.clone(), timeout });
+            State::Live(live) if live.under_way.len() < ATTEMPTS && live.due.of(holding) <= now => {
+                live.attempt(now, rng, out);
             }
             State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {
                 *retry_at = None;
@@ -227,7 +301,6 @@ impl Session {
             State::None { .. }
             | State::Live(_)
             | State::Creating { .. }
-            | State::Left
             | State::Destroying { .. }
             | State::Ended => {}
         }
@@ -236,7 +309,10 @@ impl Session {
     /// Renews at the next [`Self::act`]: something suggests that the session has ended.
     pub(super) fn check(&mut self, now: Moment) {
         if let State::Live(live) = &mut self.state {
-            live.renew_at = now;
+            // One that is under way tells as well.
+            if live.under_way.is_empty() {
+                live.due = Due::at(now);
+            }
         }
     }
 
@@ -248,7 +324,7 @@ impl Session {
                 self.backoff.reset();
             }
             // The answer to the creation brings us back here.
-            State::Creating { .. } | State::Left => return,
+            State::Creating { .. } => return,
             // What is left to do is to look for others, and ends in `act`.
             State::None { .. } | State::Destroying { .. } | State::Ended => {}
         }
@@ -269,10 +345,10 @@ impl Session {
         match answer {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
-                let lease = Some(Lease::earned(sent, terms));
+                let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, rng));
                 out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
-                let renew_at = sent + jittered(terms.renew_every(), JITTER, rng);
-                self.state = State::Live(Live { id, terms, lease, renew_at, sent: None, resumed: None });
+                let (under_way, answered) = (Vec::new(), None);
+                self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: None });
                 self.works(out);
                 Change::Proved
             }
@@ -287,26 +363,25 @@ impl Session {
         }
     }
 
+    /// The attempt that was `sent` then has ended.
     pub(super) fn renewed(
         &mut self,
+        sent: Moment,
         answer: Result<Duration, Failure>,
         now: Moment,
         rng: &mut fastrand::Rng,
         out: &mut VecDeque<Command>,
     ) -> Change {
-        if let State::Left = self.state {
-            self.state = State::None { create_at: now };
-        }
-        // An answer that comes when the session is being given up already is of no use.
+        // An answer that comes when the session is being given up already is of no use, nor is one about an earlier session.
         let State::Live(live) = &mut self.state else { return Change::None };
-        let Some(sent) = live.sent.take() else { return Change::None };
+        let Some(place) = live.under_way.iter().position(|attempt| *attempt == sent) else {
+            return Change::None;
+        };
+        live.under_way.remove(place);
         match answer {
             Ok(ttl) => {
-                // A session taken up again may have another TTL than is configured now; the shorter is safe.
-                live.terms = Terms::new(ttl.min(self.ttl));
-                live.resumed = live.resumed.map(|_| ttl);
-                let first = live.lease.replace(Lease::earned(sent, live.terms)).is_none();
-                live.renew_at = sent + jittered(live.terms.renew_every(), JITTER, rng);
+                let first = live.lease.is_none();
+                live.extend(sent, ttl, self.ttl, now, rng);
                 if first {
                     let session = live.id.clone();
                     out.push_back(Command::Tell(Notice::SessionStarted { session, resumed: true }));
@@ -319,8 +394,14 @@ impl Session {
                 // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
                 // that is resumed, which may be in `.lock`.
                 let gone = failure.kind == FailureKind::NotFound;
-                live.renew_at = now + self.backoff.next(rng);
                 out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
+                if !gone && live.answered.is_some_and(|answered| answered >= sent) {
+                    // Another attempt was answered meanwhile.
+                    return Change::None;
+                }
+                let holding = now + jittered(live.terms.retry_every(), RETRY_JITTER, rng);
+                live.due =
+                    Due { holding: holding.min(live.due.holding), waiting: now + self.backoff.next(rng) };
                 if !gone {
                     self.fails(failure, out);
                     return Change::Unproved;

@@ -6,6 +6,9 @@ use super::contender::{Entry, Identity, Standing};
 use super::record::{Form, Record};
 use super::{Op, SessionId};
 
+/// Characters of the longest date that is written.
+const DATE: usize = "2026-01-02T03:04:05.123456789+00:00".len();
+
 /// Bytes that Consul takes of a transaction (`txn_max_req_len`), unless it is told otherwise.
 pub(super) const MAX_TRANSACTION: usize = 512 * 1024;
 
@@ -57,9 +60,16 @@ pub struct Acquisition {
 }
 
 impl Acquisition {
-    /// Of whoever is configured so, whatever machine or pod it runs in.
-    pub fn configured(form: Form, prefix: &str, body: Option<&str>) -> Self {
-        Self::of(form, prefix, longest_entry(body))
+    /// Of whoever is configured so, whatever machine or pod it runs in. `together`: the prefixes whose slots it acquires with it.
+    pub fn configured(form: Form, prefix: &str, body: Option<&str>, together: &[String]) -> Self {
+        Self::of(form, prefix, longest_entry(body, together))
+    }
+
+    /// Of one that has such an entry once it holds.
+    pub(super) fn by(form: Form, prefix: &str, mut entry: Entry) -> Self {
+        (entry.state, entry.since) = (Standing::Waiting, "x".repeat(DATE));
+        entry.indexes.clear();
+        Self::of(form, prefix, entry.encode().len())
     }
 
     /// Of one whose entry has so many bytes without numbers.
@@ -85,6 +95,22 @@ impl Acquisition {
         (1..=MOST).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
     }
 
+    /// Whether Consul takes all of these as one transaction: each with the holders that `.lock` comes to list, and the slots among
+    /// them that are acquired.
+    pub fn fit_together(parts: impl IntoIterator<Item = (Self, u32, u32)>) -> bool {
+        let bytes: usize = parts.into_iter().map(|(part, holders, slots)| part.bytes(holders, slots)).sum();
+        bytes <= MAX_TRANSACTION
+    }
+
+    /// Bytes, where the slots come to those in the record. Hints do not count.
+    pub(super) fn beside(self, record: &Record, slots: u32) -> usize {
+        let own = holder(record.form(), SESSION).saturating_mul(slots as usize);
+        let all = record.taken().saturating_add(slots);
+        // They are the first free ones, so that none is higher than all slots that are taken then.
+        let numbers = of_numbers(all).saturating_sub(of_numbers(record.taken()));
+        self.steps + of_value(record.bytes() + own) + of_value(self.entry + numbers)
+    }
+
     /// Bytes, where `.lock` comes to list so many holders and the entry so many slots.
     fn bytes(self, holders: u32, slots: u32) -> usize {
         const LIMIT: usize = r#"{"Limit":10000,"Holders":[]}"#.len();
@@ -99,16 +125,16 @@ pub(super) fn can_be_granted(form: Form, slots: u32) -> bool {
 }
 
 /// Bytes of the largest entry with that body. Names are as long as Kubernetes, DNS and the kernel allow.
-fn longest_entry(body: Option<&str>) -> usize {
+fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     const NAME: usize = 253;
     const LABEL: usize = 63;
     const HOST: usize = 64;
-    const DATE: usize = "2026-01-02T03:04:05.123456789+00:00".len();
     let text = |bytes| Some("x".repeat(bytes));
     let [pod, namespace, node, host] = [NAME, LABEL, NAME, HOST].map(text);
     let who = Identity { pod, namespace, node, host, pid: Some(u32::MAX) };
     let mut entry = Entry::new(Standing::Waiting, MOST, i32::MIN, "x".repeat(DATE), who);
     entry.body = body.map(str::to_owned);
+    entry.together = together.to_vec();
     // A nonce is as long as a session's id.
     entry.nonce = text(SESSION);
     entry.encode().len()
@@ -121,7 +147,7 @@ fn of_numbers(slots: u32) -> usize {
 }
 
 /// Bytes of a holder in the record.
-fn holder(form: Form, session: usize) -> usize {
+pub(super) fn holder(form: Form, session: usize) -> usize {
     session
         + match form {
             Form::List => r#""","#.len(),
@@ -143,7 +169,7 @@ mod tests {
     use super::*;
 
     fn plain(form: Form) -> Acquisition {
-        Acquisition::configured(form, "service/warehouse/writers", None)
+        Acquisition::configured(form, "service/warehouse/writers", None, &[])
     }
 
     #[test]
@@ -156,10 +182,19 @@ mod tests {
     fn longer_keys_and_bodies_leave_room_for_fewer() {
         let (long, body) = ("p".repeat(400), "x".repeat(1024));
         for form in [Form::List, Form::Map] {
-            let large = Acquisition::configured(form, &long, Some(&body));
+            let large = Acquisition::configured(form, &long, Some(&body), &[]);
             assert!(large.largest_limit() < plain(form).largest_limit());
             assert!(large.most_slots() < plain(form).most_slots());
         }
+    }
+
+    #[test]
+    fn an_entry_names_all_that_is_acquired_together() {
+        let together = vec!["p".repeat(400); 16];
+        let one = Acquisition::configured(Form::List, "p", None, &together);
+        assert!(one.bytes(1, 1) > plain(Form::List).bytes(1, 1) + 16 * 400);
+        let part = (plain(Form::List), 5_000, 5_000);
+        assert!(Acquisition::fit_together([part]) && !Acquisition::fit_together([part, part]));
     }
 
     #[test]
@@ -177,6 +212,17 @@ mod tests {
             + of_step(&Op::Lock { key, value, flags: 0, session })
             + of_record(&record, &format!("{prefix}/.lock"));
         assert!((steps..steps + 20).contains(&measured), "{steps} {measured}");
+    }
+
+    #[test]
+    fn a_record_is_measured_with_what_others_have_written_into_it() {
+        for holders in [r#"["f","g"]"#, r#"{"f":true,"g":true}"#, "null"] {
+            let text = format!(r#"{{"limit":3,"Holders":{holders},"x\n":[1,2],"Next":["h"],"next":{{}}}}"#);
+            let mut record = Record::decode(text.as_bytes(), 0).unwrap();
+            record.next.clear();
+            let (measured, written) = (record.bytes(), record.encode().len());
+            assert!((written..written + 20).contains(&measured), "{measured} {written} {text}");
+        }
     }
 
     #[test]

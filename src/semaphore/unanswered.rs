@@ -10,7 +10,7 @@ use super::command::{Command, Failure, FailureKind};
 
 /// A creation may still be done this long after its answer was given up: a second look comes then. Consul's servers
 /// hold a request for 7 s while they have no leader.
-const LATE: Duration = Duration::from_secs(30);
+pub(super) const LATE: Duration = Duration::from_secs(30);
 /// The wait after a look that got no answer, first and longest.
 const NO_ANSWER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// The wait after a look that Consul refused.
@@ -132,8 +132,11 @@ impl Unanswered {
             Err(failure) => {
                 self.look_at = now
                     + match failure.kind {
-                        FailureKind::Unavailable => self.backoff.next(rng),
-                        FailureKind::NotFound | FailureKind::Denied | FailureKind::Rejected => {
+                        FailureKind::NoLeader | FailureKind::Unavailable => self.backoff.next(rng),
+                        FailureKind::NotFound
+                        | FailureKind::Denied
+                        | FailureKind::InvalidKey
+                        | FailureKind::Rejected => {
                             self.refused = Some(failure.clone());
                             REFUSED
                         }

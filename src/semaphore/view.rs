@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SessionId;
+use super::command::Listing;
 use super::contender::{Entry, Standing};
 use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
 use super::single::Single;
@@ -125,6 +126,8 @@ pub struct View {
     lock_stood: u64,
     /// Whether the line is as listed: nobody ahead of us has moved since.
     ordered: bool,
+    /// Whether keys were left out of the listing which the token may not read.
+    filtered: bool,
 }
 
 impl View {
@@ -145,6 +148,7 @@ impl View {
             known: Some(index),
             lock_stood: 0,
             ordered: true,
+            filtered: false,
         };
         for pair in pairs {
             view.add(pair);
@@ -154,6 +158,12 @@ impl View {
         view.known = view.known.max(Some(view.lock_index()));
         view.confirm_lock(view.latest());
         view
+    }
+
+    /// Makes a view of a listing of `<prefix>/`, of which keys may be hidden.
+    pub fn of_listing(prefix: &str, listing: Listing) -> Self {
+        let Listing { pairs, index, filtered } = listing;
+        Self { filtered, ..Self::new(prefix, pairs, index) }
     }
 
     /// Makes a view of a single-key lock, of a read of its key.
@@ -223,9 +233,21 @@ impl View {
         self.knows_holders() && self.missing.is_empty()
     }
 
-    /// Whether nobody has come into `.lock` whom the view has not looked at.
+    /// Whether nobody has come into `.lock` whom the view has not looked at, and no key is hidden.
     fn knows_holders(&self) -> bool {
-        self.known.is_some_and(|known| self.lock_index() <= known)
+        !self.filtered && self.known.is_some_and(|known| self.lock_index() <= known)
+    }
+
+    /// Whether keys were left out of the listing which the token may not read. A holder whose contender key is not shown may
+    /// live then, and waiters may be missing: by such a view nobody is pruned and nothing is granted or destroyed.
+    pub fn is_filtered(&self) -> bool {
+        self.filtered
+    }
+
+    /// Whether some holder in `.lock` looks dead.
+    pub fn has_dead(&self) -> bool {
+        let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
+        holders.iter().any(|holder| !self.is_alive(holder))
     }
 
     /// Whether the line is as listed: nobody ahead of us has moved since.

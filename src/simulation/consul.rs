@@ -39,9 +39,9 @@ impl Consul {
                 self.store.create_session(id, request, now).expect("a session");
                 Event::SessionCreated(Ok(id.to_string().into()))
             }
-            Command::RenewSession { session, .. } => {
+            Command::RenewSession { session, sent, .. } => {
                 let renewed = self.store.renew_session(&parse(session), now);
-                Event::SessionRenewed(renewed.map(|_| self.ttl).ok_or_else(not_found))
+                Event::SessionRenewed(*sent, renewed.map(|_| self.ttl).ok_or_else(not_found))
             }
             Command::ClearSessions { marks } => Event::SessionsCleared(Ok(self.clear(marks, now))),
             Command::DestroySession { session } => {
@@ -120,13 +120,17 @@ impl Consul {
             let Reading { pair, index } = self.read(name);
             return View::of_key(name, pair, index.max(self.store.index()));
         }
-        let Listing { pairs, index } = self.list(name);
+        let Listing { pairs, index, .. } = self.list(name);
         View::new(name, pairs, index.max(self.store.index()))
     }
 
     pub(super) fn list(&self, name: &str) -> Listing {
         let read = self.store.list(&format!("{name}/"));
-        Listing { index: read.index, pairs: read.found.iter().map(|entry| pair(entry)).collect() }
+        Listing {
+            index: read.index,
+            pairs: read.found.iter().map(|entry| pair(entry)).collect(),
+            filtered: false,
+        }
     }
 
     /// As Consul answers: the index of what is missing is that of the latest write to any key.
@@ -190,7 +194,7 @@ pub(super) fn unanswered(command: &Command) -> Event {
     match command {
         Command::CreateSession { .. } => Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })),
         Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
-        Command::RenewSession { .. } => Event::SessionRenewed(Err(failure)),
+        Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
         Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),

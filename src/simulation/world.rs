@@ -1,7 +1,7 @@
 //! The scheduler: one queue of things to come, played in order of their time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -109,6 +109,8 @@ pub(super) struct World {
     lives: u64,
     /// Those who write, each by its life.
     clients: HashMap<u64, Client>,
+    /// Sessions that two processes had at once.
+    twins: HashSet<SessionId>,
     /// Whose transaction the present step is.
     by: Option<u64>,
     referees: Vec<Referee>,
@@ -117,6 +119,8 @@ pub(super) struct World {
     lock_idle_since: Option<Moment>,
     /// The store's index at the last check.
     checked: u64,
+    /// What lay in it then.
+    views: Vec<View>,
     /// New agents take the place of those that have left.
     open: bool,
 }
@@ -138,11 +142,13 @@ impl World {
             foreigners: Vec::new(),
             lives: 0,
             clients: HashMap::new(),
+            twins: HashSet::new(),
             by: None,
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
             lock_idle_since: None,
             checked: 0,
+            views: Vec::new(),
             open: true,
         };
         for place in 0..game.agents {

@@ -200,6 +200,35 @@ fn a_rolling_restart_costs_nobody_a_slot() {
     Operator::at(&cluster.address(0)).assert_nothing_left("p/three");
 }
 
+/// A server alone has no leader, for as long as the test wants.
+#[test]
+fn that_there_is_no_leader_is_told_once_and_so_is_its_end() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader();
+    let (other, asked) = ((leader + 1) % 3, (leader + 2) % 3);
+    // Whatever this takes on a busy machine.
+    let arguments = ["p/one", "-n", "1", "--ttl", "10m"];
+    let mut job = Job::live(&cluster.address(asked), &arguments, MEEK);
+    let life = job.await_life();
+    for server in [leader, other] {
+        cluster.stop(server, Signal::KILL);
+    }
+    // What fails first is a watch, since its renewals are far apart.
+    wait_for("the outage to be told", || job.log().contains("Consul has no leader now"));
+    let operator = Operator::at(&cluster.address(asked));
+    cluster.restart(other);
+    wait_for("its end to be told", || job.log().contains("Consul has a leader again"));
+    let beats = life.beats();
+    wait_for("the command to go on", || life.beats() > beats + 10);
+    let log = job.log();
+    let told = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((told("Consul has no leader now"), told("Consul has a leader again")), (1, 1), "{log}");
+    assert_eq!((told("trouble"), told("in order again"), told("Consul's own")), (0, 0, 0), "{log}");
+    job.signal(Signal::TERM);
+    assert_eq!(job.code(), Some(143), "{}", job.log());
+    operator.assert_nothing_left("p/one");
+}
+
 #[test]
 fn a_server_that_falls_silent_costs_its_client_the_slot_in_time() {
     let cluster = Cluster::start();

@@ -1,9 +1,13 @@
-//! The shared Consul, for tests that do not wait asynchronously.
+//! The shared Consul, and the embedded server, for tests that do not wait asynchronously.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use rustix::process::Signal;
+use slotkeeper::embedded::Server;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 use crate::support::consul::{self, Setup};
 
@@ -54,5 +58,40 @@ impl Consul {
 
     pub(crate) fn restart(&mut self) {
         self.runtime.block_on(self.server.restart());
+    }
+}
+
+/// The embedded server, which answers as Consul 1.22 does: for tests of what is ours alone, whatever Consul there is.
+pub(crate) struct Newer {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    serves: Option<JoinHandle<()>>,
+}
+
+impl Newer {
+    /// Starts one; ends with the value.
+    pub(crate) fn start() -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        let serves = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                tell.send(server.addr()).unwrap();
+                server.run(async { drop(stopped.await) }).await.unwrap();
+            });
+        });
+        Self { address: told.recv().unwrap(), stop: Some(stop), serves: Some(serves) }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+impl Drop for Newer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.serves.take().map(JoinHandle::join);
     }
 }

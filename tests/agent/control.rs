@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::http::{Reply, request_with};
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
@@ -78,7 +78,7 @@ fn owner(operator: &Operator, what: &str) -> Option<String> {
 
 #[test]
 fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
     for what in ["semaphores/s", "locks/l"] {
@@ -114,7 +114,7 @@ fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
 
 #[test]
 fn who_asks_wrongly_is_told_what_is_wrong() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let mut desk = Desk::open(&consul.address());
     for (what, expected) in [
         ("semaphores/none", (404, "unknown_semaphore")),
@@ -138,7 +138,7 @@ fn who_asks_wrongly_is_told_what_is_wrong() {
 }
 
 /// The same Consul, once the first agent holds nothing there by itself.
-fn consul_free_of(first: &Desk, consul: &Consul) -> String {
+fn consul_free_of(first: &Desk, consul: &Newer) -> String {
     let rest = CONFIG.replace(", {name: own, prefix: p/own, limit: 1}", "");
     first.home.configure(&consul.address(), &rest);
     first.agent.signal(rustix::process::Signal::HUP);
@@ -148,7 +148,7 @@ fn consul_free_of(first: &Desk, consul: &Consul) -> String {
 
 #[test]
 fn whoever_goes_away_mid_wait_leaves_nothing_behind() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
     for what in ["semaphores/s", "locks/l"] {
@@ -168,7 +168,7 @@ fn whoever_goes_away_mid_wait_leaves_nothing_behind() {
 
 #[test]
 fn a_lease_that_is_lost_is_gone_and_says_why() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
     for what in ["semaphores/s", "locks/l"] {
@@ -187,7 +187,7 @@ fn a_lease_that_is_lost_is_gone_and_says_why() {
 
 #[test]
 fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let mut desk = Desk::open(&consul.address());
     let kept = [desk.lease("semaphores/s"), desk.lease("locks/l")];
     for (lease, what) in kept.iter().zip(["semaphores/s", "locks/l"]) {
@@ -217,7 +217,7 @@ fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
 
 #[test]
 fn a_watch_that_fails_takes_no_lease_from_a_client_that_was_told_that_it_has_it() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let way = Freezer::start_apart(consul.address().parse().unwrap());
     let strict = CONFIG.replace("ttl: 10s,", "ttl: 10s, watch_grace: 0s,");
     let mut desk = Desk::open_with(&way.addr().to_string(), &strict);

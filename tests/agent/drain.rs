@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use slotkeeper::shutdown::ECHO;
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
 use crate::wait_for;
@@ -17,7 +17,7 @@ use crate::wait_for;
 const PATIENT: &str = "semaphores: [{name: s, prefix: service/s, limit: 1}]\n\
                        control: {listen: 'unix:$HOME/run/control.sock'}\n";
 
-fn patient(consul: &Consul, timeout: &str) -> Home {
+fn patient(consul: &Newer, timeout: &str) -> Home {
     let home = Home::new();
     home.configure(
         &consul.address(),
@@ -46,7 +46,7 @@ fn holds_on(agent: &Agent) {
 
 #[test]
 fn the_slot_is_held_until_the_workload_says_that_it_is_done() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = patient(&consul, "10m");
     let mut agent = Agent::start(&home);
@@ -65,7 +65,7 @@ fn the_slot_is_held_until_the_workload_says_that_it_is_done() {
 
 #[test]
 fn without_a_signal_the_workload_ends_the_agent_too() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = patient(&consul, "10m");
     let mut agent = Agent::start(&home);
     agent.await_ready();
@@ -77,7 +77,7 @@ fn without_a_signal_the_workload_ends_the_agent_too() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
 fn a_second_signal_ends_the_wait() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = patient(&consul, "10m");
     let mut agent = Agent::start(&home);
     agent.await_ready();
@@ -94,7 +94,7 @@ fn a_second_signal_ends_the_wait() {
 
 #[test]
 fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = patient(&consul, "20s");
     let mut agent = Agent::start(&home);
     agent.await_ready();
@@ -105,7 +105,7 @@ fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
 
 #[test]
 fn who_holds_nothing_waits_for_nobody() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let first = patient(&consul, "10m");
     let first = Agent::start(&first);
@@ -119,7 +119,7 @@ fn who_holds_nothing_waits_for_nobody() {
 
 #[test]
 fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = patient(&consul, "1s");
     let socket = home.path("run/control.sock");
     let mut agent = Agent::start(&home);

@@ -5,14 +5,14 @@ use std::process::Command;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home, is_running};
 use crate::wait_for;
 
 const ONE: &str = "session: {ttl: 60s}\nsemaphores: [{name: s, prefix: p/s, limit: 1}]\n";
 
-fn start(consul: &Consul, rest: &str) -> (Agent, Home) {
+fn start(consul: &Newer, rest: &str) -> (Agent, Home) {
     let home = Home::new();
     home.configure(&consul.address(), rest);
     let agent = Agent::start(&home);
@@ -26,7 +26,7 @@ fn told(home: &Home, name: &str) -> String {
 
 #[test]
 fn on_lost_does_not_wait_for_a_hook_that_hangs() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let lock = "locks: [{name: l, key: k/l, required: false}]\n";
     let (mut leader, _leaders_home) = start(&consul, lock);
@@ -47,7 +47,7 @@ fn on_lost_does_not_wait_for_a_hook_that_hangs() {
 #[test]
 fn slots_that_are_lost_together_are_told_of_at_once() {
     const SLOTS: usize = 70;
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let semaphores: String =
         (0..SLOTS).map(|n| format!("- {{name: s{n}, prefix: p/{n}, limit: 1, on_lost: exit}}\n")).collect();
@@ -70,7 +70,7 @@ fn slots_that_are_lost_together_are_told_of_at_once() {
 
 #[test]
 fn a_loss_kills_the_hook_that_says_that_the_slot_was_acquired() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let hooks = "hooks:\n  on_acquired: [sh, -c, 'trap : TERM; sleep 600 & echo $! > $HOME/child; echo $$ >> $HOME/own; wait']\n  \
                  on_lost: [sh, -c, 'echo $SLOTKEEPER_REASON >> $HOME/lost']\n";
@@ -95,7 +95,7 @@ fn soft_limit(pid: &str) -> String {
 
 #[test]
 fn the_agent_may_open_as_many_files_as_it_can_and_its_hooks_as_many_as_before() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = Home::new();
     let hook =
         "hooks: {on_acquired: [sh, -c, 'ulimit -Sn > $HOME/told.new; mv $HOME/told.new $HOME/told']}\n";

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slotkeeper::consul::Put;
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::operator::Operator;
 use crate::process::{Agent, BINARY, Home};
 use crate::wait_for;
@@ -15,7 +15,7 @@ const OTHERS: usize = 2 * LISTED;
 
 #[test]
 fn its_own_holding_and_the_dead_are_listed_first_and_the_rest_are_counted() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     // Whoever has its key is alive, and who has none is not.
     let alive: Vec<_> = (0..OTHERS).map(|_| operator.create_session()).collect();

@@ -12,6 +12,7 @@
 mod support;
 
 mod acl;
+mod addresses;
 mod bounds;
 mod cluster;
 mod connections;
@@ -41,6 +42,7 @@ mod lock;
 mod login;
 mod loss;
 mod manual;
+mod names;
 mod openapi;
 mod operator;
 mod outage;

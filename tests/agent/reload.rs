@@ -6,9 +6,12 @@ mod stuck;
 
 use rustix::process::Signal;
 
-use crate::consul::Consul;
+use crate::consul::Newer;
+use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::proxy::Proxy;
+use crate::support::traffic::Kind;
 use crate::wait_for;
 
 fn names(agent: &Agent) -> Vec<String> {
@@ -26,7 +29,7 @@ fn reloaded(agent: &Agent) -> usize {
 
 #[test]
 fn semaphores_come_and_go_and_limits_are_set() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
     home.configure(
@@ -59,8 +62,29 @@ fn semaphores_come_and_go_and_limits_are_set() {
 }
 
 #[test]
+fn what_was_asked_before_a_reload_does_not_keep_a_drain_back() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    let home = Home::new();
+    home.configure(&proxy.addr().to_string(), &format!("{ONE}\ndrain: {{timeout: 10s}}\n"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    // Whoever holds lists everything now and then.
+    proxy.ignore_next("/v1/kv/service/s/");
+    let listings = || proxy.counts().of(Kind::KvList).requests;
+    let before = listings();
+    wait_for("a listing without an answer", || listings() > before);
+    agent.signal(Signal::HUP);
+    wait_for("the reload", || reloaded(&agent) == 1);
+    // That listing alone may take longer than the drain leaves the slot.
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
 fn a_policy_that_becomes_set_writes_the_limit() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, slotkeeper::consul::Put::Cas(0), 0);
     let home = Home::new();
@@ -74,14 +98,14 @@ fn a_policy_that_becomes_set_writes_the_limit() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
-fn with_priority(consul: &Consul, home: &Home, priority: i32) {
+fn with_priority(consul: &Newer, home: &Home, priority: i32) {
     let semaphore =
         format!("{{name: s, prefix: p, limit: 1, priority: {priority}, body: 'first {priority}'}}");
     home.configure(&consul.address(), &format!("semaphores: [{semaphore}]"));
 }
 
 /// An agent in line, and where it lives.
-fn in_line(consul: &Consul, priority: i32) -> (Home, Agent) {
+fn in_line(consul: &Newer, priority: i32) -> (Home, Agent) {
     let home = Home::new();
     with_priority(consul, &home, priority);
     let agent = Agent::start(&home);
@@ -91,7 +115,7 @@ fn in_line(consul: &Consul, priority: i32) -> (Home, Agent) {
 
 #[test]
 fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let next_are = |agents: [&Agent; 2]| {
         let sessions = agents.map(Agent::session);
@@ -140,7 +164,7 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
 
 #[test]
 fn a_bad_file_changes_nothing() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = Home::new();
     home.configure(&consul.address(), "semaphores: [{name: a, prefix: p/a, limit: 1}]");
     let mut agent = Agent::start(&home);

@@ -1,21 +1,27 @@
 //! An agent whose files are removed or replaced while it runs, and another that comes upon them.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::hold::ONE;
 use crate::operator::Operator;
 use crate::process::{Agent, Home};
+use crate::support::proxy::Proxy;
 use crate::wait_for;
 
 const FILES: [&str; 4] = ["ready", "ready.lock", "state/session.json", "state/session.json.lock"];
 
-fn home(consul: &Consul) -> Home {
+fn home(consul: &Newer) -> Home {
+    home_at(&consul.address())
+}
+
+fn home_at(address: &str) -> Home {
     let home = Home::new();
     let session = "ttl: 30s, state_file: $HOME/state/session.json";
-    home.configure(&consul.address(), &ONE.replace("ttl: 10s", session));
+    home.configure(address, &ONE.replace("ttl: 10s", session));
     home
 }
 
@@ -32,7 +38,7 @@ fn held(home: &Home) -> Agent {
 
 #[test]
 fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_ready() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
     let mut first = held(&home);
@@ -69,9 +75,83 @@ fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_rea
     operator.assert_nothing_left("service/s");
 }
 
+/// Another agent on the same semaphore, with a readiness file of its own.
+fn beside(consul: &Newer, state_file: &Path) -> Home {
+    let home = Home::new();
+    let session = format!("ttl: 30s, state_file: '{}'", state_file.display());
+    home.configure(&consul.address(), &ONE.replace("ttl: 10s", &session));
+    home
+}
+
+#[test]
+fn a_copy_of_its_state_file_takes_the_session_from_an_agent_and_not_its_files() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let proxy = Proxy::start_apart(consul.address().parse().unwrap());
+    let home = home_at(&proxy.addr().to_string());
+    let mut first = held(&home);
+    let session = first.session();
+    let (state, copies) = (home.path("state/session.json"), tempfile::tempdir().unwrap());
+    let copy = copies.path().join("session.json");
+    fs::copy(&state, &copy).unwrap();
+    let apart = beside(&consul, &copy);
+    // The first one is not soon to have another session.
+    proxy.ignore_next("/v1/session/create");
+    let second = Agent::start(&apart);
+    let mark = || operator.entry("service/s", &session)["nonce"].clone();
+    wait_for("the second one's nonce", || !mark().is_null());
+    let nonce = mark();
+    wait_for("the first one's readiness file to go", || !first.ready_file().exists());
+    assert!(!second.is_ready(), "too late");
+    // It has its state file for itself, and whoever takes that up leaves alone what is the second one's.
+    wait_for("the first one's state file to go", || !state.exists());
+    first.await_state("waiting");
+    let own = first.session();
+    wait_for("the new session in the state file", || {
+        fs::read_to_string(&state).is_ok_and(|text| text.contains(&own) && !text.contains(&session))
+    });
+    first.signal(Signal::KILL);
+    first.ended();
+    let mut first = Agent::start(&home);
+    first.await_state("waiting");
+    assert_eq!(first.session(), own);
+    assert_eq!(first.terminate(), Some(0), "{}", first.log());
+    assert!(!state.exists() && copy.exists());
+    assert_eq!((mark(), operator.holders("service/s")), (nonce, vec![session]));
+}
+
+#[test]
+fn an_agent_whose_state_file_is_taken_away_keeps_its_own_readiness_file() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul);
+    let mut first = held(&home);
+    let (session, state) = (first.session(), home.path("state/session.json"));
+    // It stands still meanwhile: otherwise it would claim the state file again.
+    first.signal(Signal::STOP);
+    fs::remove_file(home.path("state/session.json.lock")).unwrap();
+    let apart = beside(&consul, &state);
+    let mut second = Agent::start(&apart);
+    wait_for("the second one's nonce", || !operator.entry("service/s", &session)["nonce"].is_null());
+    first.signal(Signal::CONT);
+    wait_for("the first one's readiness file to go", || !first.ready_file().exists());
+    assert!(!second.is_ready(), "too late");
+    first.await_state("waiting");
+    assert_eq!(first.terminate(), Some(0), "{}", first.log());
+    assert!(fs::read_to_string(&state).unwrap().contains(&session), "the second one's");
+    // Once that has gone the slot is its own again, and it says so.
+    second.signal(Signal::KILL);
+    second.ended();
+    operator.destroy(&session);
+    fs::remove_file(&state).unwrap();
+    let mut first = Agent::start(&home);
+    first.await_ready();
+    assert_eq!(first.terminate(), Some(0), "{}", first.log());
+}
+
 #[test]
 fn one_that_ends_before_the_first_was_told_leaves_the_session_and_says_why() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
     let session = "ttl: 60s, state_file: $HOME/state/session.json";
@@ -108,7 +188,7 @@ fn one_that_ends_before_the_first_was_told_leaves_the_session_and_says_why() {
 
 #[test]
 fn files_that_are_removed_are_written_again_and_claimed_again() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = home(&consul);
     let mut agent = held(&home);
     let contents = || FILES.map(|file| fs::read_to_string(home.path(file)).ok());
@@ -139,7 +219,7 @@ fn files_that_are_removed_are_written_again_and_claimed_again() {
 
 #[test]
 fn a_file_that_is_replaced_is_told_of_and_left_alone() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let home = home(&consul);
     let mut agent = held(&home);
     for file in ["ready", "state/session.json"] {

@@ -123,7 +123,7 @@ fn it_keeps_its_session_where_a_new_leader_does_not_know_of_it_yet() {
     let unknown: &'static str = format!("Session id '{session}' not found").leak();
     proxy.fail_next("/v1/session/renew/", &[Fault::Answers(404, unknown)]);
     wait_for("a renewal that fails", || proxy.faults_left() == 0);
-    wait_for("the next one", || agent.log().contains("the session is in order again"));
+    wait_for("the next one", || agent.log().contains("Consul has a leader again"));
     assert!(agent.log().contains("has not read all of its log yet"), "{}", agent.log());
     assert!(agent.is_ready());
     assert_eq!(agent.session(), session);

@@ -199,7 +199,7 @@ fn what_is_wrong_is_said() {
     for (prefix, cause) in [
         ("/service/s", "begins with a slash; write it without"),
         ("", "is empty"),
-        ("a\u{1b}b", "control characters"),
+        ("a\u{1b}b", "cannot be printed"),
     ] {
         let (code, _, said) = sessions("127.0.0.1:1", &[prefix]);
         assert_eq!(code, Some(64), "{prefix:?}: {said}");

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use slotkeeper::consul::Put;
 
-use crate::consul::Consul;
+use crate::consul::Newer;
 use crate::operator::Operator;
 use crate::process::{Agent, Home, Lodger};
 use crate::wait_for;
 
 /// A home that wants a slot of each, in this order.
-fn home(consul: &Consul, names: &[&str]) -> Home {
+fn home(consul: &Newer, names: &[&str]) -> Home {
     let home = Home::new();
     let semaphores: Vec<_> =
         names.iter().map(|name| format!("{{name: {name}, prefix: p/{name}, limit: 1}}")).collect();
@@ -38,7 +38,7 @@ fn occupy(operator: &Operator, name: &str) -> String {
 
 #[test]
 fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let other = occupy(&operator, "b");
     let home = home(&consul, &["a", "b"]);
@@ -78,7 +78,7 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
 
 #[test]
 fn one_that_loses_a_slot_gives_the_other_back_before_it_asks_again() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul, &["a", "b"]);
     let agent = Agent::start(&home);
@@ -90,7 +90,7 @@ fn one_that_loses_a_slot_gives_the_other_back_before_it_asks_again() {
 
 #[test]
 fn two_that_want_the_same_in_opposite_order_take_turns() {
-    let consul = Consul::start();
+    let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let (rounds, done) = (4, AtomicBool::new(false));
     std::thread::scope(|scope| {

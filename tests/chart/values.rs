@@ -124,14 +124,14 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ),
         (
             "{mode: sidecar, workload: {terminationGracePeriodSeconds: 60}}",
-            "up to 77 s to end the workload, 75 s of them the pod's grace; that may be half of config.session.ttl (2m) at \
+            "up to 92 s to end the workload, 90 s of them the pod's grace; that may be three fifths of config.session.ttl (2m) at \
              most. Write a TTL of at least 154s",
         ),
         (
             "{mode: sidecar, fence: {failureThreshold: 15}}",
             "a shorter workload.terminationGracePeriodSeconds",
         ),
-        ("{mode: sidecar, config: {session: {ttl: 93999ms}}}", "Write a TTL of at least 94s"),
+        ("{mode: sidecar, config: {session: {ttl: 103333ms}}}", "Write a TTL of at least 104s"),
         ("{mode: sidecar, fence: {terminationGracePeriodSeconds: 3}}", "terminationGracePeriodSeconds"),
         ("image: {repository: ''}", "`scripts/image`"),
         ("{mode: sidecar, wait: 4s}", "write at least 5s, or `mode: wrapper`"),
@@ -147,7 +147,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
              [{name: a, mountPath: /opt/slotkeeper/}]}}}",
             "mount it elsewhere",
         ),
-        ("killAfter: 30s", "write at most 8833ms, or config.session.ttl of at least 70s"),
+        ("killAfter: 30s", "write at most 26200ms, or config.session.ttl of at least 51s"),
         ("enabled: 'yes'", "/enabled"),
         (
             "{mode: sidecar, workload: {container: {livenessProbe: {tcpSocket: {port: 1}}}}}",
@@ -198,6 +198,8 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
         ("{consul: {address: '::1:8500'}}", "consul.address: no address of Consul"),
         ("{consul: {address: ' consul:8500'}}", "consul.address: no address of Consul"),
         ("{consul: {address: 'unix://run/consul.sock'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: [consul:8500, 'ftp://x']}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'consul:8500,'}}", "consul.address: no address of Consul"),
         ("{semaphores: [{name: 'a b', prefix: p, limit: 1}]}", "/config/semaphores/0/name"),
         (
             "{semaphores: [{name: a, prefix: /p, limit: 1}]}",
@@ -228,6 +230,8 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
     let taken = [
         "{consul: {address: 'https://consul:8501/eu/'}, locks: [{name: a, key: p/.lock}]}",
         "{consul: {address: 'unix:///run/consul.sock'}, locks: [{name: a, key: p}]}",
+        "{consul: {address: 'a:8500, https://b:8501'}, locks: [{name: a, key: p}]}",
+        "{consul: {address: [a:8500, 'unix:///run/consul.sock']}, locks: [{name: a, key: p}]}",
         "{consul: {address: '[::1]:8500'}, locks: [{name: a, key: p}, {name: b, key: p/q}]}",
         "{consul: {address: 'consul:8500'}, session: {ttl: 24h, lock_delay: 60s}, locks: [{name: a, key: p/...}]}",
         "{consul: {address: consul}, semaphores: [{name: a, prefix: p/a/, limit: 2, slots: 2}, {name: b, prefix: p/ab, limit: 1}]}",
@@ -363,8 +367,8 @@ fn every_value_has_a_schema_and_a_row_in_the_readme() {
 #[test]
 fn the_pods_grace_is_longer_than_all_that_has_to_end_in_it() {
     let grace = |name: &str| matrix()[name].pod()["spec"]["terminationGracePeriodSeconds"].as_u64();
-    // The workload's 30 s, the drain's 10 s, and 5 s between the two.
-    assert_eq!(grace("sidecar"), Some(45));
+    // The workload's 30 s, the drain's 25 s, and 5 s between the two.
+    assert_eq!(grace("sidecar"), Some(60));
     // Stopping a command that has lost its slot, 12 s, outlasts what it needs by itself; the drain's are 90 s.
     assert_eq!(grace("wrapper"), Some(107));
 }
@@ -391,12 +395,12 @@ fn the_fence_acts_so_early_that_the_pods_grace_fits() {
         json!({"httpGet": {"path": path, "port": 9377}, "periodSeconds": period, "timeoutSeconds": timeout,
                "failureThreshold": threshold})
     };
-    // 1 s and 1 s and the grace of 45 s, but for a tenth of 2m.
-    assert_eq!(pods[0]["livenessProbe"], fence("/readyz?lease_left=35s", 1, 1, 1));
-    // Four time-outs of 10 s, which last longer than the periods, and 45 s, but for a tenth of 170.5 s.
-    assert_eq!(pods[1]["livenessProbe"], fence("/readyz?lease_left=67950ms", 5, 10, 3));
+    // 1 s and 1 s and the grace of 60 s, but for a tenth of 2m.
+    assert_eq!(pods[0]["livenessProbe"], fence("/readyz?lease_left=50s", 1, 1, 1));
+    // Four time-outs of 10 s, which last longer than the periods, and 60 s, but for a tenth of 170.5 s.
+    assert_eq!(pods[1]["livenessProbe"], fence("/readyz?lease_left=82950ms", 5, 10, 3));
     // The least TTL that is taken, and one of which a tenth is enough.
-    for (ttl, left) in [("94s", "37600ms"), ("10m", "0s")] {
+    for (ttl, left) in [("104s", "51600ms"), ("10m", "2s")] {
         let rendered = render(&format!("{{mode: sidecar, config: {{session: {{ttl: {ttl}}}}}}}"));
         let path = &rendered.pod()["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"];
         assert_eq!(*path, format!("/readyz?lease_left={left}"), "{ttl}");
@@ -497,7 +501,7 @@ fn no_container_of_ours_may_more_than_it_needs() {
 fn what_helm_says_in_the_end_fits_the_mode() {
     for (name, said) in [
         ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
-        ("sidecar", "killed by its liveness probe within 47 s"),
+        ("sidecar", "killed by its liveness probe within 62 s"),
         ("sidecar-startup-probe", "WARNING: fence.enabled is false"),
         ("on-demand", "whoever has the lease hears of it"),
     ] {

@@ -118,7 +118,7 @@ async fn a_write_on_a_kept_connection_that_breaks_is_not_sent_again() {
 async fn refusals_have_classes() {
     for (status, body, class, unknown) in [
         (500, "No cluster leader", Class::NoLeader, true),
-        (500, "rpc error making call: EOF", Class::Unexpected, true),
+        (500, "rpc error making call: EOF", Class::NoLeader, true),
         (429, "", Class::RateLimited, false),
         (403, "Permission denied", Class::Denied, false),
         (413, "Value exceeds 512 kB limit", Class::TooLarge, false),
@@ -194,6 +194,31 @@ async fn an_answer_with_hidden_parts_is_a_refusal() {
     let headers = "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n";
     let error = get_at(Act::answer(200, headers, "[]")).await;
     assert!(matches!(error, Error::Denied { .. }), "{error}");
+    // What is hidden must not pass for a session that has ended.
+    let stub = Stub::start(vec![Act::answer(200, headers, "[]")]).await;
+    let error = client(&stub.addr()).session_info("abc", Read::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_with_hidden_parts_shows_the_rest_and_says_so() {
+    let headers = "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n";
+    let pair = r#"[{"LockIndex":0,"Key":"p/a","Flags":0,"Value":null,"CreateIndex":2,"ModifyIndex":3}]"#;
+    for (status, body, keys) in [(200, pair, 1), (404, "", 0)] {
+        let recorder = Arc::new(Recorder::default());
+        let stub = Stub::start(vec![Act::answer(status, headers, body)]).await;
+        let settings = Settings { address: stub.addr().into(), ..Settings::default() };
+        let client = Client::new(&settings, recorder.clone()).unwrap();
+        let listed = client.kv_list("p/", Read::default()).await.unwrap();
+        assert_eq!((listed.filtered, listed.value.len()), (true, keys));
+        assert_ne!(recorder.seen(), [(Operation::KvList, Code::Forbidden)]);
+    }
+    let stub = Stub::start(vec![Act::answer(200, headers, "[]"), Act::json(200, "[]")]).await;
+    let client = client(&stub.addr());
+    for filtered in [true, false] {
+        let listed = client.session_list(Read::default()).await.unwrap();
+        assert_eq!((listed.filtered, listed.value.len()), (filtered, 0));
+    }
 }
 
 #[tokio::test]
@@ -247,7 +272,7 @@ async fn failures_are_observed_too() {
     let recorder = Arc::new(Recorder::default());
     let stub =
         Stub::start(vec![Act::json(500, "No cluster leader"), Act::Break(Vec::new()), Act::Silence]).await;
-    let settings = Settings { address: stub.addr(), ..Settings::default() };
+    let settings = Settings { address: stub.addr().into(), ..Settings::default() };
     let client = Client::new(&settings, recorder.clone()).unwrap().within(Duration::from_secs(3));
     for _ in 0..3 {
         put(&client).await;

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use slotkeeper::bridge;
 use slotkeeper::consul::{Class, MAX_LONG_POLLS, Put, Read};
+use slotkeeper::semaphore::FailureKind;
 
 use crate::client;
 use crate::stub::{Act, Stub};
 
 /// Reads besides, of 8 connections of which 2 are kept for sessions.
 const CALLS: usize = 6;
+/// Time after which something has not come and will not.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answers sessions, and the key `k`; all others hang.
 async fn stub() -> Stub {
@@ -115,4 +119,126 @@ async fn in_a_hurry_what_was_begun_before_ends_soon_and_what_begins_has_its_time
     let timed_out = |error: slotkeeper::consul::Error| error.class() == Class::Timeout;
     assert!(reads.into_iter().map(Result::unwrap_err).chain(write.err()).all(timed_out));
     next.unwrap();
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_requests_of_before_from_being_forgotten_in_a_hurry() {
+    let stub = stub().await;
+    let before = client(&stub.addr()).within(Duration::from_secs(600));
+    // Each reload makes another one.
+    let now = client(&stub.addr()).in_place_of(&before);
+    let now = client(&stub.addr()).in_place_of(&now);
+    let reads = join_all((0..CALLS * 3).map(|_| before.kv_get("hangs", Read::default())));
+    let write = before.kv_put("hangs", b"", Put::Plain, 0);
+    let hurry = async {
+        wait_for(&stub, CALLS).await;
+        now.hurry(Duration::from_millis(50));
+    };
+    let over = async { tokio::join!(reads, write, hurry) };
+    let (reads, write, ()) = tokio::time::timeout(PATIENCE, over).await.expect("an end of them all");
+    let errors = reads.into_iter().map(Result::unwrap_err).chain(write.err());
+    assert_eq!(errors.filter(|error| error.class() == Class::Timeout).count(), CALLS * 3 + 1);
+}
+
+/// A leader that does not know of sessions yet, but for a consistent read; other reads hang.
+async fn new_leader(renewed: Act, read: Act) -> Stub {
+    Stub::choosing(move |_, request| {
+        if request.contains("session/renew") {
+            renewed.clone()
+        } else if request.contains("session/info") {
+            read.clone()
+        } else {
+            Act::Silence
+        }
+    })
+    .await
+}
+
+const UNKNOWN: &str = "Session id 'a' not found";
+const KNOWN: &str = r#"[{"ID":"a","Node":"n","Behavior":"delete","CreateIndex":1,"ModifyIndex":1}]"#;
+
+#[tokio::test]
+async fn whether_a_session_has_ended_is_read_beside_a_crowd_of_reads() {
+    let stub = new_leader(Act::json(404, UNKNOWN), Act::json(200, KNOWN)).await;
+    let client = client(&stub.addr()).within(Duration::from_secs(600));
+    for _ in 0..CALLS * 3 {
+        let client = client.clone();
+        tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
+    }
+    wait_for(&stub, CALLS).await;
+    let session = "a".into();
+    let renewal = bridge::renew(&client, &session, PATIENCE * 2);
+    let failure = tokio::time::timeout(PATIENCE, renewal).await.expect("an answer").unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NoLeader, "{}", failure.text);
+    assert!(failure.text.contains("but it exists"), "{}", failure.text);
+}
+
+#[tokio::test]
+async fn a_renewal_does_not_wait_for_those_that_are_in_doubt() {
+    let stub = Stub::choosing(|_, request| {
+        if request.contains("session/renew/a") {
+            Act::json(404, UNKNOWN)
+        } else if request.contains("session/renew/b") {
+            Act::json(200, &KNOWN.replace("\"a\"", "\"b\""))
+        } else {
+            Act::Silence
+        }
+    })
+    .await;
+    let client = client(&stub.addr()).within(Duration::from_secs(600));
+    for _ in 0..CALLS {
+        let client = client.clone();
+        tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
+    }
+    wait_for(&stub, CALLS).await;
+    let doubted = 5;
+    for _ in 0..doubted {
+        let client = client.clone();
+        tokio::spawn(async move { bridge::renew(&client, &"a".into(), PATIENCE * 2).await });
+    }
+    // One of them is read, and the others wait for their turn.
+    wait_for(&stub, CALLS + doubted + 1).await;
+    for _ in 0..10 {
+        let renewal = client.session_renew("b");
+        tokio::time::timeout(PATIENCE, renewal).await.expect("an answer").unwrap();
+    }
+    let read = stub.seen().iter().filter(|request| request.contains("session/info")).count();
+    assert_eq!(read, 1);
+}
+
+#[tokio::test]
+async fn a_session_has_not_ended_where_a_server_fails_to_read_it() {
+    for (status, said, kind) in [
+        (500, "rpc error making call: EOF", FailureKind::NoLeader),
+        (502, "<html>bad gateway</html>", FailureKind::Unavailable),
+        (200, "[]", FailureKind::NotFound),
+        // Whoever may renew may not be allowed to read.
+        (403, "Permission denied", FailureKind::NotFound),
+    ] {
+        let stub = new_leader(Act::json(404, UNKNOWN), Act::json(status, said)).await;
+        let failure = bridge::renew(&client(&stub.addr()), &"a".into(), PATIENCE).await.unwrap_err();
+        assert_eq!(failure.kind, kind, "{}", failure.text);
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_has_one_time_for_all_that_it_asks() {
+    let stub = new_leader(Act::late(404, UNKNOWN), Act::Silence).await;
+    let client = client(&stub.addr());
+    let time = Duration::from_secs(1);
+    // The answer comes when most of that is over.
+    let later = async {
+        wait_for(&stub, 1).await;
+        tokio::time::sleep(time * 9 / 10).await;
+        let _ = client.kv_get("hangs", Read::default()).await;
+        std::future::pending::<()>().await;
+    };
+    let session = "a".into();
+    let failure = tokio::select! {
+        biased;
+        renewed = bridge::renew(&client, &session, time) => renewed.unwrap_err(),
+        () = tokio::time::sleep(time * 3 / 2) => panic!("the second request has a time of its own"),
+        () = later => unreachable!(),
+    };
+    assert_eq!(failure.kind, FailureKind::Unavailable, "{}", failure.text);
 }

@@ -50,7 +50,8 @@ fn source(bearer: &Path) -> TokenSource {
 /// A client that logs in by itself, and what it has asked.
 pub(crate) fn logging_in(address: &Address, bearer: &Path) -> (Client, Arc<Recorder>) {
     let recorder = Arc::<Recorder>::default();
-    let settings = Settings { address: address.clone(), token: Some(source(bearer)), ..Settings::default() };
+    let settings =
+        Settings { address: address.clone().into(), token: Some(source(bearer)), ..Settings::default() };
     (Client::new(&settings, Arc::<Recorder>::clone(&recorder)).unwrap(), recorder)
 }
 
@@ -264,8 +265,8 @@ async fn a_login_goes_on_with_another_clients_certificates() {
     let (old, asked) = logging_in(consul.addr(), &bearer);
     assert!(write(&old).await.unwrap());
     let (new, asked_anew) = logging_in(consul.addr(), &bearer);
-    assert!(write(&new.keeping_token_of(&old)).await.unwrap());
-    let other = client_with(consul.addr(), source(&folder.path().join("other"))).keeping_token_of(&old);
+    assert!(write(&new.in_place_of(&old)).await.unwrap());
+    let other = client_with(consul.addr(), source(&folder.path().join("other"))).in_place_of(&old);
     assert!(matches!(write(&other).await, Err(Error::Token { .. })), "it is another login");
     assert_eq!(count(&asked, Operation::Login) + count(&asked_anew, Operation::Login), 1);
 }

@@ -11,6 +11,7 @@
 mod support;
 
 mod acl;
+mod addresses;
 mod consul;
 mod faults;
 mod hostile;
@@ -30,12 +31,13 @@ use slotkeeper::consul::{
 
 /// A client of `address` without anything else.
 fn client(address: &Address) -> Client {
-    Client::new(&Settings { address: address.clone(), ..Settings::default() }, Arc::new(Unobserved)).unwrap()
+    Client::new(&Settings { address: address.clone().into(), ..Settings::default() }, Arc::new(Unobserved))
+        .unwrap()
 }
 
 /// A client of `address` with a token.
 fn client_with(address: &Address, token: TokenSource) -> Client {
-    let settings = Settings { address: address.clone(), token: Some(token), ..Settings::default() };
+    let settings = Settings { address: address.clone().into(), token: Some(token), ..Settings::default() };
     Client::new(&settings, Arc::new(Unobserved)).unwrap()
 }
 

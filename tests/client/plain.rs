@@ -287,7 +287,7 @@ async fn the_leader_has_an_address() {
 async fn every_request_is_observed() {
     let consul = Consul::start().await;
     let recorder = Arc::new(Recorder::default());
-    let settings = Settings { address: consul.addr().clone(), ..Settings::default() };
+    let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
     let client = Client::new(&settings, recorder.clone()).unwrap();
     client.kv_get("none", Read::default()).await.unwrap();
     client.kv_put("k", b"", Put::Plain, 0).await.unwrap();

@@ -57,6 +57,8 @@ async fn a_server_has_the_name_that_is_asked_for() {
     ] {
         assert!(put(host, port, tls.clone()).await.unwrap(), "{host} {tls:?}");
     }
+    // A name is connected to by one of its addresses, and is still what TLS asks for.
+    assert!(put("localhost", port, authority.client()).await.unwrap());
     for name in ["server.dc2.consul", "127.0.0.2"] {
         let error = put("127.0.0.1", port, named(name)).await.unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
@@ -104,6 +106,6 @@ async fn files_that_cannot_be_used_are_named() {
     }
     let plain: slotkeeper::consul::Address = "127.0.0.1:1".parse().unwrap();
     let unused = Tls { ca_file: Some(Path::new("/nonexistent").into()), ..Tls::default() };
-    let settings = Settings { address: plain, tls: unused, ..Settings::default() };
+    let settings = Settings { address: plain.into(), tls: unused, ..Settings::default() };
     assert!(Client::new(&settings, Arc::new(Unobserved)).is_ok(), "TLS is not used over http");
 }

@@ -4,6 +4,9 @@ use crate::{slotkeeper, stderr, stdout};
 
 const GOOD: &str = "semaphores: [{name: a, prefix: b, limit: 1}]\n";
 
+/// What the default TTL survives.
+const TOLERATES: &str = "tolerates 31 s without Consul, a command under `run` 26 s";
+
 /// What `check` says of `text`, the name of standard input left out.
 fn faults(text: &str) -> Vec<String> {
     let output = slotkeeper(&["check", "-"], text);
@@ -88,7 +91,7 @@ fn all_files_are_checked_and_one_bad_file_fails_the_run() {
     args.extend(files.iter().map(String::as_str));
     let output = slotkeeper(&args, "");
     assert_eq!(output.status.code(), Some(78));
-    assert_eq!(stdout(&output), format!("{}: ok (1 semaphore)\n", path("good.yaml")));
+    assert_eq!(stdout(&output), format!("{}: ok (1 semaphore; {TOLERATES})\n", path("good.yaml")));
     let said = stderr(&output);
     let expected = [
         format!("{}: cannot be opened: No such file", path("missing.yaml")),
@@ -101,13 +104,29 @@ fn all_files_are_checked_and_one_bad_file_fails_the_run() {
 }
 
 #[test]
+fn a_ttl_that_survives_no_election_is_warned_of() {
+    let checked = |ttl: &str| {
+        let text = format!("session: {{ttl: {ttl}}}\n{GOOD}");
+        let output = slotkeeper(&["check", "-"], &text);
+        assert_eq!(output.status.code(), Some(0));
+        (stdout(&output), stderr(&output))
+    };
+    let (said, warned) = checked("30s");
+    assert!(
+        said.contains("tolerates 18 s") && warned.starts_with("-: session.ttl: under a TTL of 30s"),
+        "{said}{warned}"
+    );
+    assert_eq!(checked("33s").1, "");
+}
+
+#[test]
 fn a_good_file_is_counted() {
     let output = slotkeeper(
         &["check", "-"],
         "semaphores: [{name: a, prefix: b, limit: 1}, {name: c, prefix: d, limit: 2}]",
     );
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
-    assert_eq!(stdout(&output), "-: ok (2 semaphores)\n");
+    assert_eq!(stdout(&output), format!("-: ok (2 semaphores; {TOLERATES})\n"));
 }
 
 #[test]
@@ -121,7 +140,7 @@ fn a_warning_is_told_and_is_no_fault() {
         "{said}"
     );
     assert!(
-        said.contains("prune_delay of at least 30s") && said.contains("readiness waits for nothing"),
+        said.contains("prune_delay of at least 45s") && said.contains("readiness waits for nothing"),
         "{said}"
     );
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slotkeeper::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
-use slotkeeper::consul::{Address, AuthMethod, Secret, Settings, TokenSource};
+use slotkeeper::consul::{Address, Addresses, AuthMethod, Secret, Settings, TokenSource};
 
 const FILE: &str = "\
 consul: {address: 'http://file:8500', token: from-file, tls: {insecure_skip_verify: true}}
@@ -29,8 +29,8 @@ fn consul(variables: &[(&str, &str)]) -> Settings {
     config::consul_settings(&Overrides::default(), &environment(variables)).unwrap().config
 }
 
-fn http(https: bool, authority: &str) -> Address {
-    Address::Http { https, authority: authority.to_owned(), path: String::new() }
+fn http(https: bool, authority: &str) -> Addresses {
+    Address::Http { https, authority: authority.to_owned(), path: String::new() }.into()
 }
 
 fn token(text: &str) -> Option<TokenSource> {
@@ -157,7 +157,29 @@ fn tls_asked_for_is_never_taken_back() {
     let off = [("CONSUL_HTTP_SSL", "false"), ("CONSUL_HTTP_ADDR", "https://c:1")];
     assert_eq!(consul(&off).address, http(true, "c:1"));
     let unix = [ssl, ("CONSUL_HTTP_ADDR", "unix:///run/c.sock")];
-    assert_eq!(consul(&unix).address, Address::Unix("/run/c.sock".into()));
+    assert_eq!(consul(&unix).address, Address::Unix("/run/c.sock".into()).into());
+}
+
+#[test]
+fn several_addresses_are_a_list_or_have_commas_between_them() {
+    let shown = |settings: Settings| settings.address.to_string();
+    let all = "http://a:1,http://b:2,unix:///s";
+    assert_eq!(shown(consul(&[("CONSUL_HTTP_ADDR", "a:1, b:2,unix:///s")])), all);
+    for text in ["a:1,b:2,unix:///s", "[a:1, b:2, 'unix:///s']"] {
+        let entries = "semaphores: [{name: s, prefix: p, limit: 1}]";
+        let file = format!(
+            "consul: {{address: {}}}\n{entries}",
+            if text.starts_with('[') { text.into() } else { format!("'{text}'") }
+        );
+        let loaded = load(&file, &[], &Overrides::default()).unwrap();
+        assert_eq!(shown(loaded.config.consul), all, "{file}");
+        let ssl = load(&file, &[("CONSUL_HTTP_SSL", "1")], &Overrides::default()).unwrap();
+        assert_eq!(shown(ssl.config.consul), "https://a:1,https://b:2,unix:///s", "{file}");
+    }
+    // A variable replaces all of them.
+    let file = "consul: {address: [a:1, b:2]}\nsemaphores: [{name: s, prefix: p, limit: 1}]";
+    let loaded = load(file, &[("CONSUL_HTTP_ADDR", "c:3")], &Overrides::default()).unwrap();
+    assert_eq!(shown(loaded.config.consul), "http://c:3");
 }
 
 #[test]

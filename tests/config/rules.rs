@@ -153,11 +153,11 @@ fn a_watch_is_not_tolerated_beyond_the_lease() {
 fn health_checks_are_told_what_they_cost() {
     let checks = "session: {node_checks: [serfHealth]}";
     assert_eq!(beside(checks).unwrap().warnings.len(), 1);
-    let rested = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 30s")));
+    let rested = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 45s")));
     assert_eq!(rested.unwrap().warnings, Vec::<String>::new());
     let lock = "locks: [{name: l, key: y}]";
     assert_eq!(parse(&format!("{checks}\n{lock}")).unwrap().warnings.len(), 1);
-    let delayed = "session: {node_checks: [serfHealth], lock_delay: 30s}";
+    let delayed = "session: {node_checks: [serfHealth], lock_delay: 45s}";
     assert_eq!(parse(&format!("{delayed}\n{lock}")).unwrap().warnings, Vec::<String>::new());
 }
 
@@ -166,6 +166,15 @@ fn sections_are_checked() {
     for (section, field) in [
         ("consul: {tls: {cert_file: c}}", "consul.tls.cert_file"),
         ("consul: {address: ''}", "consul.address"),
+        ("consul: {address: []}", "consul.address"),
+        ("consul: {address: 'a:1,'}", "consul.address"),
+        ("consul: {address: 'a:1,http://a:1'}", "consul.address"),
+        ("consul: {address: [a:1, ftp://b]}", "consul.address[1]"),
+        ("consul: {address: ['unix:///a,b']}", "consul.address[0]"),
+        (
+            "consul: {address: [a:1, a:2, a:3, a:4, a:5, a:6, a:7, a:8, a:9, a:10, a:11, a:12, a:13, a:14, a:15, a:16, a:17]}",
+            "consul.address",
+        ),
         ("consul: {token: ''}", "consul.token"),
         ("consul: {token_file: ''}", "consul.token_file"),
         ("consul: {datacenter: ''}", "consul.datacenter"),
@@ -195,6 +204,20 @@ fn what_is_acquired_together_is_waited_for_as_one() {
     let text = format!("{{acquire: together, semaphores: [{}]}}", many.join(", "));
     refused(parse(&text), "acquire");
     assert!(parse(&text.replace("acquire: together, ", "")).is_ok());
+}
+
+#[test]
+fn what_is_acquired_together_fits_into_one_transaction() {
+    let both = |acquire: &str, slots: u32, limit: u32| {
+        let one = |name: &str| format!("{{name: {name}, prefix: p/{name}, limit: {limit}, slots: {slots}}}");
+        parse(&format!("{{acquire: {acquire}, semaphores: [{}, {}]}}", one("a"), one("b")))
+    };
+    refused(both("together", 5000, 10_000), "acquire");
+    assert!(both("independently", 5000, 10_000).unwrap().warnings.is_empty());
+    assert!(both("together", 4000, 4000).unwrap().warnings.is_empty());
+    // Alone it can be acquired, and when others hold as many as they may it cannot.
+    let warnings = both("together", 1, 10_000).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("acquire"), "{warnings:?}");
 }
 
 #[test]

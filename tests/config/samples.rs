@@ -36,7 +36,7 @@ fn every_sample_is_valid_without_a_warning() {
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let output = slotkeeper(&["check", path.to_str().unwrap()], "");
             assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{}", path.display());
-            assert!(stdout(&output).ends_with(": ok (1 semaphore)\n"));
+            assert!(stdout(&output).contains(": ok (1 semaphore; tolerates "));
             checked += 1;
         }
     }

@@ -59,8 +59,15 @@
 {{- if not .consul.address -}}
 {{- fail "consul.address: empty; write http://host:port, https://host:port or unix:///path" -}}
 {{- end -}}
-{{- if not (regexMatch "^((https?://)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/@?#\\s]+)(:[0-9]{1,5})?(/[A-Za-z0-9/._~%-]*)?|unix:///.*[^/])$" .consul.address) -}}
+{{- $addresses := ternary (splitList "," (toString .consul.address)) .consul.address (kindIs "string" .consul.address) -}}
+{{- if gt (len $addresses) 16 -}}
+{{- fail (printf "consul.address: has %d addresses; at most 16 can be used" (len $addresses)) -}}
+{{- end -}}
+{{- range $address := $addresses -}}
+{{- $one := ternary (trim $address) $address (and (kindIs "string" $.consul.address) (gt (len $addresses) 1)) -}}
+{{- if not (regexMatch "^((https?://)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/@?#,\\s]+)(:[0-9]{1,5})?(/[A-Za-z0-9/._~%-]*)?|unix:///[^,]*[^/,])$" $one) -}}
 {{- fail "consul.address: no address of Consul; write http://host:port, https://host:port or unix:///path, without a user, a query or a fragment" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $session := default dict .session -}}
@@ -157,9 +164,10 @@
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
 {{- if eq .Values.mode "wrapper" -}}
-{{- $longest := include "slotkeeper.longestKillAfter" . | int64 -}}
+{{- $ttl := include "slotkeeper.ttl" . -}}
+{{- $longest := mul 1000000 (include "slotkeeper.milliseconds" $ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
 {{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}
-{{- fail (printf "killAfter: under a TTL of %s the command cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" (dig "session" "ttl" "30s" .Values.config) .Values.killAfter (div $longest 1000000) (include "slotkeeper.shortestTtl" .)) -}}
+{{- fail (printf "killAfter: under a TTL of %s the command cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" $ttl .Values.killAfter (div $longest 1000000) (include "slotkeeper.shortestTtl" .)) -}}
 {{- end -}}
 {{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}

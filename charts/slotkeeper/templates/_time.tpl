@@ -20,7 +20,7 @@ The pod's grace: the workload's own, then the drain's, and some seconds for the 
 told to end when the workload has; `slotkeeper run` gives the slot back when it has.
 */}}
 {{- define "slotkeeper.terminationGracePeriodSeconds" -}}
-{{- $drain := dig "drain" "timeout" "10s" .Values.config -}}
+{{- $drain := dig "drain" "timeout" "25s" .Values.config -}}
 {{- $workload := .Values.workload.terminationGracePeriodSeconds | int64 -}}
 {{- if eq .Values.mode "wrapper" -}}
 {{- $workload = max $workload (include "slotkeeper.seconds" .Values.killAfter) -}}
@@ -28,24 +28,38 @@ told to end when the workload has; `slotkeeper run` gives the slot back when it 
 {{- add $workload (include "slotkeeper.seconds" $drain) 5 -}}
 {{- end -}}
 
-{{/*
-The longest, in nanoseconds, that a wrapped command may have for stopping, by the arithmetic of `slotkeeper run`, which would refuse more
-(fence::longest_kill_after): what is left of a lease after a late renewal that failed by time-out, and a second that did not.
-*/}}
-{{- define "slotkeeper.longestKillAfter" -}}
-{{- $ttl := mul 1000000 (dig "session" "ttl" "30s" .Values.config | include "slotkeeper.milliseconds" | int64) -}}
-{{- $lease := sub $ttl (div $ttl 10) -}}
-{{- $every := div $ttl 3 -}}
-{{- $timeout := min (div $ttl 6) 5000000000 -}}
-{{- sub $lease (add $every (div $every 10) $timeout (div $timeout 3) 500000000) -}}
+{{/* The TTL that slotkeeper has where none is written. */}}
+{{- define "slotkeeper.ttl" -}}
+{{- dig "session" "ttl" "45s" .Values.config -}}
 {{- end -}}
 
-{{/* The shortest TTL, in seconds, under which that is as much as `killAfter`: its inverse, of which the time-out makes two pieces. */}}
+{{/*
+The longest, in nanoseconds, that a wrapped command may have for stopping, by the arithmetic of `slotkeeper run`, which would refuse more
+(fence::longest_kill_after): what is left of a lease after a holder's interval between renewals, an attempt that failed by time-out, the
+wait for the next attempt, its answer, and half a second for the kernel. Takes the TTL in nanoseconds.
+*/}}
+{{- define "slotkeeper.longestKillAfter" -}}
+{{- $every := min (div . 3) (max (div . 6) 7500000000) -}}
+{{- $timeout := min (div . 6) 5000000000 -}}
+{{- $retry := min (div . 30) 1000000000 -}}
+{{- $lease := sub . (div . 10) -}}
+{{- sub $lease (add $every $timeout $retry 300000000 500000000) -}}
+{{- end -}}
+
+{{/* The shortest TTL, in whole seconds, under which that is as much as `killAfter`, by halving: a longer TTL leaves more. */}}
 {{- define "slotkeeper.shortestTtl" -}}
-{{- $killAfter := include "slotkeeper.milliseconds" .Values.killAfter | int64 -}}
-{{- $short := div (add (mul (add $killAfter 500) 45) 13999) 14000 -}}
-{{- $long := div (add (mul (add (mul $killAfter 6) 43000) 15) 47999) 48000 -}}
-{{- max 10 (min $short $long) -}}
+{{- $killAfter := mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64) -}}
+{{- $low := 10 -}}
+{{- $high := 86401 -}}
+{{- range until 17 -}}
+{{- $middle := div (add $low $high) 2 -}}
+{{- if ge (include "slotkeeper.longestKillAfter" (mul 1000000000 $middle) | int64) $killAfter -}}
+{{- $high = $middle -}}
+{{- else -}}
+{{- $low = min $high (add $middle 1) -}}
+{{- end -}}
+{{- end -}}
+{{- $high -}}
 {{- end -}}
 
 {{/* The TTL in the mode sidecar, unless the configuration says otherwise: the fence with the default grace fits into it. */}}
@@ -65,15 +79,15 @@ start again: so the pod's grace counts, and one of the probe's own would not.
 {{/*
 What must be left of the lease, or the fence acts. From the lease's end to the session's earliest end it is a tenth of the TTL;
 the workload has to be dead by then. And a lease that is renewed as usual must not come near: when a renewal is due at the
-latest, 0.53 of the TTL is left. At most 0.4 are asked for, so that renewals may fail for a while.
+latest, 0.73 of the TTL is left, or at least 0.56 of a TTL below 45 s. At most 0.5 are asked for, so that renewals may fail for a while.
 */}}
 {{- define "slotkeeper.fenceLease" -}}
 {{- $needs := include "slotkeeper.fenceSeconds" . | int64 -}}
 {{- $grace := include "slotkeeper.terminationGracePeriodSeconds" . | int64 -}}
 {{- $ttl := dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config -}}
 {{- $milliseconds := include "slotkeeper.milliseconds" $ttl | int64 -}}
-{{- if gt (mul $needs 2000) $milliseconds -}}
-{{- fail (printf "fence: it needs up to %d s to end the workload, %d s of them the pod's grace; that may be half of config.session.ttl (%s) at most. Write a TTL of at least %ds, or a shorter workload.terminationGracePeriodSeconds" $needs $grace $ttl (mul $needs 2)) -}}
+{{- if gt (mul $needs 5000) (mul $milliseconds 3) -}}
+{{- fail (printf "fence: it needs up to %d s to end the workload, %d s of them the pod's grace; that may be three fifths of config.session.ttl (%s) at most. Write a TTL of at least %ds, or a shorter workload.terminationGracePeriodSeconds" $needs $grace $ttl (div (add (mul $needs 5) 2) 3)) -}}
 {{- end -}}
 {{- $left := max 0 (sub (mul $needs 1000) (div $milliseconds 10)) -}}
 {{- if mod $left 1000 }}{{ $left }}ms{{ else }}{{ div $left 1000 }}s{{ end -}}

@@ -175,6 +175,13 @@ impl Leases {
         self.limits.retain(|id| configured.contains(id) || lent.contains(id));
     }
 
+    /// Consul is asked at another address, which may belong to another cluster.
+    pub(super) fn change_cluster(&mut self, now: Moment) {
+        for running in self.running.values_mut() {
+            running.driver.keeper.change_cluster(now);
+        }
+    }
+
     /// Tells a keeper what came of a request. One that is gone wanted nothing of it any more.
     pub(super) fn answered(&mut self, key: Key, event: Event, now: Moment) {
         if let Some(running) = self.running.get_mut(&key) {
@@ -325,6 +332,10 @@ impl Leases {
         let keepers = self.running.values().filter_map(|running| running.driver.keeper.deadline());
         let releases = self.running.values().flat_map(|running| &running.releases).map(|(at, _)| *at);
         keepers.chain(releases).chain(self.table.deadline()).min()
+    }
+
+    pub(super) fn is_running(&self, key: Key) -> bool {
+        self.running.contains_key(&key)
     }
 
     pub(super) fn keys(&self) -> Vec<Key> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::agent::driver::Owner;
 use crate::bridge::Found;
 use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
-use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
+use crate::semaphore::{Failure, Moment, Name, Reading};
 
 /// Long polls that own contenders of held slots leave to waiters, where there are any: a grant that nobody sees is a slot
 /// that nobody uses.
@@ -218,7 +218,7 @@ impl Schedule {
                     known.due = now;
                     continue;
                 }
-                Err(failure) if failure.kind == FailureKind::Unavailable => Err(failure.clone()),
+                Err(failure) if failure.kind.is_transient() => Err(failure.clone()),
                 // Too much for one answer, or some of it is hidden from the token: each alone.
                 Err(_) => {
                     known.read_now = true;

@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::cli::row::Row;
 use crate::clock;
-use crate::operator::{Found, Health, Inspection, Participant, Waiter};
+use crate::operator::{Found, Health, Hidden, Inspection, Participant, Waiter};
 use crate::semaphore::Form;
 
 /// What there is at a prefix. No field is ever left out.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) prefix: String,
-    /// `semaphore`, `lock`, `other`, `nothing`.
+    /// `semaphore`, `lock`, `other`, `nothing`, `unknown`.
     pub(super) kind: &'static str,
     /// The key that all go by.
     pub(super) key: Option<String>,
@@ -35,6 +35,8 @@ pub(super) struct Report {
     pub(super) others: Vec<Member>,
     /// Entries that ended sessions have left.
     pub(super) leftovers: usize,
+    /// What the token may not see, by the rules that would show it.
+    pub(super) hidden: Hidden,
     /// When it was seen.
     pub(super) seen_at: String,
 }
@@ -64,11 +66,12 @@ impl Report {
     pub(super) fn at(prefix: &str, seen: &Inspection, wall: SystemTime) -> Self {
         let member = |one: &Participant| Member::of(one, wall);
         let waiter = |(place, one): (usize, &Waiter)| Member {
-            position: Some(place + 1),
+            // Others may stand ahead and be hidden.
+            position: seen.hidden.keys.is_none().then_some(place + 1),
             passed_over: Some(!one.is_served),
             ..member(&one.participant)
         };
-        let next = seen.queue.iter().find(|one| one.is_served);
+        let next = seen.queue.iter().find(|one| one.is_served && seen.hidden.keys.is_none());
         let mut report = Self {
             prefix: prefix.to_owned(),
             kind: "nothing",
@@ -85,10 +88,15 @@ impl Report {
             queue: seen.queue.iter().enumerate().map(waiter).collect(),
             others: seen.others.iter().map(member).collect(),
             leftovers: seen.leftovers,
+            hidden: seen.hidden.clone(),
             seen_at: humantime::format_rfc3339_seconds(wall.max(SystemTime::UNIX_EPOCH)).to_string(),
         };
         match &seen.found {
             Found::Nothing => {}
+            Found::Unknown { key } => {
+                report.kind = "unknown";
+                report.key = Some(key.clone());
+            }
             Found::Semaphore { record, index } => {
                 report.kind = "semaphore";
                 report.key = Some(format!("{prefix}/.lock"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tabwriter::TabWriter;
 
 use super::report::{Member, Report};
-use crate::cli::row::{NONE, cell, counted, text_of};
+use crate::cli::row::{NONE, cell, counted, hidden_keys, text_of};
 use crate::cli::{printable, window};
 use crate::consul::Behavior;
 use crate::operator::Health;
@@ -88,6 +88,9 @@ fn headline(report: &Report, hint: &str) -> String {
             format!("{key}: lock, {state}, fencing token {token}, LockIndex {lock_index}\n")
         }
         (None, None, Some(what)) => format!("{key}: neither semaphore nor lock: {what}\n"),
+        (None, None, None) if report.kind == "unknown" => {
+            format!("{prefix}: unknown: {key} is hidden from the token, or does not exist\n")
+        }
         (None, None, None) => format!("{prefix}: no semaphore and no lock{hint}\n"),
     }
 }
@@ -235,13 +238,14 @@ fn remarks(report: &Report) -> Vec<String> {
             counted(report.leftovers, "entry is", "entries are"),
         ));
     }
-    let everybody = report.holders.iter().chain(&report.queue).chain(&report.others);
-    let locks = |one: &&Member| one.row.part.as_ref().is_some_and(|part| !part.keys.is_empty());
-    let unknown = everybody.filter(locks).filter(|one| one.health == Health::Unknown).count();
-    if unknown > 0 {
+    if let Some(rule) = &report.hidden.keys {
+        remarks.push(hidden_keys(&report.prefix, rule));
+    }
+    if let Some(rule) = &report.hidden.sessions {
+        let everybody = report.holders.iter().chain(&report.queue).chain(&report.others);
+        let unknown = everybody.filter(|one| one.health == Health::Unknown).count();
         remarks.push(format!(
-            "the {} not shown by Consul: it has just ended, or the token may not read it; \
-             it needs `session_prefix \"\" {{ policy = \"read\" }}`",
+            "the {} not shown by Consul: it has just ended, or the token may not read it; it needs {rule}",
             if unknown == 1 { "session of 1 is".into() } else { format!("sessions of {unknown} are") },
         ));
     }

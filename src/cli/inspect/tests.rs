@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::report::Report;
 use super::table::{self, Look};
 use crate::cli::window;
-use crate::consul::{Behavior, Session};
+use crate::consul::{Behavior, Indexed, Session};
 use crate::operator::Scene;
-use crate::semaphore::{LOCK_FLAGS, Pair};
+use crate::semaphore::{LOCK_FLAGS, Listing, Pair};
 
 /// As programs get it.
 const WHOLE: Look = Look { short: false, columns: window::ENDLESS };
@@ -45,8 +45,15 @@ fn now() -> SystemTime {
 }
 
 fn report(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str]) -> Report {
-    let sessions = sessions.iter().map(|id| session(id)).collect();
-    Report::at("p", &Scene::of("p", at_prefix, below, 500, sessions).inspect(), now())
+    report_of(at_prefix, below, sessions, (false, false))
+}
+
+/// `filtered`: whether Consul says that it hides keys, and sessions.
+fn report_of(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str], filtered: (bool, bool)) -> Report {
+    let below = Listing { pairs: below, index: 500, filtered: filtered.0 };
+    let value = sessions.iter().map(|id| session(id)).collect();
+    let sessions = Indexed { index: 500, filtered: filtered.1, value };
+    Report::at("p", &Scene::of("p", at_prefix, below, sessions).inspect(), now())
 }
 
 fn entry(state: &str, more: &str) -> String {
@@ -145,6 +152,7 @@ fn no_field_is_left_out_of_the_json() {
             "prefix": "p", "kind": "semaphore", "key": "p/.lock", "description": null, "form": "list", "limit": 2,
             "slots_taken": 3, "slots_free": 0, "fencing_token": 101, "lock_index": null, "next": "w",
             "holders": null, "queue": null, "others": null, "leftovers": 1, "seen_at": "2026-01-02T03:04:05Z",
+            "hidden": {"keys": null, "sessions": r#"`session_prefix "" { policy = "read" }`"#},
         })
     );
     assert_eq!(
@@ -203,4 +211,38 @@ fn what_is_no_semaphore_is_described() {
         let shown = table::of(&report(at_prefix, below, &["a"]), ", it seems", WHOLE).unwrap();
         assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
     }
+}
+
+#[test]
+fn what_is_hidden_is_unknown_and_the_rules_that_would_show_it_are_named() {
+    let report = report_of(None, semaphore(), &["a", "b", "large", "w", "x"], (true, true));
+    let shown = table::of(&report, "", WHOLE).unwrap();
+    for expected in [
+        "\ngone    unknown  1      -                            unknown ",
+        "\nlarge   -         9 ",
+        "\nw       -         1      0         -    live    1d 1h  30s  together with q",
+        "Consul hides keys below p/ from the token: a holder whose key is hidden is `unknown`, and waiters may be missing; the \
+         token needs `key_prefix \"p/\" { policy = \"read\" }`\n",
+        "the sessions of 2 are not shown by Consul: it has just ended, or the token may not read it; it needs \
+         `session_prefix \"\" { policy = \"read\" }`\n",
+    ] {
+        assert!(shown.contains(expected), "{expected:?} should be in {shown}");
+    }
+    assert!(!shown.contains("dead"), "{shown}");
+    let seen = serde_json::to_value(report).unwrap();
+    assert_eq!(
+        seen["hidden"],
+        json!({
+            "keys": r#"`key_prefix "p/" { policy = "read" }`"#,
+            "sessions": r#"`session_prefix "" { policy = "read" }`"#,
+        })
+    );
+    assert_eq!((&seen["next"], &seen["queue"][0]["position"]), (&Value::Null, &Value::Null));
+    let nothing = report_of(None, Vec::new(), &[], (true, false));
+    let shown = table::of(&nothing, ", it seems", WHOLE).unwrap();
+    assert!(
+        shown.starts_with("p: unknown: p/.lock is hidden from the token, or does not exist\n"),
+        "{shown}"
+    );
+    assert_eq!(serde_json::to_value(nothing).unwrap()["kind"], "unknown");
 }

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::DEFAULT_HTTP;
-use super::contended::{MOST_ENTRIES, is_required};
-use crate::config::choice::{Acquire, Mode, Release};
+use super::contended::{MOST_ENTRIES, MOST_SLOTS, is_required};
+use crate::config::choice::{Acquire, Format, Mode, Release};
 use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw::{self, WrittenDuration};
+use crate::semaphore::{Acquisition, DEFAULT_TTL, Form};
 
 pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     let contended = contended(raw);
@@ -155,6 +156,9 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
             format!("`together` takes {MOST} required semaphores at most, and here are {}", required.len()),
         );
     }
+    if !others.is_empty() {
+        fits_into_one_transaction(&required, findings);
+    }
     for (at, one) in others {
         let differs = [
             ("wait", one.wait.unwrap_or_default() != first.wait.unwrap_or_default()),
@@ -169,6 +173,41 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
                 ),
             );
         }
+    }
+}
+
+/// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of all of them.
+fn fits_into_one_transaction(required: &[(FieldPath, &raw::Semaphore)], findings: &mut Findings) {
+    let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MOST_SLOTS);
+    let prefixes: Vec<_> = required
+        .iter()
+        .filter_map(|(_, one)| one.prefix.as_deref().map(|prefix| normalised(prefix).to_owned()))
+        .collect();
+    let part = |one: &raw::Semaphore| {
+        let form = match one.format.unwrap_or_default() {
+            Format::List => Form::List,
+            Format::Map => Form::Map,
+        };
+        let prefix = one.prefix.as_deref().map(normalised).unwrap_or_default();
+        Acquisition::configured(form, prefix, one.body.as_deref(), &prefixes)
+    };
+    let of = |holders: fn(&raw::Semaphore) -> Option<i64>| {
+        required.iter().map(move |(_, one)| (part(one), number(holders(one)), number(one.slots)))
+    };
+    let at = FieldPath::of("acquire");
+    if !Acquisition::fit_together(of(|one| one.slots)) {
+        findings.fault(
+            &at,
+            "`together` acquires all slots in one transaction, and these are more than Consul takes, so that they could never \
+             be acquired; write fewer `slots`, or `independently`",
+        );
+    } else if !Acquisition::fit_together(of(|one| one.limit)) {
+        findings.warn(
+            &at,
+            "`together` acquires all slots in one transaction, which lists all holders; with as many as the limits allow it would \
+             be larger than Consul takes, and the slots could not be acquired until some of them have left. Write lower \
+             limits, or `independently`",
+        );
     }
 }
 
@@ -281,7 +320,7 @@ fn checks_leave_time(raw: &raw::Config, findings: &mut Findings) {
     else {
         return;
     };
-    let ttl = session.ttl.map_or(Duration::from_secs(30), |WrittenDuration(ttl)| ttl);
+    let ttl = session.ttl.map_or(DEFAULT_TTL, |WrittenDuration(ttl)| ttl);
     let rest = |one: &raw::Semaphore| one.prune_delay.map_or(Duration::ZERO, |WrittenDuration(rest)| rest);
     let delay = session.lock_delay.map_or(Duration::from_secs(15), |WrittenDuration(delay)| delay);
     if delay < ttl && raw.locks.iter().flatten().next().is_some() {

@@ -3,8 +3,8 @@
 use super::{address, value};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
-use crate::config::raw;
-use crate::consul::{Address, AuthMethod, Settings, Tls, TokenSource};
+use crate::config::raw::{self, WrittenAddresses};
+use crate::consul::{Address, Addresses, AuthMethod, MAX_ADDRESSES, Settings, Tls, TokenSource};
 
 pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -> Settings {
     Settings {
@@ -12,19 +12,38 @@ pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -
         datacenter: value::line(raw.datacenter, &at.key("datacenter"), findings),
         namespace: value::line(raw.namespace, &at.key("namespace"), findings),
         partition: value::line(raw.partition, &at.key("partition"), findings),
-        tls: tls(raw.tls, raw.address.as_deref(), &at.key("tls"), findings),
-        address: address(raw.address.as_deref(), &at.key("address"), findings),
+        tls: tls(raw.tls, raw.address.as_ref(), &at.key("tls"), findings),
+        address: addresses(raw.address, &at.key("address"), findings),
     }
 }
 
-fn address(written: Option<&str>, at: &FieldPath, findings: &mut Findings) -> Address {
-    let default =
-        || Address::Http { https: false, authority: "127.0.0.1:8500".to_owned(), path: String::new() };
-    let Some(written) = written else { return default() };
-    address::consul(written).unwrap_or_else(|message| {
-        findings.fault(at, message);
-        default()
-    })
+fn addresses(written: Option<WrittenAddresses>, at: &FieldPath, findings: &mut Findings) -> Addresses {
+    let Some(WrittenAddresses { all, is_list }) = written else { return Addresses::default() };
+    let count = all.len();
+    if count > MAX_ADDRESSES {
+        findings.fault(at, format!("has {count} addresses; at most {MAX_ADDRESSES} can be used"));
+    }
+    let mut addresses: Vec<Address> = Vec::new();
+    for (index, text) in all.iter().take(MAX_ADDRESSES).enumerate() {
+        let place = if is_list { at.index(index) } else { at.clone() };
+        let which =
+            if is_list || count == 1 { String::new() } else { format!("address {} of {count}: ", index + 1) };
+        match address::consul(text) {
+            // The commas of a text part addresses wherever it is written.
+            Ok(_) if text.contains(',') => {
+                findings.fault(&place, "has a comma in it; write each address as an entry of its own");
+            }
+            Ok(address) if addresses.contains(&address) => {
+                findings.fault(&place, format!("{which}is there already; remove it"));
+            }
+            Ok(address) => addresses.push(address),
+            Err(message) => findings.fault(&place, format!("{which}{message}")),
+        }
+    }
+    if count == 0 {
+        findings.fault(at, "has no address; write one, or remove the key");
+    }
+    Addresses::of(addresses).unwrap_or_default()
 }
 
 fn token(raw: &raw::Consul, at: &FieldPath, findings: &mut Findings) -> Option<TokenSource> {
@@ -47,7 +66,12 @@ fn token(raw: &raw::Consul, at: &FieldPath, findings: &mut Findings) -> Option<T
     login.map(TokenSource::Login).or(file.map(TokenSource::File)).or_else(given)
 }
 
-fn tls(raw: Option<raw::Tls>, address: Option<&str>, at: &FieldPath, findings: &mut Findings) -> Tls {
+fn tls(
+    raw: Option<raw::Tls>,
+    addresses: Option<&WrittenAddresses>,
+    at: &FieldPath,
+    findings: &mut Findings,
+) -> Tls {
     let Some(raw) = raw else { return Tls::default() };
     let tls = Tls {
         ca_file: value::path(raw.ca_file, &at.key("ca_file"), findings),
@@ -62,12 +86,12 @@ fn tls(raw: Option<raw::Tls>, address: Option<&str>, at: &FieldPath, findings: &
         (None, Some(_)) => lacks(&at.key("key_file"), &at.key("cert_file"), findings),
         (Some(_), Some(_)) | (None, None) => {}
     }
-    let https = address.is_some_and(|address| address.starts_with("https://"));
+    let https = addresses.is_some_and(|written| written.all.iter().any(|one| one.starts_with("https://")));
     if tls.insecure_skip_verify {
         let field = at.key("insecure_skip_verify");
         findings.warn(&field, "any certificate is taken; whoever is in between can read the token");
     } else if tls != Tls::default() && !https {
-        findings.warn(at, "has no effect: the address is not https://");
+        findings.warn(at, "has no effect: no address is https://");
     }
     tls
 }

@@ -8,7 +8,7 @@ use crate::config::choice::{Format, Mode};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
-use crate::semaphore::{Acquisition, Form};
+use crate::semaphore::{Acquisition, Form, is_printable};
 
 /// Entries in one list; each is a metric label and several long polls.
 pub(super) const MOST_ENTRIES: usize = 256;
@@ -65,7 +65,7 @@ fn semaphore(raw: raw::Semaphore, at: &FieldPath, findings: &mut Findings) -> Op
             Format::Map => Form::Map,
         };
         let prefix = prefix.as_deref().unwrap_or_default();
-        let acquisition = Acquisition::configured(form, prefix, body.as_deref());
+        let acquisition = Acquisition::configured(form, prefix, body.as_deref(), &[]);
         fits_into_a_transaction(acquisition, limit, slots, at, findings);
     }
     Some(Semaphore {
@@ -226,10 +226,15 @@ fn wrong_with_key(key: &str) -> Option<&'static str> {
         Some("begins with a slash; write it without")
     } else if key.len() > LONGEST {
         Some("has more than 400 bytes; write a shorter one")
-    } else if key.contains(char::is_control) {
-        Some("holds control characters; write a path")
+    } else if key.trim() != key || key.trim_end_matches('/').trim_end() != key.trim_end_matches('/') {
+        // Consul 1.21.5 and newer: `invalid key name, leading/trailing spaces are not allowed`.
+        Some("begins or ends with a blank, which Consul refuses from 1.21.5 on; write it without")
+    } else if !key.chars().all(is_printable) {
+        // Consul's HTTP server answers 400 without a word, in all versions.
+        Some("holds characters that cannot be printed, which Consul refuses; write a path")
     } else if segments().any(|segment| matches!(segment, "" | "." | "..")) {
-        // Go's HTTP server redirects such a path to the cleaned one, which is another key.
+        // Go's HTTP server redirects such a path to the cleaned one, which is another key, and Consul 1.21.5 and newer
+        // refuse one that leads out of the root: `invalid key name, path traversal is not allowed`.
         Some("has an empty, `.` or `..` segment, which Consul's HTTP server resolves; write a plain path")
     } else {
         None

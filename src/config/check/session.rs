@@ -8,12 +8,13 @@ use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
+use crate::semaphore::DEFAULT_TTL;
 
 pub(super) fn check(raw: raw::Session, at: &FieldPath, findings: &mut Findings) -> Session {
     let seconds = Duration::from_secs;
     // Consul's own bounds (`session_ttl_min`, and the most it takes).
     let ttl_at = at.key("ttl");
-    let ttl = value::duration(raw.ttl, seconds(30), seconds(10)..=DAY, &ttl_at, findings);
+    let ttl = value::duration(raw.ttl, DEFAULT_TTL, seconds(10)..=DAY, &ttl_at, findings);
     let watch_grace = raw.watch_grace.map(|raw::WrittenDuration(grace)| grace);
     let grace_at = at.key("watch_grace");
     // A lease ends at the latest one TTL after the last renewal, whatever the watch does.

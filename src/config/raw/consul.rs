@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::scalar::WrittenAddresses;
 use crate::consul::Secret;
 
 /// How to reach Consul.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(in crate::config) struct Consul {
-    /// `http://host:port`, `https://host:port` or `unix:///path/to/socket`; a bare `host:port` means `http://`.
+    /// `http://host:port`, `https://host:port` or `unix:///path/to/socket`; a bare `host:port` means `http://`. A list, or
+    /// several with commas: the next one is used when one fails.
     #[schemars(extend("default" = "http://127.0.0.1:8500"))]
-    pub(in crate::config) address: Option<String>,
+    pub(in crate::config) address: Option<WrittenAddresses>,
     /// The ACL token itself. `token_file` keeps it out of the configuration.
     #[schemars(with = "Option<String>")]
     pub(in crate::config) token: Option<Secret>,

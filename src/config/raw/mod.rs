@@ -15,7 +15,7 @@ mod semaphore;
 mod session;
 
 pub(super) use consul::{Consul, Login, Tls};
-pub(super) use scalar::{Argv, WrittenDuration};
+pub(super) use scalar::{Argv, WrittenAddresses, WrittenDuration};
 pub(super) use semaphore::{Lock, Semaphore};
 pub(super) use session::Session;
 
@@ -106,7 +106,7 @@ pub(super) struct Hooks {
 pub(super) struct Drain {
     /// The longest that stopping may take, more than 0s and at most 24h. The surroundings' own grace period (such as
     /// `terminationGracePeriodSeconds`) must be longer.
-    #[schemars(extend("default" = "10s"))]
+    #[schemars(extend("default" = "25s"))]
     pub(super) timeout: Option<WrittenDuration>,
     /// `at_once`: give the slots back as soon as the agent is told to stop. `after_workload`: hold them until the
     /// workload says that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout ends.

@@ -11,7 +11,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use crate::config::checked::Wait;
 use crate::config::duration;
-use crate::consul::Secret;
+use crate::consul::{MAX_ADDRESSES, Secret};
 
 /// A duration, written such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,61 @@ impl<'de> Deserialize<'de> for Argv {
             }
         }
         deserializer.deserialize_any(List)
+    }
+}
+
+/// Addresses of Consul: a list of texts, or one text with commas between them, as a variable has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::config) struct WrittenAddresses {
+    pub(in crate::config) all: Vec<String>,
+    /// Written as a list, whose entries are places of their own.
+    pub(in crate::config) is_list: bool,
+}
+
+impl<'de> Deserialize<'de> for WrittenAddresses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = WrittenAddresses;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address or a list of addresses")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WrittenAddresses, E> {
+                let all = if text.contains(',') {
+                    text.split(',').map(|one| one.trim().to_owned()).collect()
+                } else {
+                    vec![text.to_owned()]
+                };
+                Ok(WrittenAddresses { all, is_list: false })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<WrittenAddresses, A::Error> {
+                let all = Vec::deserialize(SeqAccessDeserializer::new(texts))?;
+                Ok(WrittenAddresses { all, is_list: true })
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for WrittenAddresses {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Addresses".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "array"],
+            "items": { "type": "string" },
+            "minItems": 1,
+            "maxItems": MAX_ADDRESSES,
+        })
     }
 }
 

@@ -14,7 +14,8 @@ pub(in crate::config) struct Semaphore {
     /// Unique. The label of its metrics and the last part of its URL.
     #[schemars(required, regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
     pub(in crate::config) name: Option<String>,
-    /// Where the semaphore is in Consul's key-value store: `<prefix>/.lock` and `<prefix>/<session>`. No leading slash.
+    /// Where the semaphore is in Consul's key-value store: `<prefix>/.lock` and `<prefix>/<session>`. No leading slash, no
+    /// blank at either end.
     #[schemars(required, length(min = 1, max = 400))]
     pub(in crate::config) prefix: Option<String>,
     /// How many slots there are, for all its users together.
@@ -60,7 +61,7 @@ pub(in crate::config) struct Lock {
     /// Unique among locks and semaphores. The label of its metrics and the last part of its URL.
     #[schemars(required, regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
     pub(in crate::config) name: Option<String>,
-    /// The key in Consul's key-value store. No leading slash.
+    /// The key in Consul's key-value store. No leading slash, no blank at either end.
     #[schemars(required, length(min = 1, max = 400))]
     pub(in crate::config) key: Option<String>,
     /// Whether readiness waits for it; never with the mode `on_demand`.

@@ -16,7 +16,7 @@ pub(in crate::config) struct Session {
     #[schemars(extend("default" = "slotkeeper"))]
     pub(in crate::config) name: Option<String>,
     /// 10s to 24h. How long the slots outlive an agent that died: up to twice this.
-    #[schemars(extend("default" = "30s"))]
+    #[schemars(extend("default" = "45s"))]
     pub(in crate::config) ttl: Option<WrittenDuration>,
     /// What Consul does with the contender entries when the session ends.
     #[schemars(extend("default" = "delete"))]

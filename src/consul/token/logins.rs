@@ -98,6 +98,11 @@ impl Logins {
         &self.method.name
     }
 
+    /// The token that is sent now, if there is one, to send it.
+    pub(super) fn at_hand(&self) -> Option<Arc<Ready>> {
+        self.held().map(|held| Arc::clone(&held.token))
+    }
+
     /// The token that is sent now, if there is one.
     pub(in crate::consul) fn token(&self) -> Option<Secret> {
         self.held().map(|held| held.token.secret.clone())

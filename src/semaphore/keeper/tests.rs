@@ -25,6 +25,11 @@ fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
     wanting(&["a", "b"], &["a", "b"], wait, resume)
 }
 
+/// What an earlier process has left that had to do with these prefixes.
+fn left(prefixes: BTreeMap<String, Option<u64>>) -> Resume {
+    Resume { session: "me".into(), prefixes, locks: BTreeMap::new(), nonces: vec!["earlier".into()] }
+}
+
 /// One that wants a slot of each.
 fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
     Keeper::new(starting(names, together, wait, resume), NOW)
@@ -74,11 +79,16 @@ fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) 
 }
 
 fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
-    keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30 })), NOW);
+    keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30, filtered: false })), NOW);
 }
 
 fn creates(command: &Command) -> bool {
     matches!(command, Command::CreateSession { .. })
+}
+
+/// Whether a step is more than a guard of a contender.
+fn writes_or_guards_the_record(op: &Op) -> bool {
+    !matches!(op, Op::CheckIndex { key, .. } if !key.ends_with("/.lock"))
 }
 
 /// What it writes, each transaction by the keys of its steps.
@@ -87,7 +97,8 @@ fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
     let commits = commands
         .into_iter()
         .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
-    let ops = |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.ops);
+    let ops =
+        |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.ops).filter(writes_or_guards_the_record);
     let said = |op: Op| {
         let deletes = matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
         format!("{}{}", if deletes { "-" } else { "" }, op.key())
@@ -103,10 +114,17 @@ fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
             names.push(name.to_string());
         }
         if let Command::Commit { parts } = command {
-            keys.extend(parts.iter().flat_map(|part| &part.ops).map(|op| op.key().to_owned()));
+            let ops = parts.iter().flat_map(|part| &part.ops).filter(|op| writes_or_guards_the_record(op));
+            keys.extend(ops.map(|op| op.key().to_owned()));
         }
     }
     (names, keys)
+}
+
+/// The first of the renewals that are under way ends.
+fn renewed(keeper: &mut Keeper, answer: Result<Duration, Failure>, now: Moment) {
+    let sent = *keeper.renewals().first().expect("a renewal is under way");
+    keeper.handle(Event::SessionRenewed(sent, answer), now);
 }
 
 /// The same in the nonce of the process that has resumed the session.
@@ -119,8 +137,8 @@ fn resumed_by_us(own: Pair) -> Pair {
 /// A party whose session an earlier process had, which held a slot of `a`.
 fn resumed() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
-    let mut keeper = begun(None, Some(Resume { session: "me".into(), prefixes, locks: BTreeMap::new() }));
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    let mut keeper = begun(None, Some(left(prefixes)));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
     let own = resumed_by_us(contender("a", "me", Some(Standing::Held), 5));
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper), (vec![], vec![]));
@@ -162,11 +180,11 @@ fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
 #[test]
 fn a_resumed_session_ends_in_no_words_but_consuls_own() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
-    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let resume = left(prefixes);
     let mut keeper = wanting(&["a"], &[], None, Some(resume));
     let mut now = NOW;
     for kind in [FailureKind::Rejected, FailureKind::Unavailable, FailureKind::Denied] {
-        keeper.handle(Event::SessionRenewed(Err(Failure { kind, text: String::new() })), now);
+        renewed(&mut keeper, Err(Failure { kind, text: String::new() }), now);
         now = now + Duration::from_secs(10);
         keeper.tick(now);
         let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
@@ -176,7 +194,7 @@ fn a_resumed_session_ends_in_no_words_but_consuls_own() {
         assert!(!commands.iter().any(creates), "{kind:?}: {commands:?}");
     }
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
-    keeper.handle(Event::SessionRenewed(Err(gone)), now);
+    renewed(&mut keeper, Err(gone), now);
     assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
 }
 
@@ -278,7 +296,7 @@ fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
     let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
     listed(&mut keeper, "a", held(1));
     while keeper.next_command().is_some() {}
-    let listing = Some(Listing { pairs: held(2), index: 31 });
+    let listing = Some(Listing { pairs: held(2), index: 31, filtered: false });
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
     let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
@@ -462,7 +480,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
         std::iter::from_fn(|| keeper.next_command()).any(|it| matches!(it, Command::RenewSession { .. }))
     );
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
-    keeper.handle(Event::SessionRenewed(Err(gone)), later);
+    renewed(&mut keeper, Err(gone), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
     assert!(!commands.iter().any(creates), "{commands:?}");
@@ -490,12 +508,12 @@ fn evicted_late(give_on: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
     assert!(std::iter::from_fn(|| keeper.next_command()).any(|it| it == lost));
     assert_eq!(keeper.machine("a").unwrap().stopping(), Some(5));
     give_on(&mut keeper, later);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.evicted_by = Some("ops".into());
     own = Pair { value: entry.encode(), modify_index: 9, ..own };
     let pairs = vec![lock("a", 1, r#""me""#, 5), own];
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30 })), later);
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30, filtered: false })), later);
     (keeper, later)
 }
 
@@ -526,7 +544,7 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
         let mut pairs = taken(name);
         let value = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
         pairs.push(Pair { value, ..contender(name, "me", None, 31) });
-        let listing = Some(Listing { pairs, index: 31 });
+        let listing = Some(Listing { pairs, index: 31, filtered: false });
         Event::Committed(vec![name.into()], Ok(Commit::Done { index: 31, listing }))
     };
     listed(&mut keeper, "b", taken("b"));
@@ -555,9 +573,9 @@ fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Kee
     let later = NOW + Duration::from_secs(28);
     keeper.tick(later);
     meanwhile(&mut keeper, later);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
     let pairs = vec![lock("a", 1, r#""me""#, 5), own];
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30 })), later);
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30, filtered: false })), later);
     (keeper, later)
 }
 
@@ -583,11 +601,11 @@ fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_fi
 /// One that resumes a session which has a slot of `a`, and whose maker may still run.
 fn contested() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
-    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let resume = left(prefixes);
     let mut start = starting(&["a"], &[], None, Some(resume));
     start.contested = true;
     let mut keeper = Keeper::new(start, NOW);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
     let mut own = contender("a", "me", Some(Standing::Held), 5);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.together.clear();
@@ -610,10 +628,9 @@ fn what_another_process_may_believe_in_is_held_two_ttls_after_it_was_told() {
     let harms = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
     assert!(!commands.iter().any(harms) && !ends.has_ended(), "{commands:?}");
     let later = NOW + Duration::from_secs(60);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
     for seconds in [10, 20, 29, 40, 50, 59] {
         keeper.tick(NOW + Duration::from_secs(seconds));
-        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW + Duration::from_secs(seconds));
+        renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(seconds));
         assert!(!keeper.machine("a").unwrap().holds());
     }
     keeper.tick(later);
@@ -623,7 +640,10 @@ fn what_another_process_may_believe_in_is_held_two_ttls_after_it_was_told() {
     own.value = entry.encode();
     let own = resumed_by_us(own);
     keeper.handle(
-        Event::Listed("a".into(), Ok(Listing { pairs: vec![lock("a", 1, r#""me""#, 5), own], index: 40 })),
+        Event::Listed(
+            "a".into(),
+            Ok(Listing { pairs: vec![lock("a", 1, r#""me""#, 5), own], index: 40, filtered: false }),
+        ),
         later,
     );
     let token = match keeper.machine("a").map(Machine::phase) {
@@ -636,9 +656,9 @@ fn what_another_process_may_believe_in_is_held_two_ttls_after_it_was_told() {
 #[test]
 fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
-    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let resume = left(prefixes);
     let mut keeper = wanting(&["a"], &[], None, Some(resume));
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
     listed(&mut keeper, "a", vec![contender("a", "me", Some(Standing::Held), 5)]);
     assert_eq!(acquired(&mut keeper), (vec![], vec!["a/me".into()]), "the nonce");
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
@@ -650,11 +670,11 @@ fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
 #[test]
 fn a_contested_session_that_has_nothing_is_left_to_the_other_process() {
     let prefixes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), None)]);
-    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let resume = left(prefixes);
     let mut start = starting(&["a", "b"], &[], None, Some(resume));
     start.contested = true;
     let mut keeper = Keeper::new(start, NOW);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
     let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
     listed(&mut keeper, "a", taken("a"));
     assert_eq!(writes(&mut keeper), [[""; 0]; 0], "the other prefix may have something of the session");
@@ -690,15 +710,15 @@ fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_sessio
 fn listed_later(keeper: &mut Keeper, pairs: Vec<Pair>) {
     let later = NOW + Duration::from_secs(16);
     keeper.tick(later);
-    keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), later);
+    renewed(keeper, Ok(Duration::from_secs(30)), later);
     while keeper.next_command().is_some() {}
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40 })), later);
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40, filtered: false })), later);
 }
 
 #[test]
 fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
-    let resume = Resume { session: "me".into(), prefixes, locks: BTreeMap::new() };
+    let resume = left(prefixes);
     let held = |name: &str| {
         let value = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
         let own = resumed_by_us(Pair { value, ..contender(name, "me", None, 3) });
@@ -707,7 +727,7 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let taken = || vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)];
     let ending = || {
         let mut keeper = wanting(&["a", "b"], &[], None, Some(resume.clone()));
-        keeper.handle(Event::SessionRenewed(Ok(Duration::from_secs(30))), NOW);
+        renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
         listed(&mut keeper, "a", held("a"));
         assert_eq!(acquired(&mut keeper).0, ["a"]);
         keeper.ask_no_more(NOW);
@@ -726,6 +746,30 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let mut keeper = ending();
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
     keeper.tick(NOW + Duration::from_secs(10));
-    keeper.handle(Event::SessionRenewed(Err(gone)), NOW + Duration::from_secs(10));
+    renewed(&mut keeper, Err(gone), NOW + Duration::from_secs(10));
     assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
 }
+
+#[test]
+fn nothing_of_another_cluster_is_acted_on() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    while keeper.next_command().is_some() {}
+    keeper.change_cluster(NOW);
+    assert!(keeper.session().is_none());
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(creates), "{commands:?}");
+    // The listing that was under way there, where the slot would be free.
+    listed(&mut keeper, "a", Vec::new());
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    // Only what the new one says counts.
+    keeper.handle(Event::SessionCreated(Ok("new".into())), NOW);
+    listed(&mut keeper, "a", Vec::new());
+    assert_eq!(writes(&mut keeper), [["a/.lock", "a/new", "a/new"]]);
+}
+
+mod contest;
+mod filtered;
+mod large;
+mod late;
+mod renewals;

@@ -38,8 +38,16 @@ impl Machine {
             return;
         }
         match answer {
+            Ok(listing) if listing.filtered && !matches!(self.intent, Intent::Leave(_)) => {
+                // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
+                self.filtered = true;
+                let text = plan::hidden(&self.settings.prefix, "write");
+                self.fails(Failure { kind: FailureKind::Denied, text }, cx);
+            }
             Ok(listing) => {
-                self.learn_all(View::new(&self.settings.prefix, listing.pairs, listing.index), cx);
+                // To leave takes no more than the own keys, and those that are hidden go with the session.
+                self.filtered = listing.filtered;
+                self.learn_all(View::of_listing(&self.settings.prefix, listing), cx);
             }
             Err(failure) => self.fails(failure, cx),
         }
@@ -187,11 +195,15 @@ impl Machine {
                     view.apply(&write.ops, index);
                     // What is listed besides may be another's doing.
                     let after = limit(view);
-                    if let Some(Listing { pairs, index }) = listing {
+                    if let Some(listing) = listing {
                         self.listed_at = Some(cx.now);
-                        let mut listed = View::new(&self.settings.prefix, pairs, index);
+                        let mut listed = View::of_listing(&self.settings.prefix, listing);
                         listed.follow(view);
                         *view = listed;
+                        if view.has_dead() {
+                            // A transaction does not say what it hides: only a listing proves that a holder is dead.
+                            self.need = Some(Need::List);
+                        }
                         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
                     }
                     if let (Some(from), Some(to)) = (before, after)
@@ -374,7 +386,7 @@ impl Machine {
     }
 
     fn works(&mut self, cx: &mut Context<'_>) {
-        if self.write_fails {
+        if self.write_fails || self.filtered {
             return;
         }
         self.failures.reset();
@@ -387,6 +399,12 @@ impl Machine {
         self.retry_at = Some(cx.now + self.failures.next(cx.rng));
         self.offers.lose_sight(cx.now);
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
+        // What can never be read cannot be given back: the session's end does that, as far as it goes.
+        let leaves = self.intent == Intent::Leave(Farewell::Released);
+        let is_done = !cx.occupied && self.withheld().is_none();
+        if failure.kind == FailureKind::InvalidKey && leaves && is_done {
+            self.abandon(cx);
+        }
         if before != Some(failure.kind) {
             cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });
         }

@@ -16,6 +16,8 @@ pub(in crate::semaphore) struct Context<'a> {
     pub(in crate::semaphore) remembered: Option<&'a SessionId>,
     /// The process's own nonce.
     pub(in crate::semaphore) nonce: &'a str,
+    /// Those of the processes before it.
+    pub(in crate::semaphore) past: &'a [String],
     /// Whether an earlier process has made the session.
     pub(in crate::semaphore) resumed: bool,
     /// For how long that one may believe that it has what the session has, where it may still run.
@@ -45,6 +47,12 @@ pub(in crate::semaphore) struct Context<'a> {
 impl Context<'_> {
     pub(super) fn lease_is_valid(&self) -> bool {
         self.lease.is_some_and(|lease| lease.is_valid(self.now))
+    }
+
+    /// Whether the lease is as young as a holder's: what begins under it survives as long an outage as what has been held for
+    /// a while.
+    pub(super) fn lease_is_fresh(&self) -> bool {
+        self.lease.is_some_and(|lease| self.now < lease.fresh_until())
     }
 
     pub(super) fn tell(&mut self, notice: Notice) {

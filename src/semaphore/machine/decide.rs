@@ -97,7 +97,13 @@ impl Machine {
             }
         }
         match plan.stand {
-            Stand::Holding if cx.together.is_some() && !self.holds() => {
+            // A waiter renews less often than a holder: what begins by an old lease would end early in an outage.
+            Stand::Holding if !held && !cx.lease_is_fresh() => {
+                self.unproved = true;
+                self.room_since = self.room_since.or(Some(cx.now));
+                return self.watch(plan.watch, view.contenders.len(), cx);
+            }
+            Stand::Holding if cx.together.is_some() && !held => {
                 self.found = true;
                 return self.watch(plan.watch, view.contenders.len(), cx);
             }

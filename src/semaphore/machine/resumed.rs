@@ -6,6 +6,11 @@ use super::*;
 /// everything within 0.65 of a TTL, and that request may take as long as the client allows before it is sent again.
 const SETTLING: u32 = 2;
 
+/// How long another process has for reading our nonce, of a session with that TTL.
+pub(in crate::semaphore) fn settling(ttl: Duration) -> Duration {
+    ttl * SETTLING
+}
+
 /// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::semaphore) enum Claim {
@@ -49,7 +54,7 @@ impl Machine {
     ) -> bool {
         let Some(write) = claim else {
             self.claim = match (self.claim, cx.contested) {
-                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + ttl * SETTLING },
+                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + settling(ttl) },
                 (Claim::Settling { until }, _) if cx.now < until => Claim::Settling { until },
                 // Until it is known whether the other process was told under another prefix or key.
                 (Claim::Unknown | Claim::Bare, Some(_)) => Claim::Bare,
@@ -83,17 +88,38 @@ impl Machine {
         self.claim
     }
 
+    /// Whether it is not known what the session has here, or our nonce cannot be written, since Consul refuses it.
+    pub(in crate::semaphore) fn is_refused_claim(&self) -> bool {
+        let refuses = |failure: &Failure| match failure.kind {
+            FailureKind::Denied | FailureKind::InvalidKey | FailureKind::Rejected | FailureKind::NotFound => {
+                true
+            }
+            FailureKind::NoLeader | FailureKind::Unavailable => false,
+        };
+        matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
+            && self.failing.as_ref().is_some_and(refuses)
+    }
+
+    /// The session is ours alone, or another one by now: only from here on anything is asked for that was not found.
+    pub(in crate::semaphore) fn contest_is_over(&mut self, now: Moment) {
+        if self.intent == Intent::Hold && self.slot.is_none() {
+            self.asked_at = now;
+        }
+    }
+
     /// What was seen bears the nonce of another process, which has taken the session over; told once.
     pub(in crate::semaphore) fn take_displaced(&mut self) -> bool {
         std::mem::take(&mut self.displaced)
     }
 
-    /// Looks whether another process has written its nonce. One that was there before ours was written is of the past.
+    /// Looks whether another process has written its nonce. One that was there before ours was written is of the past; so is,
+    /// however late it comes, that of a process before this one, which had a request on its way when it was killed.
     pub(super) fn see_nonce(&mut self, cx: &Context<'_>) {
         let own = cx.remembered.zip(self.view.as_ref());
         let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());
         let is_present =
             !cx.resumed || !matches!(self.claim, Claim::Unknown | Claim::Writing { again: false });
-        self.displaced |= is_present && nonce.is_some_and(|nonce| nonce != cx.nonce);
+        let is_known = |nonce: &str| nonce == cx.nonce || cx.past.iter().any(|past| past == nonce);
+        self.displaced |= is_present && nonce.is_some_and(|nonce| !is_known(nonce));
     }
 }

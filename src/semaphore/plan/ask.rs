@@ -174,9 +174,6 @@ fn occupied(view: &View, session: &SessionId) -> Option<String> {
     ))
 }
 
-/// Bytes of a key that are shown.
-const KEY: usize = 500;
-
 /// Plans of a party's member while not all of them stand in line since the same write: to stand there anew.
 fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
     let mut plan = Plan::new(Stand::Apart { room: false });

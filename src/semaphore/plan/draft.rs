@@ -57,9 +57,12 @@ impl<'a> Draft<'a> {
         self.record.holders.retain(|holder| holder != session);
     }
 
-    /// Takes holders without a live contender out, each once `prune_delay` has passed since it was first seen so; when
+    /// Takes holders without a live contender out, where none can be hidden, each once `prune_delay` has passed since it was first seen so; when
     /// the next one is due. The own session is never taken for dead: it is planning.
     pub(super) fn prune(&mut self, me: Me<'_>, now: Moment) -> Option<Moment> {
+        if self.view.is_filtered() {
+            return None;
+        }
         let mut gone = BTreeSet::new();
         let mut due: Option<Moment> = None;
         let dead = |holder: &&SessionId| *holder != me.session && !self.view.is_alive(holder);
@@ -76,10 +79,11 @@ impl<'a> Draft<'a> {
         due
     }
 
-    /// Takes those out who are among `whom` and have no live contender, for an operator: at once.
+    /// Takes those out who are among `whom` and have no live contender, which cannot be hidden, for an operator: at once.
     pub(super) fn drop_dead(&mut self, whom: &BTreeSet<SessionId>) {
         let view = self.view;
-        self.record.holders.retain(|holder| !whom.contains(holder) || view.is_alive(holder));
+        let stays = |holder: &SessionId| view.is_filtered() || view.is_alive(holder);
+        self.record.holders.retain(|holder| !whom.contains(holder) || stays(holder));
     }
 
     /// Gives the free slots on, first under the `freed` numbers; until when some are left to other clients.
@@ -90,6 +94,10 @@ impl<'a> Draft<'a> {
         free_since: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
+        if self.view.is_filtered() {
+            // Those who stand first may be hidden.
+            return None;
+        }
         let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
         // Whoever has come since the listing to stand among the first has changed `.lock`, which names them, so that this
         // write would be too late. Further back one may stand that is not known. An operator has just listed.
@@ -157,6 +165,9 @@ impl<'a> Draft<'a> {
 
     /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
     pub(super) fn fill_by_name(&mut self, freed: &[u32]) {
+        if self.view.is_filtered() {
+            return;
+        }
         let numbers = line::free_numbers(self.view, &self.record, freed, 0);
         let own = self.me.map(|me| me.session);
         let mut numbers = numbers.as_slice();
@@ -217,9 +228,28 @@ impl<'a> Draft<'a> {
         self.has_granted(session) && self.granted.len() == 1
     }
 
-    /// Names who is next in line.
+    /// Names who is next in line, where none can be hidden.
     pub(super) fn name_next(&mut self, line: &[InLine<'_>]) {
+        if self.view.is_filtered() {
+            return;
+        }
         self.record.next = line::next(&self.record, line);
+    }
+
+    /// Steps by which nothing is written unless the contenders that are named anew stand as they are known. A session that
+    /// has left the line and come again would be named in its old place otherwise, since neither changes `.lock`. An
+    /// operator has just listed.
+    fn named_stand(&self) -> Vec<Op> {
+        let Some(me) = self.me else { return Vec::new() };
+        let before = self.view.record().map(|record| record.next.as_slice()).unwrap_or_default();
+        let named = line::named(&self.record).into_iter().map(|(session, _)| session);
+        let anew = named.filter(|session| *session != me.session && !before.contains(session));
+        let known = anew.filter_map(|session| self.view.contender(session));
+        let stands = |one: &Contender| Op::CheckIndex {
+            key: self.view.contender_key(&one.session),
+            index: one.modify_index,
+        };
+        known.map(stands).collect()
     }
 
     /// Writes our own contender: where there is one, only as it is known, since somebody may be granting it at this
@@ -275,6 +305,8 @@ impl<'a> Draft<'a> {
     /// Deletes a contender, only as it is known: another process may have resumed its session.
     pub(super) fn delete(&mut self, one: &Contender) {
         let (key, index) = (self.view.contender_key(&one.session), one.modify_index);
+        // Consul deletes a key that is gone by any index; but by then somebody may have given its numbers to another.
+        self.ops.push(Op::CheckIndex { key: key.clone(), index });
         self.ops.push(Op::DeleteCas { key, index });
     }
 
@@ -307,12 +339,17 @@ impl<'a> Draft<'a> {
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
         if self.changes() {
             self.record.offered = self.view.offers_to_store();
-            let steps: usize = self.ops.iter().map(size::of_step).sum();
-            if steps + size::of_record(&self.record, &self.view.lock_key()) > size::MAX_TRANSACTION {
+            let mut checks = self.named_stand();
+            let steps: usize = checks.iter().chain(&self.ops).map(size::of_step).sum();
+            let most = self.me.and_then(|me| me.together?.room).unwrap_or(size::MAX_TRANSACTION);
+            if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
                 // Nothing but speed depends on the hints.
                 self.record.next.clear();
                 self.record.offered.clear();
+                checks.clear();
             }
+            // A listing comes last.
+            self.ops.splice(0..0, checks);
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });

@@ -42,7 +42,7 @@ impl Stay {
         }
         let contender = view.contender(&session);
         let part = match (view.record().is_some_and(|record| record.slots_of(&session) > 0), contender) {
-            (true, None) if !view.is_alive(&session) => Part::Dead,
+            (true, None) if !view.is_alive(&session) && !view.is_filtered() => Part::Dead,
             (true, _) => Part::Holds,
             // One that says that it holds was taken out, and is about to notice.
             (false, Some(one)) if !one.says_held() => Part::Waits,

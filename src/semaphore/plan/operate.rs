@@ -26,8 +26,9 @@ pub fn queue(view: &View) -> Vec<Queued> {
 ///
 /// # Errors
 ///
-/// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
+/// What lies under `.lock` is no semaphore, or there is none, or keys are hidden: what was found, and what to do.
 pub fn present(view: &View) -> Result<&Record, String> {
+    shown(view)?;
     match &view.lock {
         Lock::Record { record, .. } => Ok(record),
         Lock::Missing | Lock::Single(_) => Err(format!(
@@ -37,6 +38,15 @@ pub fn present(view: &View) -> Result<&Record, String> {
         )),
         Lock::Conflict { found, .. } => Err(no_semaphore(view, found)),
     }
+}
+
+/// Whether an operator may change anything by that view.
+///
+/// # Errors
+///
+/// Keys are hidden from the token: which rule it needs.
+pub fn shown(view: &View) -> Result<(), String> {
+    if view.is_filtered() { Err(hidden(view.prefix(), "write")) } else { Ok(()) }
 }
 
 /// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
@@ -91,12 +101,13 @@ pub fn prune(
 ///
 /// # Errors
 ///
-/// Somebody holds or waits, there is something else, or it was changed meanwhile: what was found, and what to do.
+/// Somebody holds or waits, there is something else, it was changed meanwhile, or keys are hidden: what was found, and what to do.
 pub fn destroy(
     view: &View,
     index: u64,
     known: &dyn Fn(&SessionId) -> Option<String>,
 ) -> Result<Option<Write>, String> {
+    shown(view)?;
     let key = view.lock_key();
     match &view.lock {
         Lock::Missing => return Ok(None),

@@ -8,6 +8,7 @@ use crate::semaphore::settings::{OnLost, Primitive};
 use crate::semaphore::view::Pair;
 
 mod evict;
+mod filtered;
 mod large;
 mod line;
 mod lock;
@@ -34,6 +35,10 @@ fn settings(limit: u32, slots: u32) -> Settings {
 
 /// A view of `.lock` as given and of live contenders; what is ours stands as waiting or held.
 fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> View {
+    View::new("p", pairs(lock, contenders), 50)
+}
+
+fn pairs(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     if let Some((value, flags)) = lock {
         let key = "p/.lock".to_owned();
@@ -60,7 +65,7 @@ fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> V
             modify_index: 10 + place as u64,
         });
     }
-    View::new("p", pairs, 50)
+    pairs
 }
 
 fn planned(

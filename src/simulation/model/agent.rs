@@ -125,7 +125,7 @@ impl Agent {
         let token =
             |name| if let Some(Phase::Held { token, .. }) = self.phase(name) { Some(*token) } else { None };
         let prefixes = self.player.wants().iter().map(|name| ((*name).to_owned(), token(name))).collect();
-        Some(Resume { session, prefixes, locks: BTreeMap::new() })
+        Some(Resume { session, prefixes, locks: BTreeMap::new(), nonces: Vec::new() })
     }
 
     /// Notes what it has become.

@@ -123,6 +123,7 @@ impl World {
         }
         let (other, contested) = ((place + 1) % self.agents.len(), true);
         let configuration = self.agents[place].configuration.clone();
+        self.twins.insert(resume.session.clone());
         for agent in &mut self.agents {
             // The files are the new one's.
             agent.has_files &= agent.keeper.session() != Some(&resume.session);
@@ -186,6 +187,9 @@ impl World {
 
     /// As after a SIGHUP.
     pub(super) fn reload(&mut self, place: usize, configuration: Configuration) {
+        // What was due before, as of one that was paused, is judged by what it was told before.
+        self.agents[place].keeper.tick(self.now);
+        self.act(place);
         let agent = &mut self.agents[place];
         if agent.draining || agent.ending.is_some() {
             return;
@@ -193,7 +197,6 @@ impl World {
         self.clients.entry(agent.life).or_default().may(&configuration);
         agent.configuration = configuration;
         agent.configured_at = self.now;
-        // Before any of them does what was due long ago, as one that was paused does now, and has yet to say so.
         for name in agent.configuration.wants.clone() {
             if agent.phase(name) == Some(&Phase::GaveUp) {
                 agent.asks_again(name, self.now);

@@ -81,6 +81,10 @@ impl World {
         self.check_locks();
         self.check_sessions();
         if changed {
+            self.views = SEMAPHORES.map(|name| self.consul.view(name)).into();
+        }
+        if !self.views.is_empty() {
+            // Also where Consul has not changed: some have to do something by then.
             self.check_traces();
         }
     }
@@ -101,10 +105,8 @@ impl World {
             let late = agent.ending.is_some_and(|since| since < self.now) && !left_behind;
             assert!(!late, "seed {seed}: {session} was about to go and was given {name}");
         } else if let Notice::SessionTaken { session } = notice {
-            // Whoever made its session and is its only process finds no nonce. One that has resumed it may see that of an
-            // earlier process, whose last request was late.
-            let may = self.game.chaos.twin > 0.0 || agent.is_heir;
-            assert!(may, "seed {seed}: {session} was taken, by nobody");
+            // Whoever is the only process of its session is told of no other, whatever an earlier one sent late.
+            assert!(self.twins.contains(session), "seed {seed}: {session} was taken, by nobody");
         } else if let Notice::GaveUp { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
@@ -168,7 +170,7 @@ impl World {
 
     /// What those have in Consul who do not hold all that they ask for.
     fn check_traces(&mut self) {
-        let views = SEMAPHORES.map(|name| self.consul.view(name));
+        let views = &self.views;
         let (seed, chaos) = (self.seed, self.game.chaos);
         let to_act = if chaos.is_prompt() { TTL / 5 } else { TTL * 6 };
         // One whom somebody else has written into `.lock` first has to see that, be it by its next listing; and so has
@@ -178,7 +180,7 @@ impl World {
         let to_choose = if chaos.spoil + chaos.reload > 0.0 { to_see } else { Duration::ZERO };
         for agent in &mut self.agents {
             let Some(session) = agent.keeper.session() else { continue };
-            let named = || SEMAPHORES.into_iter().zip(&views);
+            let named = || SEMAPHORES.into_iter().zip(views);
             let has = |view: &View| rules::slots_of(view, session) > 0;
             let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
             let together = agent.configuration.together;

@@ -112,14 +112,15 @@ pub fn may_start(lease_ends: Moment, kill_after: Duration, now: Moment) -> bool 
     now + WORTH_WHILE < Fence::new(lease_ends, kill_after).stops_at()
 }
 
-/// The longest that a command may have for stopping under a session of this TTL: what is left of a lease after a renewal
-/// that failed by time-out, and was to be sent late by its jitter, for the one after it.
+/// The longest outage of Consul that a command survives which has that long for stopping.
+pub fn tolerates(ttl: Duration, kill_after: Duration) -> Duration {
+    Terms::new(ttl).tolerates(kill_after + SLACK)
+}
+
+/// The longest that a command may have for stopping under a session of this TTL: an outage as long as an attempt to renew may
+/// take is survived then.
 pub fn longest_kill_after(ttl: Duration) -> Duration {
-    let terms = Terms::new(ttl);
-    let lease = ttl.saturating_sub(terms.margin());
-    let renewals = terms.renew_every() + terms.renew_every() / 10 + terms.renew_timeout();
-    // A third of a time-out for the second attempt to be answered.
-    lease.saturating_sub(renewals + terms.renew_timeout() / 3 + SLACK)
+    tolerates(ttl, Terms::new(ttl).renew_timeout())
 }
 
 /// The shortest TTL, in whole seconds, under which a command may have that long for stopping; `None`: under none that

@@ -221,7 +221,7 @@ fn timings_that_cannot_be_safe_are_refused() {
     let mut job = Job::live("127.0.0.1:1", &["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"], MEEK);
     assert_eq!(job.code(), Some(78));
     let log = job.log();
-    assert!(log.contains("--kill-after") && log.contains("a TTL of at least 18s"), "{log}");
+    assert!(log.contains("--kill-after") && log.contains("a TTL of at least 16s"), "{log}");
 }
 
 /// Process 1 of a process namespace inherits what a hook has left behind; the command itself looks whether it stays.

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::semaphore::Pair;
+use crate::semaphore::{FailureKind, Pair};
 
 const TTL: Duration = Duration::from_secs(30);
 /// What of it a turn may take at most.

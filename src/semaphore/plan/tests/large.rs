@@ -92,7 +92,7 @@ fn all_that_may_be_configured_can_be_acquired() {
         pid: Some(u32::MAX),
     };
     let body = "\u{1}".repeat(1024);
-    let most = Acquisition::configured(Form::List, &prefix(), Some(&body)).most_slots();
+    let most = Acquisition::configured(Form::List, &prefix(), Some(&body), &[]).most_slots();
     let settings =
         Settings { prefix: prefix(), body: Some(body), priority: i32::MIN, ..settings(10_000, most) };
     let nonce = id(7);

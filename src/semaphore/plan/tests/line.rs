@@ -58,6 +58,18 @@ fn it_does_so_by_the_hint_alone_where_it_knows_no_more() {
     assert!(plan.write.unwrap().ops.contains(&guard), "the dead are not let in");
 }
 
+#[test]
+fn whoever_is_named_anew_still_stands_there_as_it_is_known() {
+    // `b` is named already; `c` may have left the line and come again, which `.lock` does not show.
+    let waiters = [("me", 1, 0), ("b", 1, 0), ("c", 1, 0)];
+    let seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["me","b"]}"#, &["a"], &waiters);
+    let write = planned(&seen, &settings(1, 1), hold, false).write.unwrap();
+    let (lock, steps) = write.ops.split_first().unwrap();
+    let named = br#"{"Limit":1,"Holders":["a"],"Next":["me","b","c"]}"#.to_vec();
+    assert_eq!(lock, &Op::Cas { key: "p/.lock".into(), value: named, flags: 0, index: 42 });
+    assert_eq!(steps, [Op::CheckIndex { key: "p/c".into(), index: 12 }]);
+}
+
 /// The view of one that held slot 0 when everything was listed, and has read such a `.lock` since.
 fn after_reading(lock: &str) -> View {
     let mut seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
@@ -66,6 +78,16 @@ fn after_reading(lock: &str) -> View {
         Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 42, modify_index: 60 };
     seen.see_lock(Some(pair), 60);
     seen
+}
+
+#[test]
+fn whose_contender_an_operator_has_deleted_hands_no_number_on_that_others_may_have() {
+    let mut seen = after_reading(r#"{"Limit":2,"Holders":["me","a"],"Next":["b"]}"#);
+    seen.see_contender(&"me".into(), None, 70);
+    let plan = planned(&seen, &settings(2, 1), leave, false);
+    // The head of the line sees the free slot, and lists.
+    let lock = r#"{"Limit":2,"Holders":["a"],"Next":["b"]}"#;
+    assert_eq!(written(&plan), (Some((lock.into(), 60)), Vec::new()));
 }
 
 #[test]
@@ -155,7 +177,7 @@ fn whoever_is_kept_out_does_not_stand_in_line() {
 fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
     let (settings, who, session) = (settings(2, 1), Identity::default(), SessionId::from("me"));
     let (dead_since, prefixes) = (BTreeMap::new(), ["p", "q"].map(String::from));
-    let together = Some(Together { prefixes: &prefixes, step: Step::Enter });
+    let together = Some(Together { prefixes: &prefixes, step: Step::Enter, room: Some(usize::MAX) });
     let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
     let plan = hold(&view(None, &[]), me, NOW);
     let lock = r#"{"Limit":2,"Holders":[]}"#.to_owned();
@@ -252,7 +274,7 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
-    let together = Some(Together { prefixes: &prefixes, step: Step::Take });
+    let together = Some(Together { prefixes: &prefixes, step: Step::Take, room: Some(usize::MAX) });
     let me = Me { together, set_limit: true, ..me(&session, &settings, &who, &dead_since) };
     let mut seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 0)]);
     let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
@@ -411,7 +433,7 @@ fn one_that_takes_its_slots_together_says_what_it_wants_now() {
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = settings(1, 1);
-    let together = Some(Together { prefixes: &prefixes, step: Step::Take });
+    let together = Some(Together { prefixes: &prefixes, step: Step::Take, room: Some(usize::MAX) });
     let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
     // Once it had a priority. By what it says there `b` waits for it, and by what it wants now it waits for `b`.
     let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("b", 1, 0), ("me", 1, 2)]);

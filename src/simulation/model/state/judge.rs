@@ -35,7 +35,7 @@ impl State {
     /// What stands in Consul has changed.
     pub(super) fn changed(&mut self) {
         let view = |name: &str| {
-            let Listing { pairs, index } = self.consul.list(name);
+            let Listing { pairs, index, .. } = self.consul.list(name);
             View::new(name, pairs, index)
         };
         let views: Vec<_> = self.views.iter().map(|before| view(before.prefix())).collect();

@@ -1,0 +1,249 @@
+//! How a request is sent: to which address, by which connection, for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
+use tokio::time::Instant;
+
+use super::client::{MAX_ANSWER, accepted};
+use super::connections::Permit;
+use super::endpoint::{Endpoint, Lane};
+use super::request::{Answer, Request};
+use super::router::{Route, outcome};
+use super::selection::Target;
+use super::token::Ready;
+use super::{Client, Code, Error, SetupError, Tried, classify};
+
+/// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
+const MAX_REFUSAL: usize = 1024 * 1024;
+
+/// The most addresses that one request is sent to, one after the other.
+const MAX_HOPS: usize = 3;
+
+/// Why a request is not sent, or its answer not taken.
+const MAY_BE_ANOTHER: &str =
+    "another address is used since the lease ended, and may belong to another cluster";
+
+/// Why a request is not sent after a restart.
+const SHOWS_NO_SESSION: &str = "the address does not show the session of the process before this one, whose lease may be valid elsewhere";
+
+impl Client {
+    /// Sends a request to the address that is used, and where it fails so that it may be sent again, to the next one.
+    pub(super) async fn attempt(
+        &self,
+        request: &Request,
+        token: Option<&Ready>,
+        until: &mut Instant,
+        after: Duration,
+    ) -> Result<Answer, Error> {
+        let chosen = tokio::time::timeout_at(*until, self.router.chosen(self)).await;
+        let mut route = chosen.unwrap_or_else(|_| self.router.now());
+        let mut hops = 1;
+        loop {
+            if route.epoch != self.epoch {
+                return Err(self.not_sent(request, &route, MAY_BE_ANOTHER));
+            }
+            if route.is_blocked {
+                return Err(self.with_others(self.not_sent(request, &route, SHOWS_NO_SESSION)));
+            }
+            let result = self.attempt_by(&route, request, token, until, after).await;
+            if self.router.now().epoch != self.epoch {
+                let tried = self.tried_at(request, &route);
+                return Err(Error::Interrupted { tried, cause: MAY_BE_ANOTHER.into() });
+            }
+            let judged = match &result {
+                Ok(answer) if accepted(answer, request) || answer.filtered => None,
+                Ok(answer) => Some(refused(answer.clone(), request, token, |_| String::new())),
+                Err(error) => Some(error.clone()),
+            };
+            let is_poll = request.lane() == Lane::Poll;
+            self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
+            let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
+            // What may have been done is the caller's to look at.
+            let again = matches!(error, Error::Unreachable { .. })
+                || (!request.operation.writes()
+                    && (error.is_transient() || matches!(error, Error::Unexpected { .. })));
+            if !again {
+                return result;
+            }
+            match tokio::time::timeout_at(*until, self.router.other_than(&route)).await {
+                Ok(Some(other)) => route = other,
+                Ok(None) | Err(_) => return result.map_err(|error| self.with_others(error)),
+            }
+            hops += 1;
+        }
+    }
+
+    /// An error with what is wrong with the other addresses.
+    fn with_others(&self, mut error: Error) -> Error {
+        if let Error::Unreachable { cause, .. } = &mut error {
+            for other in self.router.with(|selection| selection.failed_others()) {
+                cause.push_str("; ");
+                cause.push_str(&other);
+            }
+        }
+        error
+    }
+
+    fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
+        Error::Unreachable { tried: self.tried_at(request, route), cause: why.into() }
+    }
+
+    fn tried_at(&self, request: &Request, route: &Route) -> Tried {
+        let address = Arc::clone(&route.shown);
+        Tried { operation: request.operation, target: request.target.clone(), address }
+    }
+
+    async fn attempt_by(
+        &self,
+        route: &Route,
+        request: &Request,
+        token: Option<&Ready>,
+        until: &mut Instant,
+        after: Duration,
+    ) -> Result<Answer, Error> {
+        let tried = self.tried_at(request, route);
+        let endpoint = self.endpoint(&route.target, &tried)?;
+        let Some(permit) = self.enter(&endpoint, request, until).await else {
+            return Err(Error::Timeout { tried, after });
+        };
+        let started = Instant::now();
+        // Boxed: the library's futures are large, and callers hold many of these.
+        let exchange = Box::pin(self.exchange(request, &tried, token, &endpoint, permit));
+        let exchange = async {
+            // What waits for news there would wait for ever.
+            let is_poll = request.lane() == Lane::Poll;
+            tokio::select! {
+                biased;
+                result = exchange => result,
+                () = self.router.left(route), if is_poll => {
+                    let cause = "another address is used by now".into();
+                    Err(Error::Interrupted { tried: tried.clone(), cause })
+                }
+            }
+        };
+        let result = match tokio::time::timeout_at(*until, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Timeout { tried: tried.clone(), after }),
+        };
+        self.count(request, &result, started);
+        result
+    }
+
+    /// Sends a request to a target that may not be the one that is used, with the token that is at hand. It is not observed:
+    /// nobody waits for it, and it says nothing of the Consul that is used.
+    pub(super) async fn attempt_at(&self, request: &Request, target: &Target) -> Result<Answer, Error> {
+        let shown = self.router.with(|selection| selection.label(target)).into();
+        let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
+        let endpoint = self.endpoint(target, &tried)?;
+        let token = self.token.at_hand().await;
+        let permit = endpoint.enter(request.lane()).await;
+        Box::pin(self.exchange(request, &tried, token.as_deref(), &endpoint, permit)).await
+    }
+
+    fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {
+        let several = self.router.with(|selection| selection.has_others());
+        let unfit = |error: SetupError| Error::BadRequest { tried: tried.clone(), said: error.to_string() };
+        self.shared.endpoints.at(target, several).map_err(unfit)
+    }
+
+    fn count(&self, request: &Request, result: &Result<Answer, Error>, started: Instant) {
+        let code = match result {
+            Ok(answer) if answer.filtered && !request.takes_filtered => Code::Forbidden,
+            Ok(answer) => Code::of_status(answer.status),
+            Err(error) => error.code(),
+        };
+        self.observer().finished(request.operation, code, started.elapsed());
+    }
+
+    /// Waits for a connection. What keeps a lease, or confirms its end, has no more time for that; all else has its time
+    /// from then on, since it may stand in a line of hundreds, each of which is answered soon.
+    async fn enter<'a>(
+        &self,
+        endpoint: &'a Endpoint,
+        request: &Request,
+        until: &mut Instant,
+    ) -> Option<Permit<'a>> {
+        let lane = request.lane();
+        let permit = endpoint.enter(lane);
+        if matches!(lane, Lane::Lease | Lane::Confirmation) {
+            return tokio::time::timeout_at(*until, permit).await.ok();
+        }
+        let began = Instant::now();
+        let permit = permit.await;
+        *until = until.checked_add(began.elapsed()).unwrap_or(*until);
+        Some(permit)
+    }
+
+    async fn exchange(
+        &self,
+        request: &Request,
+        tried: &Tried,
+        token: Option<&Ready>,
+        endpoint: &Endpoint,
+        mut permit: Permit<'_>,
+    ) -> Result<Answer, Error> {
+        let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
+        let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
+        url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
+        let http = endpoint.client(&mut permit).map_err(|error| refuse(error.to_string()))?;
+        let mut sent = http.request(request.method.clone(), url);
+        if let Some(token) = token {
+            sent = sent.header("X-Consul-Token", token.header.clone());
+        }
+        if let Some(body) = &request.body {
+            sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
+        let broken = |error| classify::of_transport(tried.clone(), &error);
+        let response = http.execute(sent).await.map_err(broken)?;
+        let status = response.status().as_u16();
+        let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
+        let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
+        let body = match take_in(response).await {
+            Ok(Some(body)) => body,
+            Ok(None) => {
+                let why = format!("it is longer than {MAX_ANSWER} bytes");
+                return Err(Error::BadAnswer { tried: tried.clone(), why });
+            }
+            Err(error) => return Err(broken(error)),
+        };
+        Ok(Answer { status, index, filtered, body, tried: tried.clone(), used: None })
+    }
+}
+
+/// The error that an answer is which the endpoint does not have as one.
+pub(super) fn refused(
+    answer: Answer,
+    request: &Request,
+    token: Option<&Ready>,
+    advice: impl FnOnce(&str) -> String,
+) -> Error {
+    let secrets: Vec<_> =
+        token.map(|token| &token.secret).into_iter().chain(request.secret.as_ref()).collect();
+    let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
+    classify::of_answer(answer.tried, answer.status, said, advice)
+}
+
+/// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after
+/// it: Consul closes it on a body that is too large, without reading that to its end.
+async fn take_in(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let refusal = response.status() != StatusCode::OK;
+    let bound = if refusal { MAX_REFUSAL } else { MAX_ANSWER };
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= bound => body.extend_from_slice(&chunk),
+            Ok(Some(_)) => return Ok(refusal.then_some(body)),
+            Ok(None) => return Ok(Some(body)),
+            Err(_) if refusal => return Ok(Some(body)),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn header<'a>(response: &'a reqwest::Response, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}

@@ -1,0 +1,112 @@
+//! What a keeper makes of listings in which Consul hides something from the token.
+
+use super::*;
+
+/// The first of those listed is dead, or hidden.
+fn one_is_not_shown(name: &str) -> Vec<Pair> {
+    vec![lock(name, 1, r#""other""#, 5)]
+}
+
+fn trouble(commands: &[Command]) -> Vec<&Notice> {
+    let told =
+        commands.iter().filter_map(|one| if let Command::Tell(notice) = one { Some(notice) } else { None });
+    told.filter(|notice| matches!(notice, Notice::Trouble { .. } | Notice::TroubleOver { .. })).collect()
+}
+
+#[test]
+fn a_listing_that_hides_keys_is_a_denial_until_one_hides_none() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let all = |keeper: &mut Keeper| -> Vec<_> { std::iter::from_fn(|| keeper.next_command()).collect() };
+    all(&mut keeper);
+    let list = |filtered| {
+        Event::Listed("a".into(), Ok(Listing { pairs: one_is_not_shown("a"), index: 30, filtered }))
+    };
+    keeper.handle(list(true), NOW);
+    let commands = all(&mut keeper);
+    let [Notice::Trouble { failure, .. }] = trouble(&commands)[..] else { panic!("{commands:?}") };
+    assert_eq!(failure.kind, FailureKind::Denied);
+    assert!(failure.text.contains(r#"needs `key_prefix "a/" { policy = "write" }`"#), "{}", failure.text);
+    let writes = |commands: &[Command]| commands.iter().any(|one| matches!(one, Command::Commit { .. }));
+    assert!(!writes(&commands), "{commands:?}");
+    // It looks again after a while, and tells nothing anew.
+    let later = NOW + Duration::from_secs(1);
+    keeper.tick(later);
+    assert!(all(&mut keeper).contains(&Command::List { name: "a".into() }));
+    keeper.handle(list(true), later);
+    let commands = all(&mut keeper);
+    assert!(trouble(&commands).is_empty() && !writes(&commands), "{commands:?}");
+    let later = later + Duration::from_secs(1);
+    keeper.tick(later);
+    keeper.handle(list(false), later);
+    let commands = all(&mut keeper);
+    assert!(
+        matches!(trouble(&commands)[..], [Notice::TroubleOver { .. }]) && writes(&commands),
+        "{commands:?}"
+    );
+}
+
+#[test]
+fn what_a_transaction_lists_does_not_prove_a_holder_dead() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""other""#, 5), contender("a", "other", None, 4)]);
+    assert_eq!(writes(&mut keeper).len(), 1);
+    let mut pairs = one_is_not_shown("a");
+    pairs.push(contender("a", "me", Some(Standing::Waiting), 31));
+    let listing = Some(Listing { pairs, index: 31, filtered: false });
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    assert!(!commands.iter().any(|one| matches!(one, Command::Commit { .. })), "{commands:?}");
+}
+
+#[test]
+fn a_holder_keeps_its_slot_while_keys_are_hidden_and_releases_it() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", Vec::new());
+    assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
+    let done = |index| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing: None }));
+    keeper.handle(done(31), NOW);
+    let holds = |keeper: &Keeper| matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. });
+    assert!(holds(&keeper));
+    // Half of the TTL has passed, and everything is listed.
+    keeper.tick(NOW + Duration::from_secs(10));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(10));
+    let later = NOW + Duration::from_secs(20);
+    keeper.tick(later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    let listing = Listing { pairs: one_is_not_shown("a"), index: 40, filtered: true };
+    keeper.handle(Event::Listed("a".into(), Ok(listing)), later);
+    assert!(holds(&keeper));
+    // What else is answered does not end the trouble.
+    let reading = Reading { pair: Some(lock("a", 1, r#""me""#, 31)), index: 41 };
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(reading)), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(matches!(trouble(&commands)[..], [Notice::Trouble { .. }]), "{commands:?}");
+    let later = later + Duration::from_secs(1);
+    keeper.drain(later);
+    assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
+    keeper.handle(done(42), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(|one| matches!(one, Command::DestroySession { .. })), "{commands:?}");
+}
+
+#[test]
+fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
+    let mut keeper = wanting(&["a"], &[], Some(Duration::from_secs(5)), None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let hidden = || Listing { pairs: one_is_not_shown("a"), index: 30, filtered: true };
+    keeper.handle(Event::Listed("a".into(), Ok(hidden())), NOW);
+    while keeper.next_command().is_some() {}
+    let later = NOW + Duration::from_secs(6);
+    keeper.tick(later);
+    keeper.handle(Event::Listed("a".into(), Ok(hidden())), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let gave_up = |one: &Command| matches!(one, Command::Tell(Notice::GaveUp { trouble: Some(_), .. }));
+    assert!(commands.iter().any(gave_up), "{commands:?}");
+    assert!(!commands.iter().any(|one| matches!(one, Command::Commit { .. })), "{commands:?}");
+    assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::GaveUp);
+}

@@ -1,0 +1,138 @@
+//! How a session is renewed while Consul has no leader, and what that means for its slots.
+
+use super::*;
+use crate::semaphore::Terms;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn after(millis: u64) -> Moment {
+    NOW + Duration::from_millis(millis)
+}
+
+/// One that holds the slot of `a`, or waits for it, by a session that was created [`NOW`].
+fn keeper(standing: Standing) -> Keeper {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let holder = if standing == Standing::Held { "me" } else { "b" };
+    let mut contenders = vec![contender("a", "b", Some(Standing::Held), 4), own(standing, 5)];
+    contenders.retain(|one| one.key == "a/me" || standing == Standing::Waiting);
+    let lock = lock("a", 1, &format!(r#""{holder}""#), 6);
+    listed(&mut keeper, "a", [vec![lock], contenders].concat());
+    if standing == Standing::Waiting {
+        // As the head of the line it has said so.
+        let done = Commit::Done { index: 7, listing: None };
+        keeper.handle(Event::Committed(vec!["a".into()], Ok(done)), NOW);
+    }
+    while keeper.next_command().is_some() {}
+    keeper
+}
+
+fn own(standing: Standing, index: u64) -> Pair {
+    let mut own = contender("a", "me", Some(standing), index);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.together.clear();
+    own.value = entry.encode();
+    own
+}
+
+/// Lets time pass, step by step, while nothing is answered; when attempts to renew were sent.
+fn attempts(keeper: &mut Keeper, from: Moment, to: Moment) -> Vec<Moment> {
+    let (mut now, mut sent) = (from, Vec::new());
+    while now <= to {
+        keeper.tick(now);
+        while let Some(command) = keeper.next_command() {
+            if let Command::RenewSession { sent: at, .. } = command {
+                sent.push(at);
+            }
+        }
+        let Some(next) = keeper.deadline() else { break };
+        now = next;
+    }
+    sent
+}
+
+fn failed(kind: FailureKind) -> Result<Duration, Failure> {
+    Err(Failure { kind, text: String::new() })
+}
+
+#[test]
+fn a_holder_waits_for_no_answer_before_it_tries_again_and_has_few_attempts_under_way() {
+    let mut holder = keeper(Standing::Held);
+    let sent = attempts(&mut holder, NOW, after(26_000));
+    let terms = Terms::new(TTL);
+    assert!(sent[0] <= NOW + terms.renew_every() && sent[0] > NOW + terms.renew_every() / 2, "{sent:?}");
+    assert!(sent.windows(2).all(|two| two[1].since(two[0]) <= terms.retry_every()), "{sent:?}");
+    // None is answered, so that no more are sent.
+    assert_eq!((sent.len(), holder.renewals().len()), (8, 8));
+    // Each that ends makes room for another.
+    let ended = sent[0] + terms.renew_timeout();
+    holder.handle(Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)), ended);
+    assert_eq!(attempts(&mut holder, ended, ended + terms.retry_every()).len(), 1);
+}
+
+#[test]
+fn a_lease_counts_from_the_sending_of_the_attempt_that_was_answered() {
+    let mut holder = keeper(Standing::Held);
+    let sent = attempts(&mut holder, NOW, after(12_000));
+    let now = sent[sent.len() - 1] + Duration::from_millis(10);
+    holder.handle(Event::SessionRenewed(sent[1], Ok(TTL)), now);
+    assert_eq!(holder.lease(), Some(Lease::earned(sent[1], Terms::new(TTL))));
+    holder.handle(Event::SessionRenewed(sent[2], Ok(TTL)), now);
+    assert_eq!(holder.lease(), Some(Lease::earned(sent[2], Terms::new(TTL))));
+    // An answer to an earlier one says nothing more, nor does one that comes twice.
+    for late in [sent[0], sent[2]] {
+        holder.handle(Event::SessionRenewed(late, Ok(TTL)), now);
+        assert_eq!(holder.lease(), Some(Lease::earned(sent[2], Terms::new(TTL))));
+    }
+}
+
+#[test]
+fn what_fails_of_an_attempt_that_another_has_overtaken_is_no_trouble() {
+    let mut holder = keeper(Standing::Held);
+    let sent = attempts(&mut holder, NOW, after(12_000));
+    let now = sent[sent.len() - 1] + Duration::from_millis(10);
+    holder.handle(Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)), now);
+    assert!(holder.trouble().is_some());
+    holder.handle(Event::SessionRenewed(sent[1], Ok(TTL)), now);
+    assert_eq!(holder.trouble(), None);
+    holder.handle(Event::SessionRenewed(sent[2], failed(FailureKind::Unavailable)), now);
+    assert_eq!(holder.trouble(), None);
+    // That the session has ended is true whatever was said before.
+    holder.handle(Event::SessionRenewed(sent[3], failed(FailureKind::NotFound)), now);
+    assert_eq!(holder.session(), None);
+}
+
+#[test]
+fn a_waiter_renews_three_times_in_a_ttl_and_waits_for_each_answer() {
+    let mut waiter = keeper(Standing::Waiting);
+    let sent = attempts(&mut waiter, NOW, after(14_000));
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert!(sent[0] > NOW + Terms::new(TTL).renew_every(), "{sent:?}");
+}
+
+/// A waiter to which `.lock` and its contender are shown as granted, at an instant.
+fn granted(at: Moment) -> Keeper {
+    let mut waiter = keeper(Standing::Waiting);
+    for pair in [own(Standing::Held, 9), lock("a", 1, r#""me""#, 9)] {
+        let (key, index) = (pair.key.clone(), 9);
+        waiter.handle(Event::Watched("a".into(), key, Ok(Reading { pair: Some(pair), index })), at);
+    }
+    waiter
+}
+
+#[test]
+fn who_was_let_in_under_an_old_lease_holds_once_it_is_renewed() {
+    let fresh = granted(after(7000));
+    assert!(fresh.machine("a").unwrap().holds());
+    let mut old = granted(after(7600));
+    assert!(!old.machine("a").unwrap().holds());
+    let sent = attempts(&mut old, after(7600), after(7600));
+    assert_eq!(sent, [after(7600)], "it renews at once");
+    // Consul has just lost its leader: nothing is lost, for nothing was begun.
+    old.handle(Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)), after(7610));
+    let later = after(12_000);
+    let sent = attempts(&mut old, after(7610), later);
+    assert!(!old.machine("a").unwrap().holds() && old.session().is_some());
+    old.handle(Event::SessionRenewed(sent[sent.len() - 1], Ok(TTL)), later);
+    assert!(old.machine("a").unwrap().holds());
+}

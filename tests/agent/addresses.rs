@@ -1,0 +1,211 @@
+//! Several addresses of Consul.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use slotkeeper::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
+use tokio::runtime::Runtime;
+
+use crate::operator::Operator;
+use crate::process::{BINARY, Lodger};
+use crate::run::job::{Job, bare};
+use crate::support::cluster::Cluster;
+use crate::support::http;
+use crate::support::life::MEEK;
+use crate::support::ports::Ports;
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::traffic::Kind;
+use crate::wait_for;
+
+/// A cluster of its own, which tells the same peers as every other one of its kind. It is killed with this value.
+struct Dev {
+    child: Child,
+    address: String,
+}
+
+impl Dev {
+    fn start(ports: &Ports, number: u16) -> Self {
+        let address = ports.addr(number).to_string();
+        let mut command = Command::new(BINARY);
+        bare(command.args(["dev", "--listen", &address]));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("the development server", || std::net::TcpStream::connect(&address).is_ok());
+        Self { child, address }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const SHORT: &str = "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: p/s, limit: 1, format: list}]";
+
+fn addresses(agent: &Lodger) -> Vec<(String, String)> {
+    let status = agent.status();
+    let all = status["consul"]["addresses"].as_array().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    all.iter().map(|one| (text(&one["address"]), text(&one["state"]))).collect()
+}
+
+#[test]
+fn another_cluster_is_not_written_to_before_the_lease_has_expired() {
+    let ports = Ports::reserve();
+    let (mut first, second) = (Dev::start(&ports, 0), Dev::start(&ports, 1));
+    let proxy = Proxy::start_apart(second.address.parse().unwrap());
+    // As two servers in development mode do, both tell the same peer.
+    let peers: &'static str = format!("[\"{}\"]", first.address).leak();
+    proxy.fail_next("/v1/status/peers", &[Fault::Answers(200, peers); 100]);
+    // There, somebody else has the slot.
+    let other = Lodger::start(&second.address, SHORT);
+    other.await_ready();
+    let list = format!("{},{}", first.address, proxy.addr());
+    let agent = Lodger::start(&list, SHORT);
+    agent.await_ready();
+    let session = agent.session();
+    wait_for("the other cluster to be told from the own one", || {
+        addresses(&agent)[1] == (format!("http://{}", proxy.addr()), "foreign".into())
+    });
+    assert_eq!(addresses(&agent)[0], (format!("http://{}", first.address), "used".into()));
+    first.kill();
+    // Asked is the other one for the session, and for its servers once there is no lease.
+    let used = || proxy.asked().iter().any(|asked| asked.kind != Kind::Other);
+    wait_for("the lease to expire", || {
+        let is_used = used();
+        let is_held = agent.is_ready();
+        assert!(
+            !(is_used && is_held),
+            "the other cluster is used while the slot is believed in:\n{}",
+            agent.log()
+        );
+        !is_held
+    });
+    agent.await_state("waiting");
+    assert_eq!(addresses(&agent)[1].1, "used");
+    assert_ne!(agent.session(), session);
+    let operator = Operator::at(&second.address);
+    assert_eq!(operator.holders("p/s"), [other.session()]);
+    assert!(operator.session(&session).is_none());
+    let log = agent.log();
+    assert_eq!(log.matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{log}");
+    assert_eq!(log.matches(CONSUL_ADDRESS_CHANGED).count(), 1, "{log}");
+    // What it is in line for is the other cluster's slot, and is granted there.
+    drop(other);
+    agent.await_ready();
+    assert_eq!(operator.holders("p/s"), [agent.session()]);
+}
+
+#[test]
+fn a_cluster_with_other_servers_is_not_used_after_the_lease_either() {
+    let ports = Ports::reserve();
+    let (mut first, second) = (Dev::start(&ports, 0), Dev::start(&ports, 1));
+    let proxy = Proxy::start_apart(second.address.parse().unwrap());
+    let agent = Lodger::start(&format!("{},{}", first.address, proxy.addr()), SHORT);
+    agent.await_ready();
+    first.kill();
+    wait_for("the lease to expire", || !agent.is_ready());
+    let asked = proxy.counts().requests();
+    wait_for("the other cluster to be asked some more", || proxy.counts().requests() > asked + 4);
+    assert!(proxy.asked().iter().all(|asked| asked.kind == Kind::Other));
+    assert_eq!(addresses(&agent)[0].1, "used");
+    assert_eq!(agent.log().matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{}", agent.log());
+}
+
+#[test]
+fn commands_take_several_addresses() {
+    let ports = Ports::reserve();
+    let dev = Dev::start(&ports, 0);
+    let list = format!("{},{}", ports.addr(1), dev.address);
+    let mut job = Job::start(&list, &["p/x", "-n", "2"], &["true"]);
+    assert_eq!(job.code(), Some(0), "{}", job.log());
+    for words in [&["inspect", "p/x"][..], &["sessions"], &["set-limit", "p/x", "3"], &["prune", "p/x"]] {
+        let mut command = Command::new(BINARY);
+        bare(command.args(words));
+        let output = command.env("CONSUL_HTTP_ADDR", &list).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Three servers, none of which the sessions depend on.
+fn cluster(runtime: &Runtime) -> Cluster {
+    runtime.block_on(async {
+        let cluster = Cluster::start().await;
+        let leader = cluster.await_leader().await;
+        let node = r#"{"Node": "slots", "Address": "127.0.0.1", "NodeMeta": {"external-node": "true"}}"#;
+        while http::put(cluster.addr(leader), "/v1/catalog/register", node).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        cluster
+    })
+}
+
+#[test]
+fn killing_the_used_server_costs_no_slot() {
+    const TRIALS: usize = 3;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut cluster = cluster(&runtime);
+    for trial in 0..TRIALS {
+        let leader = runtime.block_on(cluster.await_leader());
+        let used = (leader + 1) % 3;
+        let list = [used, leader, (leader + 2) % 3].map(|server| cluster.addr(server).to_string()).join(",");
+        let prefix = format!("p/{trial}");
+        let run = ["--node", "slots", "--ttl", "10s", "--kill-after", "1s", "-n", "1"];
+        let run: Vec<&str> = [&[prefix.as_str()], &run[..]].concat();
+        let mut job = Job::live(&list, &run, MEEK);
+        let config = format!(
+            "session: {{ttl: 10s, node: slots}}\nsemaphores: [{{name: s, prefix: a/{trial}, limit: 1, on_lost: exit}}]"
+        );
+        let mut agent = Lodger::start(&list, &config);
+        agent.await_ready();
+        job.await_life();
+        let token = agent.semaphore()["fencing_token"].clone();
+        runtime.block_on(cluster.stop(used, Signal::KILL));
+        let renewed = agent.metric("slotkeeper_session_renew_duration_seconds_count");
+        // Longer than the lease.
+        wait_for("renewals by another server", || {
+            assert!(!agent.has_ended() && job.is_running(), "{}\n{}", agent.log(), job.log());
+            agent.metric("slotkeeper_session_renew_duration_seconds_count") >= renewed + 3.0
+        });
+        assert_eq!(agent.semaphore()["fencing_token"], token, "{}", agent.log());
+        assert_eq!(
+            agent.metric("slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"}"),
+            0.0
+        );
+        assert!(agent.log().contains(CONSUL_ADDRESS_CHANGED), "{}", agent.log());
+        job.signal(Signal::TERM);
+        assert_eq!(job.code(), Some(143), "{}", job.log());
+        assert_eq!(agent.terminate(), Some(0));
+        runtime.block_on(cluster.restart(used));
+        for prefix in [prefix, format!("a/{trial}")] {
+            Operator::at(&cluster.addr(used).to_string()).assert_nothing_left(&prefix);
+        }
+    }
+}
+
+/// It answers its clients, and has no leader; the others have one.
+#[test]
+fn a_server_that_is_cut_off_from_the_others_is_left_and_costs_no_slot() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let cluster = cluster(&runtime);
+    let leader = runtime.block_on(cluster.await_leader());
+    let cut = (leader + 1) % 3;
+    let list = [cut, leader].map(|server| cluster.addr(server).to_string()).join(",");
+    let config =
+        "session: {ttl: 90s, node: slots}\nsemaphores: [{name: s, prefix: p/cut, limit: 1, on_lost: exit}]";
+    let mut agent = Lodger::start(&list, config);
+    agent.await_ready();
+    let token = agent.semaphore()["fencing_token"].clone();
+    cluster.cut_off(cut, true);
+    wait_for("the other server to be used", || addresses(&agent)[1].1 == "used");
+    assert_eq!((agent.is_ready(), &agent.semaphore()["fencing_token"]), (true, &token), "{}", agent.log());
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    Operator::at(&cluster.addr(leader).to_string()).assert_nothing_left("p/cut");
+}
