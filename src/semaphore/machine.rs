@@ -321,8 +321,6 @@ impl Machine {
         self.told_limit = None;
         if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
             self.ask_again(now);
-            // Nothing has been watched since.
-            self.need = Some(Need::List);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
@@ -469,6 +467,8 @@ impl Machine {
         self.room_since = None;
         self.waited = false;
         self.token = None;
+        // Whoever came behind it changed no key that it watched, and stands ahead of it now.
+        self.need = Some(Need::List);
     }
 
     /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and
