@@ -41,6 +41,12 @@ const CONTENTION: (Duration, Duration) = (Duration::from_millis(4), Duration::fr
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
 const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Half a TTL, within its bounds.
+fn half(ttl: Duration) -> Duration {
+    (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
+}
+
 /// Those in line behind it list everything the more seldom the more they are: together, about twice a second.
 const PER_CONTENDER: Duration = Duration::from_millis(500);
 /// But not more seldom than this.
@@ -296,6 +302,11 @@ impl Machine {
     /// What fails at present, if anything does: what was tried, on what, what came back.
     pub fn trouble(&self) -> Option<&str> {
         self.failing.as_ref().map(|failure| failure.text.as_str())
+    }
+
+    /// The same, while anything is to be asked.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failing.as_ref().filter(|_| self.intent != Intent::Rest)
     }
 
     /// Since when the slot is being asked for.
