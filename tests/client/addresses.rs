@@ -6,10 +6,18 @@ use std::time::Duration;
 use slotkeeper::consul::{
     Address, AddressState, Client, Error, Put, Read, Secret, Settings, TokenSource, Unobserved,
 };
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::consul::nobody;
 use crate::stub::{Act, Stub};
+use crate::support::embedded::Embedded;
 use crate::support::proxy::{Fault, Proxy};
 use crate::{acl, spec};
+
+/// The shortest of the times after which the client goes on without what a look at the addresses has still to show.
+const LOOK: Duration = Duration::from_millis(1500);
+/// Time after which something has not come and will not.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The session that every cluster of these tests creates.
 const ID: &str = "0f5c1de4-0000-4000-8000-000000000001";
@@ -63,12 +71,6 @@ fn both(one: &Stub, other: &Stub) -> Client {
     of(&format!("{},{}", one.addr(), other.addr()))
 }
 
-/// An address where nobody listens.
-fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
-
 async fn put(client: &Client, key: &str) -> Result<bool, Error> {
     client.kv_put(key, b"x", Put::Plain, 0).await
 }
@@ -84,30 +86,63 @@ fn state(client: &Client, stub: &Stub) -> AddressState {
     client.addresses().into_iter().find(|(address, _)| *address == shown).unwrap().1
 }
 
+/// What comes of a trial in which no look can have run out of its time. Where the machine is so busy that one may have, the
+/// trial is made again, whatever came of it.
+async fn in_time<T>(trial: impl AsyncFn() -> T) -> T {
+    for _ in 0..30 {
+        let began = Instant::now();
+        let result = trial().await;
+        if began.elapsed() < LOOK {
+            return result;
+        }
+    }
+    panic!("no trial took less than {LOOK:?}");
+}
+
+/// Waits for the end of the look that the first request begins: in it nobody is asked for the session that comes of the
+/// request, so that it proves nothing.
+async fn looked_at(client: &Client, stub: &Stub) {
+    let ended = async {
+        while state(client, stub) == AddressState::Unknown {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, ended).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_next_address_is_used_where_nobody_listens() {
-    let stub = server("1").await;
-    let client = of(&format!("{},{}", nobody(), stub.addr()));
-    assert!(put(&client, "k").await.unwrap(), "the first request succeeds already");
-    assert_eq!(state(&client, &stub), AddressState::Used);
+    let ((_reserved, one), (_too, other)) = (nobody(), nobody());
+    let (written, used) = in_time(async || {
+        let stub = server("1").await;
+        let client = of(&format!("{one},{}", stub.addr()));
+        (put(&client, "k").await, state(&client, &stub))
+    })
+    .await;
+    assert!(written.unwrap(), "the first request succeeds already");
+    assert_eq!(used, AddressState::Used);
     // Where none answers, the error has what was tried.
-    let (one, other) = (nobody(), nobody());
     let error = put(&of(&format!("{one},{other}")), "k").await.unwrap_err().to_string();
     assert!(error.contains(&one) && error.contains(&other), "{error}");
 }
 
 #[tokio::test]
 async fn the_next_address_is_used_where_tls_fails() {
-    let (plain, stub) = (server("1").await, server("1").await);
-    let https = plain.addr().with_tls();
-    let settings = Settings {
-        address: format!("{https},{}", stub.addr()).parse().unwrap(),
-        tls: slotkeeper::consul::Tls { insecure_skip_verify: true, ..Default::default() },
-        ..Settings::default()
-    };
-    let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
-    assert!(put(&client, "k").await.unwrap());
-    assert_eq!(state(&client, &stub), AddressState::Used);
+    let (written, used) = in_time(async || {
+        // A server that says at once that this is no request, where a stub would wait for the rest of it.
+        let (plain, stub) = (Embedded::start(), server("1").await);
+        let https = format!("https://{}", plain.addr());
+        let settings = Settings {
+            address: format!("{https},{}", stub.addr()).parse().unwrap(),
+            tls: slotkeeper::consul::Tls { insecure_skip_verify: true, ..Default::default() },
+            ..Settings::default()
+        };
+        let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
+        (put(&client, "k").await, state(&client, &stub))
+    })
+    .await;
+    assert!(written.unwrap());
+    assert_eq!(used, AddressState::Used);
 }
 
 #[tokio::test]
@@ -121,21 +156,32 @@ async fn a_single_address_is_asked_nothing_more() {
 
 #[tokio::test]
 async fn what_shows_the_session_is_used_and_long_polls_go_there() {
-    let (first, second) = (failing("1").await, server("1").await);
-    let client = both(&first, &second);
-    client.session_create(&spec()).await.unwrap();
-    let poll = tokio::spawn({
-        let client = client.clone();
-        async move { client.kv_get("hangs", Read::default().after(5, Duration::from_secs(600))).await }
-    });
-    while !first.seen().iter().any(|request| request.contains("hangs")) {
-        tokio::task::yield_now().await;
-    }
+    let (read, written, writes, polled) = in_time(async || {
+        let (first, second) = (failing("1").await, server("1").await);
+        let client = both(&first, &second);
+        client.session_create(&spec()).await.unwrap();
+        let poll = tokio::spawn({
+            let client = client.clone();
+            async move { client.kv_get("hangs", Read::default().after(5, Duration::from_secs(600))).await }
+        });
+        let hangs = async {
+            while !first.seen().iter().any(|request| request.contains("hangs")) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, hangs).await.unwrap();
+        looked_at(&client, &second).await;
+        let read = client.kv_get("fail", Read::default()).await;
+        let written = put(&client, "k").await;
+        (read, written, writes(&second), timeout(PATIENCE, poll).await)
+    })
+    .await;
     // A read is sent to the next one at once, a write is not: a proxy may have passed it on.
-    assert!(client.kv_get("fail", Read::default()).await.unwrap().value.is_none());
-    assert!(put(&client, "k").await.unwrap());
-    assert_eq!(writes(&second), ["PUT /v1/kv/k?flags=0 HTTP/1.1"]);
-    assert!(poll.await.unwrap().unwrap().value.is_none(), "the long poll goes on at the other one");
+    assert!(read.unwrap().value.is_none());
+    assert!(written.unwrap());
+    assert_eq!(writes, ["PUT /v1/kv/k?flags=0 HTTP/1.1"]);
+    let polled = polled.expect("the long poll goes on at the other one");
+    assert!(polled.unwrap().unwrap().value.is_none());
 }
 
 #[tokio::test]
@@ -160,16 +206,21 @@ async fn while_a_session_lives_nothing_is_written_where_it_is_not_shown() {
             .await;
         let client = both(&first, &second);
         client.session_create(&spec()).await.unwrap();
+        looked_at(&client, &second).await;
         assert!(client.kv_get("fail", Read::default()).await.is_err(), "{what}");
         for _ in 0..3 {
             assert!(put(&client, "k").await.is_err(), "{what}");
             assert!(client.session_renew(ID).await.is_err(), "{what}");
         }
         assert_eq!(state(&client, &first), AddressState::Used, "{what}");
+        let is_proof = |request: &String| request.contains("session/info") && request.contains("consistent");
+        let proof = async {
+            while !second.seen().iter().any(is_proof) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, proof).await.expect("a read that shows the session");
         let asked = second.seen();
-        assert!(
-            asked.iter().any(|request| request.contains("session/info") && request.contains("consistent"))
-        );
         let harmless = ["session/info", "status/"];
         let others = asked.iter().filter(|request| !harmless.iter().any(|part| request.contains(part)));
         assert_eq!(others.count(), 0, "{what}: {asked:?}");
@@ -183,7 +234,20 @@ async fn after_the_session_a_move_without_proof_ends_what_was_before() {
     client.session_create(&spec()).await.unwrap();
     client.session_destroy(ID).await.unwrap();
     assert!(client.kv_get("fail", Read::default()).await.is_err());
-    tokio::time::timeout(Duration::from_secs(20), client.cut_loose()).await.unwrap();
+    // Where a look runs out of its time, the requests that follow begin another one.
+    let asks = async {
+        loop {
+            assert!(client.kv_get("fail", Read::default()).await.is_err());
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let moved = async {
+        tokio::select! {
+            () = client.cut_loose() => {}
+            () = asks => {}
+        }
+    };
+    timeout(PATIENCE, moved).await.unwrap();
     // What it has learnt may be another cluster's.
     assert!(put(&client, "k").await.is_err());
     assert_eq!(writes(&second), [""; 0]);
@@ -193,52 +257,81 @@ async fn after_the_session_a_move_without_proof_ends_what_was_before() {
 /// As a reload makes one, with other certificates.
 #[tokio::test]
 async fn a_client_that_continues_uses_the_same_address() {
-    let (first, second) = (failing("1").await, server("1").await);
-    let before = both(&first, &second);
-    before.session_create(&spec()).await.unwrap();
-    before.kv_get("fail", Read::default()).await.unwrap();
-    let asked = first.seen().len();
-    let after = both(&first, &second).in_place_of(&before);
-    assert!(put(&after, "k").await.unwrap());
-    assert_eq!((first.seen().len(), writes(&second).len()), (asked, 1));
+    let (used, written, asked, writes) = in_time(async || {
+        let (first, second) = (failing("1").await, server("1").await);
+        let before = both(&first, &second);
+        before.session_create(&spec()).await.unwrap();
+        looked_at(&before, &second).await;
+        let _ = before.kv_get("fail", Read::default()).await;
+        let after = both(&first, &second).in_place_of(&before);
+        // Before it has asked anything.
+        let used = state(&after, &second);
+        let written = put(&after, "k").await;
+        (used, written, writes(&first), writes(&second).len())
+    })
+    .await;
+    assert_eq!(used, AddressState::Used);
+    assert!(written.unwrap());
+    assert_eq!((asked.len(), writes), (1, 1), "what makes the session, and what comes after: {asked:?}");
 }
 
 #[tokio::test]
 async fn of_two_clusters_the_first_listed_is_used_and_the_other_is_told() {
-    let (first, second) = (failing("1").await, server("2").await);
-    let client = both(&first, &second);
-    assert!(put(&client, "k").await.unwrap());
-    let told = async {
-        while !matches!(state(&client, &second), AddressState::Foreign(_)) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    let (written, is_told, read, used, writes) = in_time(async || {
+        let (first, second) = (failing("1").await, server("2").await);
+        let client = both(&first, &second);
+        let written = put(&client, "k").await;
+        let told = async {
+            while !matches!(state(&client, &second), AddressState::Foreign(_)) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let is_told = timeout(LOOK, told).await.is_ok();
+        let mut read = 0;
+        for _ in 0..3 {
+            read += usize::from(client.kv_get("fail", Read::default()).await.is_ok());
         }
-    };
-    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
-    for _ in 0..3 {
-        assert!(client.kv_get("fail", Read::default()).await.is_err());
-    }
-    assert_eq!((state(&client, &first), writes(&second)), (AddressState::Used, vec![]));
+        (written, is_told, read, state(&client, &first), writes(&second))
+    })
+    .await;
+    assert!(written.unwrap());
+    assert!(is_told);
+    assert_eq!((read, used, writes), (0, AddressState::Used, vec![]));
 }
 
 #[tokio::test]
 async fn the_session_of_an_earlier_process_leads_to_its_cluster() {
-    let other = Stub::choosing(|_, request| {
-        if request.contains("session/info") { Act::json(200, "[]") } else { serve(request, "1") }
+    let lacking = async || {
+        Stub::choosing(|_, request| {
+            if request.contains("session/info") { Act::json(200, "[]") } else { serve(request, "1") }
+        })
+        .await
+    };
+    let (renewed, writes_of_both) = in_time(async || {
+        let (other, right) = (lacking().await, server("1").await);
+        let client = both(&other, &right);
+        client.remember(ID, Some(Duration::from_secs(30)));
+        let renewed = client.session_renew(ID).await;
+        (renewed, (writes(&other).len(), writes(&right).len()))
     })
     .await;
-    let right = server("1").await;
-    let client = both(&other, &right);
-    client.remember(ID, Some(Duration::from_secs(30)));
-    client.session_renew(ID).await.unwrap();
-    assert_eq!((writes(&other).len(), writes(&right).len()), (0, 1));
+    renewed.unwrap();
+    assert_eq!(writes_of_both, (0, 1));
     // Where that one is away, the other one is not used before the lease has expired.
-    let client = of(&format!("{},{}", other.addr(), nobody()));
-    client.remember(ID, Some(Duration::from_secs(30)));
-    for _ in 0..3 {
-        assert!(client.session_renew(ID).await.is_err());
-        assert!(put(&client, "k").await.is_err());
-    }
-    assert_eq!(writes(&other), [""; 0]);
+    let (_reserved, away) = nobody();
+    let (done, writes) = in_time(async || {
+        let other = lacking().await;
+        let client = of(&format!("{},{away}", other.addr()));
+        client.remember(ID, Some(Duration::from_secs(30)));
+        let mut done = 0;
+        for _ in 0..3 {
+            done += usize::from(client.session_renew(ID).await.is_ok());
+            done += usize::from(put(&client, "k").await.is_ok());
+        }
+        (done, writes(&other))
+    })
+    .await;
+    assert_eq!((done, writes), (0, vec![]));
 }
 
 /// A token that may write sessions may read them, which is proof enough on a real Consul.
@@ -247,17 +340,29 @@ async fn the_least_policy_shows_the_session() {
     let (consul, root) = acl::denying().await;
     let secret = acl::worker(consul.addr(), &root).await;
     let Address::Http { authority, .. } = consul.addr() else { panic!("by TCP") };
-    let proxy = Proxy::start(authority.parse().unwrap()).await;
-    let settings = Settings {
-        address: format!("http://{},{}", proxy.addr(), consul.addr()).parse().unwrap(),
-        token: Some(TokenSource::Value(Secret::new(secret))),
-        ..Settings::default()
-    };
-    let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
-    let session = client.session_create(&spec()).await.unwrap();
-    proxy.fail_next("/", &[Fault::Answers(502, "Bad Gateway"); 100]);
-    assert!(client.kv_get("jobs/a", Read::default()).await.unwrap().value.is_none());
-    assert!(client.kv_put("jobs/a", b"", Put::Acquire(&session), 0).await.unwrap());
-    let states: Vec<_> = client.addresses().into_iter().map(|(_, state)| state).collect();
+    let (read, locked, states) = in_time(async || {
+        let proxy = Proxy::start(authority.parse().unwrap()).await;
+        let settings = Settings {
+            address: format!("http://{},{}", proxy.addr(), consul.addr()).parse().unwrap(),
+            token: Some(TokenSource::Value(Secret::new(secret.clone()))),
+            ..Settings::default()
+        };
+        let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
+        let session = client.session_create(&spec()).await.unwrap();
+        let is_unknown = || client.addresses().iter().any(|(_, state)| *state == AddressState::Unknown);
+        while is_unknown() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        proxy.fail_next("/", &[Fault::Answers(502, "Bad Gateway"); 100]);
+        // A key of the trial's own: the session of the one before may have locked it.
+        let key = format!("jobs/{session}");
+        let read = client.kv_get(&key, Read::default()).await;
+        let locked = client.kv_put(&key, b"", Put::Acquire(&session), 0).await;
+        let states: Vec<_> = client.addresses().into_iter().map(|(_, state)| state).collect();
+        (read, locked, states)
+    })
+    .await;
+    assert!(read.unwrap().value.is_none());
+    assert!(locked.unwrap());
     assert!(matches!(states[..], [AddressState::Failed(_), AddressState::Used]), "{states:?}");
 }

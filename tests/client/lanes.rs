@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use slotkeeper::bridge;
-use slotkeeper::consul::{Class, MAX_LONG_POLLS, Put, Read};
+use slotkeeper::consul::{Class, Client, MAX_LONG_POLLS, Put, Read};
 use slotkeeper::semaphore::FailureKind;
 
 use crate::client;
@@ -31,15 +31,21 @@ async fn stub() -> Stub {
 }
 
 async fn wait_for(stub: &Stub, requests: usize) {
-    while stub.seen().len() < requests {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let come = async {
+        while stub.seen().len() < requests {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, come).await.is_err() {
+        panic!("{} requests have come, and not {requests}", stub.seen().len());
     }
 }
 
 #[tokio::test]
 async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
     let stub = stub().await;
-    let client = client(&stub.addr());
+    // One that timed out would make room for another.
+    let client = client(&stub.addr()).within(PATIENCE * 2);
     for _ in 0..CALLS * 3 {
         let client = client.clone();
         tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
@@ -51,7 +57,7 @@ async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
     }
     wait_for(&stub, CALLS + MAX_LONG_POLLS).await;
     for _ in 0..10 {
-        client.session_renew("a").await.unwrap();
+        tokio::time::timeout(PATIENCE, client.session_renew("a")).await.expect("an answer").unwrap();
     }
     let seen = stub.seen();
     let asked = |what: &str| seen.iter().filter(|request| request.contains(what)).count();
@@ -71,7 +77,7 @@ async fn reads_do_not_wait_for_long_polls_and_have_their_time_from_when_they_are
     client.kv_get("k", Read::default()).await.unwrap();
 
     // Those that have all connections time out twice before this one is sent. Not that each of them was sent in its time.
-    let time = Duration::from_millis(200);
+    let time = Duration::from_secs(1);
     for _ in 0..CALLS * 2 {
         let client = client.within(time);
         tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
@@ -87,14 +93,25 @@ async fn reads_do_not_wait_for_long_polls_and_have_their_time_from_when_they_are
 #[tokio::test]
 async fn a_write_waits_for_few_of_the_reads_that_wait() {
     let stub = stub().await;
-    let client = client(&stub.addr());
-    for _ in 0..CALLS * 10 {
-        let client = client.within(Duration::from_secs(1));
-        tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
-    }
+    let client = client(&stub.addr()).within(PATIENCE * 2);
+    let read = |client: Client| async move { client.kv_get("hangs", Read::default()).await };
+    let reads: Vec<_> = (0..CALLS * 10).map(|_| tokio::spawn(read(client.clone()))).collect();
     wait_for(&stub, CALLS).await;
-    let _ = client.kv_put("k", b"", Put::Plain, 0).await;
-    let before = stub.seen().iter().filter(|request| request.contains("hangs")).count();
+    let write = client.kv_put("k", b"", Put::Plain, 0);
+    // One after the other they end, and each makes room for one request.
+    let ends = async {
+        for (ended, read) in reads.iter().enumerate() {
+            read.abort();
+            wait_for(&stub, CALLS + ended + 1).await;
+        }
+    };
+    tokio::select! {
+        // It has its place in the line before the first of them ends.
+        biased;
+        _ = write => {}
+        () = ends => panic!("the write is the last"),
+    }
+    let before = stub.seen().iter().take_while(|request| request.contains("hangs")).count();
     assert!(before < CALLS * 3, "{before}");
 }
 
