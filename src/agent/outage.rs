@@ -76,6 +76,7 @@ impl Outage {
             Some(FailureKind::Unavailable) if self.since.is_some() => {}
             Some(
                 FailureKind::Unavailable
+                | FailureKind::Cut
                 | FailureKind::NotFound
                 | FailureKind::Denied
                 | FailureKind::InvalidKey

@@ -769,6 +769,7 @@ fn nothing_of_another_cluster_is_acted_on() {
 }
 
 mod contest;
+mod cuts;
 mod filtered;
 mod large;
 mod late;
