@@ -16,7 +16,7 @@ pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Told, Watch};
 
 /// The longest rest before a poll that was cut off is sent again. A proxy that restarts cuts the polls of all agents at the
 /// same instant.
-const MAX_REST: Duration = Duration::from_millis(200);
+const MAX_REST: Duration = Duration::from_millis(100);
 
 /// Asks Consul. What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.
 pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {

@@ -1,4 +1,4 @@
-//! A relay of TCP before a Consul that, as balancers and proxies do, ends what waits too long for an answer.
+//! A relay of TCP before a Consul that, as balancers and proxies do, ends long polls for their age.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// How the relay ends a request.
+/// How the relay ends a long poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It closes the connection.
     Close,
     /// It answers 504 by itself, and closes the connection.
     Answer504,
+    /// It lets the poll wait on, and closes the connection in place of a late answer, as Go's HTTP server does by its write
+    /// time-out.
+    LoseAnswer,
 }
 
 /// A relay on a thread of its own, so that what else a test does keeps nothing waiting.
@@ -34,7 +37,7 @@ struct Seen {
 }
 
 impl Relay {
-    /// Starts one before `consul` in which no request takes longer than `longest`.
+    /// Starts one before `consul` in which no long poll takes longer than `longest`.
     pub fn start(consul: SocketAddr, longest: Duration, end: End) -> Self {
         let seen = Seen { consul, longest, end, waits: Mutex::default(), ended: Mutex::default() };
         let seen = Arc::new(seen);
@@ -63,7 +66,7 @@ impl Relay {
         self.seen.waits.lock().unwrap().clone()
     }
 
-    /// How many requests it has ended.
+    /// How many long polls it has ended.
     pub fn ended(&self) -> usize {
         *self.seen.ended.lock().unwrap()
     }
@@ -78,22 +81,27 @@ async fn pass(mut client: TcpStream, seen: Arc<Seen>) {
     loop {
         let too_long = async {
             match until {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
+                Some(until) if seen.end != End::LoseAnswer => tokio::time::sleep_until(until).await,
+                Some(_) | None => std::future::pending().await,
             }
         };
         tokio::select! {
             read = client.read(&mut asked) => {
                 let Ok(read @ 1..) = read else { return };
-                seen.waits.lock().unwrap().extend(wait(&String::from_utf8_lossy(&asked[..read])));
-                until = Some(Instant::now() + seen.longest);
+                if let Some(wait) = wait(&String::from_utf8_lossy(&asked[..read])) {
+                    seen.waits.lock().unwrap().push(wait);
+                    until = Some(Instant::now() + seen.longest);
+                }
                 if consul.write_all(&asked[..read]).await.is_err() {
                     return;
                 }
             }
             read = consul.read(&mut answered) => {
                 let Ok(read @ 1..) = read else { return };
-                until = None;
+                if until.take().is_some_and(|until| until < Instant::now()) {
+                    *seen.ended.lock().unwrap() += 1;
+                    return;
+                }
                 if client.write_all(&answered[..read]).await.is_err() {
                     return;
                 }
