@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use super::driver::Owner;
 use super::labels::{self, entries, named};
-use super::leases::{self, Bounds, Key, Wanted};
+use super::leases::{self, Bounds, Wanted};
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
@@ -105,8 +105,9 @@ impl Agent {
                     break;
                 }
                 for notice in notices {
+                    let is_logged = self.outage.logs(Owner::Lease(key), &notice);
                     if let Some(name) = self.leases.name_of(key) {
-                        self.tell_of_lease(key, &named(&notice, |_| name), now);
+                        self.tell_of_lease(&named(&notice, |_| name), is_logged);
                     }
                     self.leases.noticed(key, &notice, now);
                 }
@@ -116,8 +117,8 @@ impl Agent {
 
     /// Tells the world; its client is told apart. Hooks are for what the agent holds itself: clients may come and go faster
     /// than hooks run.
-    fn tell_of_lease(&mut self, key: Key, notice: &Notice, now: Moment) {
-        if !self.outage.log(Owner::Lease(key), notice, now) {
+    fn tell_of_lease(&mut self, notice: &Notice, is_logged: bool) {
+        if is_logged {
             announce::log_of_lease(notice);
         }
         self.journal.follow_lease(notice);

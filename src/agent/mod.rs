@@ -263,7 +263,7 @@ impl Agent {
             let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
             let (evictions, watches) = (self.evictions.deadline(), self.requests.deadline());
-            let others = [evictions, watches, self.reload.deadline()];
+            let others = [evictions, watches, self.reload.deadline(), self.outage.deadline()];
             let wake = [own, leases, bounds, command, patience].into_iter().chain(others).flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
@@ -371,7 +371,7 @@ impl Agent {
 
     fn tell(&mut self, notice: &Notice) {
         let labelled = self.labels.put_on(notice);
-        if !self.outage.log(Owner::Agent, &labelled, clock::now()) {
+        if self.outage.logs(Owner::Agent, notice) {
             announce::log(&labelled);
         }
         self.journal.follow(&labelled);
@@ -427,7 +427,8 @@ impl Agent {
             Owner::Agent => true,
             Owner::Lease(key) => leases.is_running(key),
         };
-        self.outage.keep_only(is_there, now);
+        let lent = leases.iter().flat_map(|(_, keeper)| keeper.failures());
+        self.outage.follow(self.own.keeper.failures().chain(lent), is_there, now);
         let pending = self.pending_reasons();
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,

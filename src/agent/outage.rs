@@ -1,168 +1,181 @@
-//! What the log says while Consul's servers have no leader: many requests fail by it, and people are told twice.
+//! What the log says while Consul cannot be asked: many requests fail by it, and people are told twice.
 //!
 //! An election takes seconds, and then whatever an agent does fails for one of several reasons: there is no leader, a server
-//! waits for one, the one that is asked has gone. The first that says so is told, and the end, once all that failed works again.
+//! waits for one until the request has had its time, the one that is asked has gone. The first failure is told, and the end,
+//! once nothing fails any more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tracing::{info, warn};
 
 use super::driver::Owner;
-use crate::semaphore::{FailureKind, Moment, Name, Notice};
+use crate::semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
-/// What fails: of the agent or of a lease, its session or one of its semaphores.
-type Subject = (Owner, Option<Name>);
+/// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
+/// answered.
+const REST: Duration = Duration::from_secs(3);
 
-/// What is to be said of a notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
-    /// What it says.
-    Itself,
-    /// Nothing: it belongs to the outage.
-    Nothing,
-    /// That the outage begins.
-    Begins,
-}
-
-/// Follows what fails for want of a leader.
+/// Follows whether Consul does what it is asked.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// Since when; `None`: there is a leader, as far as is known.
-    since: Option<Moment>,
-    failing: Vec<Subject>,
+    current: Option<Current>,
+    /// What was told to fail for another reason: of the agent or of a lease, its session or one of its semaphores.
+    told: BTreeSet<(Owner, Option<Name>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    began: Moment,
+    kind: FailureKind,
+    /// Since when nothing fails any more.
+    over: Option<Moment>,
+}
+
+/// What is to be said of an outage.
+#[derive(Debug, PartialEq, Eq)]
+enum Change<'f> {
+    Begins(&'f Failure),
+    Ends { kind: FailureKind, lasted: Duration },
 }
 
 impl Outage {
-    /// Logs a notice that belongs to an outage; whether it was one.
-    pub(super) fn log(&mut self, owner: Owner, notice: &Notice, now: Moment) -> bool {
-        let before = self.since;
-        let say = self.take_in(owner, notice, now);
-        if let (Say::Begins, Notice::Trouble { failure, .. }) = (say, notice) {
-            warn!(
-                "Consul has no leader now; what is held stays held while its lease lasts ({})",
-                failure.text
-            );
+    /// Whether a notice is to be logged as it is, and is not a part of an outage. The names in `notice` are the core's.
+    pub(super) fn logs(&mut self, owner: Owner, notice: &Notice) -> bool {
+        if let Notice::Trouble { name, failure } = notice {
+            let is_itself = !failure.kind.is_transient();
+            if is_itself {
+                self.told.insert((owner, name.clone()));
+            }
+            return is_itself;
         }
-        if let (Some(since), None) = (before, self.since) {
-            Self::log_end(since, now);
+        if let Notice::TroubleOver { name } = notice {
+            return self.told.remove(&(owner, name.clone()));
         }
-        say != Say::Itself
+        if let Notice::Removed { name } = notice {
+            self.told.remove(&(owner, Some(name.clone())));
+        }
+        true
     }
 
-    /// Forgets what fails of owners that are no more.
-    pub(super) fn keep_only(&mut self, is_there: impl Fn(Owner) -> bool, now: Moment) {
-        self.failing.retain(|(owner, _)| is_there(*owner));
-        if let Some(since) = self.end() {
-            Self::log_end(since, now);
+    /// Takes in all that fails at present, and logs where an outage begins or ends. `is_there`: what owners there still are.
+    pub(super) fn follow<'f>(
+        &mut self,
+        failing: impl Iterator<Item = &'f Failure>,
+        is_there: impl Fn(Owner) -> bool,
+        now: Moment,
+    ) {
+        self.told.retain(|(owner, _)| is_there(*owner));
+        match self.take_in(failing, now) {
+            Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
+                warn!("Consul has no leader now; what is held stays held while its lease lasts ({text})");
+            }
+            Some(Change::Begins(Failure { text, .. })) => {
+                warn!("Consul cannot be asked now; what is held stays held while its lease lasts ({text})");
+            }
+            Some(Change::Ends { kind, lasted }) => {
+                let after_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
+                if kind == FailureKind::NoLeader {
+                    info!(after_ms, "Consul has a leader again");
+                } else {
+                    info!(after_ms, "Consul can be asked again");
+                }
+            }
+            None => {}
         }
     }
 
-    fn log_end(since: Moment, now: Moment) {
-        let after_ms = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
-        info!(after_ms, "Consul has a leader again");
+    /// When an outage may be over.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.current?.over.map(|over| over + REST)
     }
 
-    fn take_in(&mut self, owner: Owner, notice: &Notice, now: Moment) -> Say {
-        let (name, kind) = if let Notice::Trouble { name, failure } = notice {
-            (name, Some(failure.kind))
-        } else if let Notice::TroubleOver { name } = notice {
-            (name, None)
-        } else {
-            return Say::Itself;
+    fn take_in<'f>(
+        &mut self,
+        mut failing: impl Iterator<Item = &'f Failure>,
+        now: Moment,
+    ) -> Option<Change<'f>> {
+        let fails = failing.find(|failure| failure.kind.is_transient());
+        let Some(current) = &mut self.current else {
+            let failure = fails?;
+            self.current = Some(Current { began: now, kind: failure.kind, over: None });
+            return Some(Change::Begins(failure));
         };
-        let subject = (owner, name.clone());
-        let known = self.failing.iter().position(|one| *one == subject);
-        match kind {
-            Some(FailureKind::NoLeader) => {}
-            // A server that waits for a leader, or one that is stopped.
-            Some(FailureKind::Unavailable) if self.since.is_some() => {}
-            Some(
-                FailureKind::Unavailable
-                | FailureKind::Cut
-                | FailureKind::NotFound
-                | FailureKind::Denied
-                | FailureKind::InvalidKey
-                | FailureKind::Rejected,
-            ) => {
-                known.map(|place| self.failing.swap_remove(place));
-                self.end();
-                return Say::Itself;
-            }
-            None => {
-                let Some(place) = known else { return Say::Itself };
-                self.failing.swap_remove(place);
-                self.end();
-                return Say::Nothing;
-            }
+        if fails.is_some() {
+            current.over = None;
+            return None;
         }
-        if known.is_none() {
-            self.failing.push(subject);
+        let Current { began, kind, .. } = *current;
+        let over = *current.over.get_or_insert(now);
+        if now.since(over) < REST {
+            return None;
         }
-        if self.since.replace(self.since.unwrap_or(now)).is_none() { Say::Begins } else { Say::Nothing }
-    }
-
-    /// Ends the outage where nothing fails any more; when it began.
-    fn end(&mut self) -> Option<Moment> {
-        if self.failing.is_empty() { self.since.take() } else { None }
+        self.current = None;
+        Some(Change::Ends { kind, lasted: over.since(began) })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::semaphore::Failure;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_boot(Duration::from_secs(seconds))
     }
 
-    fn fails(name: Option<&str>, kind: FailureKind) -> Notice {
-        Notice::Trouble { name: name.map(Name::from), failure: Failure { kind, text: String::new() } }
-    }
-
-    fn works(name: Option<&str>) -> Notice {
-        Notice::TroubleOver { name: name.map(Name::from) }
+    fn failure(kind: FailureKind) -> Failure {
+        Failure { kind, text: String::new() }
     }
 
     #[test]
     fn an_election_is_told_once_at_its_beginning_and_once_at_its_end() {
         use FailureKind::{NoLeader, Unavailable};
         let mut outage = Outage::default();
-        let mut said = |notice, second| outage.take_in(Owner::Agent, &notice, at(second));
-        assert_eq!(said(fails(None, NoLeader), 1), Say::Begins);
-        assert_eq!(said(fails(Some("a"), NoLeader), 2), Say::Nothing);
-        assert_eq!(said(fails(Some("a"), Unavailable), 3), Say::Nothing);
-        assert_eq!(said(fails(None, Unavailable), 4), Say::Nothing);
-        assert_eq!(said(works(None), 12), Say::Nothing);
-        assert_eq!(said(works(Some("a")), 13), Say::Nothing);
-        assert_eq!(outage.since, None);
-        assert_eq!(outage.take_in(Owner::Agent, &fails(Some("a"), NoLeader), at(20)), Say::Begins);
+        let (leaderless, silent) = (failure(NoLeader), failure(Unavailable));
+        assert_eq!(outage.take_in([].into_iter(), at(1)), None);
+        assert_eq!(outage.take_in([&leaderless].into_iter(), at(2)), Some(Change::Begins(&leaderless)));
+        assert_eq!(outage.take_in([&leaderless, &silent].into_iter(), at(3)), None);
+        assert_eq!(outage.take_in([&silent].into_iter(), at(4)), None);
+        // One is answered, and what another one sent before fails late.
+        assert_eq!(outage.take_in([].into_iter(), at(10)), None);
+        assert_eq!(outage.deadline(), Some(at(13)));
+        assert_eq!(outage.take_in([&silent].into_iter(), at(12)), None);
+        assert_eq!(outage.deadline(), None);
+        assert_eq!(outage.take_in([].into_iter(), at(13)), None);
+        let lasted = Duration::from_secs(11);
+        assert_eq!(
+            outage.take_in([].into_iter(), at(16)),
+            Some(Change::Ends { kind: NoLeader, lasted }),
+            "until nothing failed any more"
+        );
+        assert_eq!(outage.take_in([&silent].into_iter(), at(20)), Some(Change::Begins(&silent)));
     }
 
     #[test]
     fn what_fails_for_another_reason_is_told_as_it_is() {
         use FailureKind::{Denied, NoLeader, Unavailable};
+        let fails =
+            |name: Option<&str>, kind| Notice::Trouble { name: name.map(Name::from), failure: failure(kind) };
+        let works = |name: Option<&str>| Notice::TroubleOver { name: name.map(Name::from) };
         let mut outage = Outage::default();
-        let mut said = |notice| outage.take_in(Owner::Agent, &notice, at(1));
-        for (notice, say) in [
-            (fails(None, Unavailable), Say::Itself),
-            (works(None), Say::Itself),
-            (fails(Some("a"), NoLeader), Say::Begins),
-            (fails(Some("b"), Denied), Say::Itself),
-            (works(Some("b")), Say::Itself),
-            (fails(Some("a"), Denied), Say::Itself),
-            (works(Some("a")), Say::Itself),
+        for (notice, says) in [
+            (fails(None, Unavailable), false),
+            (works(None), false),
+            (fails(Some("a"), NoLeader), false),
+            (fails(Some("b"), Denied), true),
+            (works(Some("a")), false),
+            (works(Some("b")), true),
+            (works(Some("b")), false),
+            (fails(Some("a"), Denied), true),
+            (fails(Some("a"), NoLeader), false),
+            (works(Some("a")), true),
+            (fails(Some("a"), Denied), true),
+            (Notice::Removed { name: "a".into() }, true),
+            (works(Some("a")), false),
         ] {
-            assert_eq!(said(notice.clone()), say, "{notice:?}");
+            assert_eq!(outage.logs(Owner::Agent, &notice), says, "{notice:?}");
         }
-        assert_eq!(outage.since, None);
-    }
-
-    #[test]
-    fn an_owner_that_is_gone_keeps_no_outage_up() {
-        let mut outage = Outage::default();
-        outage.take_in(Owner::Agent, &fails(None, FailureKind::NoLeader), at(1));
-        outage.keep_only(|_| false, at(2));
-        assert_eq!(outage.since, None);
+        let denied = failure(Denied);
+        assert_eq!(outage.take_in([&denied].into_iter(), at(1)), None);
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn of_answer(
             Error::Denied { advice: advice(&said), tried, said }
         }
         500 if has(INVALID_KEY) => Error::InvalidKey { tried, said },
-        500 if any(&NO_LEADER) => Error::NoLeader { tried, said },
+        500 if is_without_leader(&said) => Error::NoLeader { tried, said },
         500 if login && any(&NOT_BELIEVED) => Error::Denied { advice: advice(&said), tried, said },
         // The second one is what a session that is no UUID earns.
         500 if any(&["invalid session \"", "failed session lookup"]) => Error::InvalidSession { tried, said },
@@ -53,19 +53,41 @@ pub(super) fn of_answer(
 }
 
 /// What servers and client agents say while there is no leader, or while they still ask the one that is gone (1.8 to 1.23).
-const NO_LEADER: [&str; 11] = [
+const NO_LEADER: [&str; 10] = [
     "No cluster leader",
     "Raft leader not found in server lookup mapping",
-    "failed to get conn",
+    "rpc error getting client: ",
+    "rpc error setting read deadline: ",
     "i/o deadline reached",
-    "rpc error making call: EOF",
-    "rpc error making call: stream closed",
     "No known Consul servers",
     "leadership lost while committing log",
     "node is not the leader",
     "leadership transfer in progress",
     "Not ready to serve consistent reads",
 ];
+
+/// What follows this where the server that was asked lost the other one in the middle of a call. Whatever else follows is that
+/// one's answer.
+const CALL: &str = "rpc error making call: ";
+
+/// How a connection between two servers ends: of Go's sockets, and of the streams on them (hashicorp/yamux).
+const CUT: [&str; 9] = [
+    "EOF",
+    "unexpected EOF",
+    "stream closed",
+    "session shutdown",
+    "connection reset",
+    "connection write timeout",
+    "keepalive timeout",
+    "read tcp ",
+    "write tcp ",
+];
+
+/// Whether a server could not ask the leader.
+fn is_without_leader(said: &str) -> bool {
+    let cut = |rest: &str| CUT.iter().any(|cut| rest.starts_with(cut));
+    NO_LEADER.iter().any(|part| said.contains(part)) || said.split(CALL).skip(1).any(cut)
+}
 
 /// What Consul 1.21.5 and newer say of a key that they do not take; the rule follows.
 const INVALID_KEY: &str = "invalid key name";
@@ -233,6 +255,23 @@ mod tests {
                 Class::NoLeader,
                 unknown,
             ),
+            (
+                KvGet,
+                500,
+                "rpc error getting client: failed to start stream: write tcp 10.0.0.1:1->10.0.0.2:8300: write: broken pipe",
+                Class::NoLeader,
+                false,
+            ),
+            (
+                KvGet,
+                500,
+                "rpc error making call: read tcp 10.0.0.1:1->10.0.0.2:8300: read: connection reset by peer",
+                Class::NoLeader,
+                false,
+            ),
+            (Txn, 500, "rpc error making call: session shutdown", Class::NoLeader, unknown),
+            (KvGet, 500, "rpc error making call: rpc error making call: EOF", Class::NoLeader, false),
+            (KvGet, 500, "rpc error making call: something else: EOF", Class::Unexpected, false),
             (Txn, 502, "Bad Gateway", Class::Unexpected, unknown),
             (Txn, 408, "", Class::Unexpected, unknown),
             (Txn, 301, "", Class::Unexpected, false),

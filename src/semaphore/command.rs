@@ -320,8 +320,8 @@ impl FailureKind {
     /// Whether Consul has decided nothing: it passes, or was done all the same.
     pub fn is_transient(self) -> bool {
         match self {
-            Self::NoLeader | Self::Unavailable | Self::Cut => true,
-            Self::NotFound | Self::Denied | Self::InvalidKey | Self::Rejected => false,
+            Self::NoLeader | Self::Unavailable => true,
+            Self::NotFound | Self::Denied | Self::Cut | Self::InvalidKey | Self::Rejected => false,
         }
     }
 

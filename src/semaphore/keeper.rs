@@ -349,6 +349,13 @@ impl Keeper {
         self.session.trouble().map(|failure| failure.text.as_str())
     }
 
+    /// All that fails at present, of the session and of each semaphore.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        let asks = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
+        let session = self.session.trouble().filter(|_| asks);
+        session.into_iter().chain(self.machines.values().filter_map(Machine::failure))
+    }
+
     /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
         self.session.unanswered().marks()

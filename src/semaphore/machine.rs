@@ -41,6 +41,12 @@ const CONTENTION: (Duration, Duration) = (Duration::from_millis(4), Duration::fr
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
 const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Half a TTL, within its bounds.
+fn half(ttl: Duration) -> Duration {
+    (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
+}
+
 /// Those in line behind it list everything the more seldom the more they are: together, about twice a second.
 const PER_CONTENDER: Duration = Duration::from_millis(500);
 /// But not more seldom than this.
@@ -298,6 +304,11 @@ impl Machine {
         self.failing.as_ref().map(|failure| failure.text.as_str())
     }
 
+    /// The same, while anything is to be asked.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failing.as_ref().filter(|_| self.intent != Intent::Rest)
+    }
+
     /// Since when the slot is being asked for.
     pub fn asked_at(&self) -> Moment {
         self.asked_at
@@ -321,8 +332,6 @@ impl Machine {
         self.told_limit = None;
         if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
             self.ask_again(now);
-            // Nothing has been watched since.
-            self.need = Some(Need::List);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
@@ -469,6 +478,8 @@ impl Machine {
         self.room_since = None;
         self.waited = false;
         self.token = None;
+        // Whoever came behind it changed no key that it watched, and stands ahead of it now.
+        self.need = Some(Need::List);
     }
 
     /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and

@@ -244,6 +244,11 @@ impl View {
         self.filtered
     }
 
+    /// A later listing has left out keys which the token may not read.
+    pub fn hides_keys(&mut self) {
+        self.filtered = true;
+    }
+
     /// Whether some holder in `.lock` looks dead.
     pub fn has_dead(&self) -> bool {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();

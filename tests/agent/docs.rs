@@ -48,6 +48,7 @@ run! {
     container_image: "container-image.md",
     benchmarks: "benchmarks.md",
     development_server: "development-server.md",
+    compatibility: "compatibility.md",
 }
 
 /// The other pages, each with the test that takes it at its word.

@@ -24,9 +24,9 @@ pub(in crate::config) struct Consul {
     pub(in crate::config) token_file: Option<PathBuf>,
     /// The datacenter; by default the addressed agent's own.
     pub(in crate::config) datacenter: Option<String>,
-    /// The namespace (Consul Enterprise).
+    /// The namespace (Consul Enterprise; not tested).
     pub(in crate::config) namespace: Option<String>,
-    /// The admin partition (Consul Enterprise).
+    /// The admin partition (Consul Enterprise; not tested).
     pub(in crate::config) partition: Option<String>,
     /// 2s to 10m. The longest wait of a long poll, where a proxy ends longer requests. By default it is learnt from the polls
     /// that are cut off.

@@ -488,51 +488,6 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     assert!(keeper.has_ended());
 }
 
-/// One whose lease has run out while an operator marked it, and that has just seen the mark.
-fn evicted_late(give_on: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
-    let mut keeper = wanting(&["a"], &[], None, None);
-    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let mut own = contender("a", "me", Some(Standing::Held), 5);
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
-    assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let later = NOW + Duration::from_secs(28);
-    keeper.tick(later);
-    let lost = Command::Tell(Notice::Lost {
-        name: "a".into(),
-        session: "me".into(),
-        token: 5,
-        indexes: Vec::new(),
-        reason: LossReason::LeaseExpired,
-        held: Duration::from_secs(28),
-    });
-    assert!(std::iter::from_fn(|| keeper.next_command()).any(|it| it == lost));
-    assert_eq!(keeper.machine("a").unwrap().stopping(), Some(5));
-    give_on(&mut keeper, later);
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
-    let mut entry = Entry::decode(&own.value).unwrap();
-    entry.evicted_by = Some("ops".into());
-    own = Pair { value: entry.encode(), modify_index: 9, ..own };
-    let pairs = vec![lock("a", 1, r#""me""#, 5), own];
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30, filtered: false })), later);
-    (keeper, later)
-}
-
-#[test]
-fn a_mark_that_is_seen_after_the_lease_ran_out_waits_for_the_workload_too() {
-    let (mut keeper, later) = evicted_late(|_, _| {});
-    assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
-    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
-    keeper.give_on(&"a".into(), later);
-    assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
-}
-
-#[test]
-fn and_not_for_one_that_has_stopped_before_it_is_seen() {
-    let (mut keeper, _) = evicted_late(|keeper, now| keeper.give_on(&"a".into(), now));
-    assert_eq!(keeper.machine("a").unwrap().withheld(), None);
-    assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
-}
-
 #[test]
 fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     let mut keeper = wanting(&["a", "b", "c"], &[], None, None);
@@ -560,42 +515,6 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     // What was on its way is undone: it has come and goes.
     keeper.handle(entered("c"), NOW);
     assert_eq!(writes(&mut keeper), [["-c/me"]]);
-}
-
-/// One with that `on_lost` whose lease has run out, and is renewed again.
-fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
-    let mut keeper = wanting(&["a"], &[], None, None);
-    keeper.reconfigure(&"a".into(), Settings { on_lost, ..settings("a", None) }, NOW);
-    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let own = contender("a", "me", Some(Standing::Held), 5);
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
-    assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let later = NOW + Duration::from_secs(28);
-    keeper.tick(later);
-    meanwhile(&mut keeper, later);
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
-    let pairs = vec![lock("a", 1, r#""me""#, 5), own];
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 30, filtered: false })), later);
-    (keeper, later)
-}
-
-#[test]
-fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_first() {
-    let exits = expired(OnLost::Exit, |_, _| {});
-    let ends = expired(OnLost::Reacquire, |keeper, now| keeper.ask_no_more(now));
-    for (mut keeper, later) in [exits, ends] {
-        assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
-        assert_eq!(acquired(&mut keeper), (Vec::new(), Vec::new()));
-        keeper.give_on(&"a".into(), later);
-        listed(
-            &mut keeper,
-            "a",
-            vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)],
-        );
-        assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
-    }
-    let (mut again, _) = expired(OnLost::Reacquire, |_, _| {});
-    assert_eq!(acquired(&mut again).0, ["a"], "whoever stays has it back");
 }
 
 /// One that resumes a session which has a slot of `a`, and whose maker may still run.
@@ -768,6 +687,7 @@ fn nothing_of_another_cluster_is_acted_on() {
     assert_eq!(writes(&mut keeper), [["a/.lock", "a/new", "a/new"]]);
 }
 
+mod again;
 mod contest;
 mod cuts;
 mod filtered;

@@ -43,14 +43,55 @@ impl Machine {
                 self.filtered = true;
                 let text = plan::hidden(&self.settings.prefix, "write");
                 self.fails(Failure { kind: FailureKind::Denied, text }, cx);
+                self.learn_of_itself(listing, cx);
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
                 self.filtered = listing.filtered;
                 self.learn_all(View::of_listing(&self.settings.prefix, listing), cx);
             }
-            Err(failure) => self.fails(failure, cx),
+            Err(failure) => {
+                self.fails(failure, cx);
+                if self.need.is_none() {
+                    self.list_later(cx);
+                }
+            }
         }
+    }
+
+    /// What a holder learns of itself where not all is shown to it: whether `.lock` still names it, and whether an operator
+    /// wants it out.
+    fn learn_of_itself(&mut self, listing: Listing, cx: &mut Context<'_>) {
+        if !matches!(self.phase, Phase::Held { .. }) {
+            return;
+        }
+        let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
+        let (lock, own) = (view.lock_key(), view.contender_key(session));
+        view.hides_keys();
+        for pair in listing.pairs {
+            if pair.key == lock {
+                view.see_lock(Some(pair), listing.index);
+            } else if pair.key == own {
+                view.see_contender(session, Some(pair), listing.index);
+            }
+        }
+        self.need = None;
+        self.proved = self.is_taken_out(cx.remembered);
+        self.list_later(cx);
+    }
+
+    /// A holder goes by what it watches, and lists again in its time: it would see nothing at all otherwise.
+    fn list_later(&mut self, cx: &mut Context<'_>) {
+        if matches!(self.phase, Phase::Held { .. }) {
+            self.list_at = Some(cx.now + jittered(half(cx.ttl), 0.3, cx.rng));
+        }
+    }
+
+    /// Whether it believes that it holds, and has not its slots by `.lock`.
+    fn is_taken_out(&self, session: Option<&SessionId>) -> bool {
+        let record = self.view.as_ref().and_then(View::record);
+        let slots = session.zip(record).map_or(0, |(session, record)| record.slots_of(session));
+        matches!(self.phase, Phase::Held { .. }) && slots != self.settings.slots
     }
 
     /// Everything has been read, consistently.
@@ -106,6 +147,8 @@ impl Machine {
                     if denied || !view.is_ordered() && !view.take_lead(session) {
                         self.need = Some(Need::List);
                     }
+                    // Enough for that: who is in `.lock` no more has lost its slots, whatever its contender key says.
+                    self.proved = !denied && self.is_taken_out(cx.remembered);
                 }
                 self.seen(false, cx);
             }

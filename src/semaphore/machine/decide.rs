@@ -84,7 +84,7 @@ impl Machine {
         }
         if held && plan.stand != Stand::Holding {
             if !self.proved {
-                return self.verify(view.contender(session).is_none(), cx);
+                return self.verify(view, session, cx);
             }
             let contender_stands = view.contender(session).is_some();
             let in_record =
@@ -150,7 +150,7 @@ impl Machine {
 
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
     pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, contenders: usize, cx: &mut Context<'_>) {
-        let half = (cx.ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1);
+        let half = half(cx.ttl);
         let (wait, list) = match self.stood.0 {
             Role::Head | Role::Entering | Role::Holding => (half, half),
             Role::Behind => {
@@ -162,15 +162,15 @@ impl Machine {
         self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, 0.3, cx.rng)));
     }
 
-    /// Before a loss is concluded from what a watch brought: a consistent read, and where our contender is missing a
-    /// look at the session first, which is the likely cause.
-    fn verify(&mut self, check_session: bool, cx: &mut Context<'_>) {
-        if check_session {
+    /// Before a loss is concluded from what a watch brought: a consistent read of `.lock`, and where the contender key is
+    /// missing a look at the session first, which is the likely cause, and then at everything.
+    fn verify(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if view.contender(session).is_none() {
             self.check_session = true;
             self.flight = Flight::Checking;
             self.need = Some(Need::List);
         } else {
-            self.list(cx);
+            self.look(view.lock_key(), view.latest(), cx);
         }
     }
 

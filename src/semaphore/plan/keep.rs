@@ -8,6 +8,10 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     let mut plan = Plan { watch: watch::holding(view, me, now), role, ..Plan::new(Stand::Holding) };
     plan.recheck(watch::settles_at(me, role, now));
     let sets_limit = me.sets_limit(&record);
+    if view.is_filtered() {
+        // Nothing is written by what a token may not see all of.
+        return plan;
+    }
     if !view.is_complete() {
         plan.need = sets_limit.then_some(Need::List);
         plan.suspect(view, &record, me, now);

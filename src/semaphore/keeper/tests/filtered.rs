@@ -110,3 +110,71 @@ fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
     assert!(!commands.iter().any(|one| matches!(one, Command::Commit { .. })), "{commands:?}");
     assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::GaveUp);
 }
+
+/// One that holds, to which a listing has just not shown all, with what it does then.
+fn held_in_hiding(pairs: Vec<Pair>) -> (Keeper, Moment, Vec<Command>) {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    keeper.tick(NOW + Duration::from_secs(10));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(10));
+    let later = NOW + Duration::from_secs(20);
+    keeper.tick(later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40, filtered: true })), later);
+    // It does nothing before it may try again.
+    let later = later + Duration::from_secs(1);
+    keeper.tick(later);
+    let commands = std::iter::from_fn(|| keeper.next_command()).collect();
+    (keeper, later, commands)
+}
+
+fn loss(commands: &[Command]) -> Option<LossReason> {
+    let reason = |one: &Command| {
+        if let Command::Tell(Notice::Lost { reason, .. }) = one { Some(*reason) } else { None }
+    };
+    commands.iter().find_map(reason)
+}
+
+#[test]
+fn a_holder_goes_on_watching_while_keys_are_hidden() {
+    let (mut keeper, later, commands) = held_in_hiding(Vec::new());
+    assert_eq!(loss(&commands), None);
+    let reading = |pair: Pair, index| Ok(Reading { pair: Some(pair), index });
+    let quiet = reading(lock("a", 1, r#""me""#, 5), 41);
+    let later = later + Duration::from_secs(8);
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), quiet), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let again = |one: &Command| matches!(one, Command::Watch { key, .. } if key == "a/.lock");
+    assert!(commands.iter().any(again), "a watch that ends is sent again: {commands:?}");
+    // Somebody has taken it out.
+    keeper.handle(
+        Event::Watched("a".into(), "a/.lock".into(), reading(lock("a", 1, r#""other""#, 42), 42)),
+        later,
+    );
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(|one| matches!(one, Command::Look { .. })), "{commands:?}");
+    assert_eq!(loss(&commands), None, "a watch alone proves no loss");
+    keeper.handle(Event::Looked("a".into(), reading(lock("a", 1, r#""other""#, 42), 43)), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert_eq!(loss(&commands), Some(LossReason::Evicted), "{commands:?}");
+}
+
+#[test]
+fn a_holder_sees_in_what_is_shown_that_an_operator_wants_it_out() {
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.evicted_by = Some("ops".into());
+    let marked = Pair { value: entry.encode(), modify_index: 39, ..own };
+    let (_, _, commands) = held_in_hiding(vec![lock("a", 1, r#""me""#, 5), marked]);
+    let told = |one: &Command| matches!(one, Command::Tell(Notice::Evicted { held: true, .. }));
+    assert!(commands.iter().any(told), "{commands:?}");
+}
+
+#[test]
+fn a_holder_sees_in_what_is_shown_that_it_is_one_no_more() {
+    let (_, _, commands) = held_in_hiding(vec![lock("a", 1, r#""other""#, 39)]);
+    assert_eq!(loss(&commands), Some(LossReason::Evicted), "{commands:?}");
+}
