@@ -119,6 +119,12 @@ fn an_operator_who_watches_hears_nothing_of_cuts() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
+/// Until the server answers no poll any more that has begun by now.
+#[allow(clippy::disallowed_methods, reason = "nothing tells the age of a poll")]
+fn outlast(write_timeout: Duration) {
+    std::thread::sleep(write_timeout + Duration::from_millis(500));
+}
+
 /// As with Consul's own `http_config.write_timeout`: the answer is made, with the news in it, and lost.
 #[test]
 fn news_that_are_lost_with_a_late_answer_are_told_all_the_same() {
@@ -131,8 +137,7 @@ fn news_that_are_lost_with_a_late_answer_are_told_all_the_same() {
         let waiter = Lodger::start(&relay.address(), &config("ttl: 20s"));
         // Of its own contender and of the record.
         wait_for("two polls", || relay.waits().len() >= 2);
-        // The server answers none of them any more.
-        std::thread::sleep(write_timeout + Duration::from_millis(500));
+        outlast(write_timeout);
         assert_eq!(holder.terminate(), Some(0));
         waiter.await_ready();
         assert!(waiter.metric(CUT) >= 1.0);

@@ -112,12 +112,11 @@ async fn serve(mut stream: TcpStream, choose: Arc<Choose>, seen: Arc<Mutex<Vec<S
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
-        let act = match act {
-            Act::After(time, act) => {
-                tokio::time::sleep(time).await;
-                *act
-            }
-            act => act,
+        let act = if let Act::After(time, act) = act {
+            tokio::time::sleep(time).await;
+            *act
+        } else {
+            act
         };
         match act {
             Act::Say(bytes) | Act::Late(bytes) => {
