@@ -162,7 +162,8 @@ fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
     Listing { index: answer.index, filtered: answer.filtered, pairs }
 }
 
-fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
+/// A key as the core sees it.
+pub fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
     Reading { index: answer.index, pair: answer.value.map(pair) }
 }
 
@@ -263,6 +264,7 @@ pub fn failure(error: &consul::Error) -> Failure {
         Class::Denied | Class::Token => FailureKind::Denied,
         Class::InvalidKey => FailureKind::InvalidKey,
         Class::NoLeader => FailureKind::NoLeader,
+        Class::Cut => FailureKind::Cut,
         Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
             FailureKind::Unavailable
         }

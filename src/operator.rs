@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use crate::consul::{Client, Indexed, Read, Session};
+use crate::consul::{Class, Client, Indexed, Read, Session};
 use crate::semaphore::plan::Write;
 use crate::semaphore::{Commit, Failure, FailureKind, Lock, View};
 
@@ -125,7 +125,13 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
 ///
 /// [`Error::Failed`].
 pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
-    let answer = client.session_list(read).await;
+    let answer = match client.session_list(read).await {
+        // The end of a wait for news is no failure: it looks.
+        Err(error) if error.class() == Class::Cut => {
+            client.session_list(Read { blocking: None, ..read }).await
+        }
+        answer => answer,
+    };
     let mut sessions = answer.map_err(|error| Error::Failed(bridge::failure(&error)))?;
     sessions.value.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
     Ok(sessions)

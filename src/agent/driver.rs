@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tracing::debug;
 
 use super::execute::{self, Work};
 use super::leases::Key;
@@ -52,7 +53,12 @@ impl Requests {
 
     /// What an answer means to those who watch.
     pub(super) fn watched(&mut self, answer: Answer, now: Moment) -> Vec<(Owner, Event)> {
+        let before = self.watches.wait_limit(now);
         let told = self.watches.answered(answer, now).into_iter();
+        let max_wait = self.watches.wait_limit(now);
+        if let Some(max_wait) = max_wait.filter(|_| max_wait != before) {
+            debug!(?max_wait, "long polls are cut off before Consul answers; asking for a shorter wait");
+        }
         told.map(|Told { watcher: (owner, name), key, answer }| (owner, Event::Watched(name, key, answer)))
             .collect()
     }

@@ -221,6 +221,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     new.consul = crate::consul::Settings {
         token: if other_login { old.consul.token.clone() } else { new.consul.token.clone() },
         tls: new.consul.tls.clone(),
+        max_wait: new.consul.max_wait,
         ..old.consul.clone()
     };
     new.session = old.session.clone();
@@ -235,6 +236,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
 fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
     let fields = [
         ("consul.token", old.consul.token != new.consul.token),
+        ("consul.max_wait", old.consul.max_wait != new.consul.max_wait),
         ("consul.tls", old.consul.tls != new.consul.tls),
         ("hooks", old.hooks != new.hooks),
         ("drain", old.drain != new.drain),

@@ -1,14 +1,22 @@
 //! The watches of all keepers of an agent: [`schedule`] says what to ask Consul for, here it is asked.
 
 mod schedule;
+mod wait_limit;
+
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::time::sleep;
 
 use crate::bridge;
-use crate::consul::{Blocking, Client, Consistency, Read};
+use crate::consul::{Blocking, Client, Consistency, Error, Read};
 use crate::semaphore::{Keeper, Phase, SessionId};
 
-pub(super) use schedule::{Answer, Ask, Class, Schedule, Told, Watch};
+pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Told, Watch};
+
+/// The longest rest before a poll that was cut off is sent again. A proxy that restarts cuts the polls of all agents at the
+/// same instant.
+const MAX_REST: Duration = Duration::from_millis(100);
 
 /// Asks Consul. What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.
 pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
@@ -17,8 +25,17 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
             Ask::Poll { key, after, wait } => {
                 let blocking = Some(Blocking { index: after, wait });
                 let read = Read { consistency: Consistency::Default, blocking };
-                let answer = bridge::read(&client, &key, read).await;
-                Answer::Poll(key, answer)
+                match client.kv_get(&key, read).await {
+                    Ok(answer) => Answer::Poll(key, Ok(bridge::reading(answer))),
+                    Err(error) => {
+                        let failure = bridge::failure(&error);
+                        let Error::Cut { tried, age, .. } = error else {
+                            return Answer::Poll(key, Err(failure));
+                        };
+                        sleep(MAX_REST.mul_f64(fastrand::f64())).await;
+                        Answer::Cut(key, Cut { address: tried.address, age, failure })
+                    }
+                }
             }
             Ask::Read { key } => {
                 let answer = bridge::read(&client, &key, Read::default()).await;

@@ -46,6 +46,10 @@ pub struct ConsulFlags {
     /// Admin partition (Consul Enterprise) [env: CONSUL_PARTITION]
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
+    /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests; by default it is
+    /// learnt [env: SLOTKEEPER_CONSUL_MAX_WAIT]
+    #[arg(long, value_name = "DURATION")]
+    consul_max_wait: Option<String>,
 }
 
 impl ConsulFlags {
@@ -62,6 +66,7 @@ impl ConsulFlags {
         overrides.flag("--tls-server-name", "consul.tls.server_name", self.tls_server_name.as_deref());
         overrides.flag("--datacenter", "consul.datacenter", self.datacenter.as_deref());
         overrides.flag("--namespace", "consul.namespace", self.namespace.as_deref());
+        overrides.flag("--consul-max-wait", "consul.max_wait", self.consul_max_wait.as_deref());
         overrides.flag("--partition", "consul.partition", self.partition.as_deref());
     }
 }
@@ -72,6 +77,8 @@ fn secret(text: &str) -> Result<Secret, Infallible> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -99,9 +106,19 @@ mod tests {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into_iter()
                 .collect();
-        let flags = overrides(&["--http-addr", "https://b:2", "--token", "s3cret", "--datacenter", "dc2"]);
+        let flags = overrides(&[
+            "--http-addr",
+            "https://b:2",
+            "--token",
+            "s3cret",
+            "--datacenter",
+            "dc2",
+            "--consul-max-wait",
+            "25s",
+        ]);
         let settings = config::consul_settings(&flags, &environment).unwrap().config;
         assert_eq!(settings.token, Some(TokenSource::Value(Secret::new("s3cret".to_owned()))));
+        assert_eq!(settings.max_wait, Some(Duration::from_secs(25)));
         assert_eq!((settings.datacenter.as_deref(), settings.namespace.as_deref()), (Some("dc2"), Some("n")));
         assert!(!format!("{settings:?} {flags:?}").contains("s3cret"));
     }

@@ -39,6 +39,7 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_SESSION_TTL", "In place of session.ttl"),
             ("SLOTKEEPER_LOG_FORMAT", "In place of log.format: text or json"),
             ("SLOTKEEPER_LOG_LEVEL", "In place of log.level: error, warn, info, debug, trace"),
+            ("SLOTKEEPER_CONSUL_MAX_WAIT", "In place of consul.max_wait"),
             ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "In place of consul.login.auth_method"),
             ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "In place of consul.login.bearer_token_file"),
             ("SLOTKEEPER_CONSUL_LOGIN_META", "In place of consul.login.meta: key=value,key=value"),

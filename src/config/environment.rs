@@ -22,6 +22,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("CONSUL_CLIENT_CERT", "consul.tls.cert_file"),
     ("CONSUL_CLIENT_KEY", "consul.tls.key_file"),
     ("CONSUL_TLS_SERVER_NAME", "consul.tls.server_name"),
+    ("SLOTKEEPER_CONSUL_MAX_WAIT", "consul.max_wait"),
     ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "consul.login.auth_method"),
     ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "consul.login.bearer_token_file"),
     ("SLOTKEEPER_SESSION_NAME", "session.name"),

@@ -5,8 +5,12 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
 use super::{Error, Operation, Secret, Tried};
+
+/// A blocking read that ends before this has not waited, and no time-out has ended it.
+const MIN_CUT_AGE: Duration = Duration::from_secs(1);
 
 /// Longest piece of an answer in an error, in characters.
 const EXCERPT: usize = 256;
@@ -98,15 +102,34 @@ const NOT_BELIEVED: [&str; 6] = [
     "failed to parse and validate JWT",
 ];
 
-/// The error that a lack of an answer is.
-pub(super) fn of_transport(tried: Tried, error: &reqwest::Error) -> Error {
+/// Whether a blocking read that has waited for `waited` is cut off by an answer of this status. Proxies give these when a
+/// request is too old for them. Consul gives none of them; 499 is nginx's own.
+pub(super) fn is_cut(status: u16, waited: Duration) -> bool {
+    waited >= MIN_CUT_AGE && matches!(status, 408 | 499 | 502 | 504)
+}
+
+/// The error that a lack of an answer is; `waited`: for how long a blocking read has been under way, else zero.
+pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
     let cause = chain(error);
     if error.is_connect() || tls_refused(error) {
         Error::Unreachable { tried, cause }
+    } else if waited >= MIN_CUT_AGE && is_closed(error) {
+        Error::Cut { tried, age: waited, cause }
     } else {
         let likely = likely(&cause);
         Error::Interrupted { tried, cause: cause + likely }
     }
+}
+
+/// Whether the other side has closed or reset the connection. HTTP/2, in which a proxy announces that by GOAWAY, is never
+/// spoken here.
+fn is_closed(error: &reqwest::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    causes(error).any(|cause| {
+        let closed = |kind| matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe);
+        cause.downcast_ref::<io::Error>().is_some_and(|error| closed(error.kind()))
+            || cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message)
+    })
 }
 
 /// What the break of a connection probably means. Consul refuses a connection above its limit by a 429 that comes before

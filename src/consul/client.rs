@@ -15,7 +15,8 @@ use super::router::Router;
 use super::selection::AddressState;
 use super::token::{Refusal, Token};
 use super::{
-    Code, Error, Observer, Operation, Secret, Settings, TlsError, TokenError, TokenSource, Tried, login,
+    Code, Error, MAX_WAIT, Observer, Operation, Read, Secret, Settings, TlsError, TokenError, TokenSource,
+    Tried, login,
 };
 
 /// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     pub(super) endpoints: Endpoints,
     /// `dc`, `ns`, `partition`.
     pub(super) scope: Vec<(&'static str, String)>,
+    /// No blocking read waits longer.
+    max_wait: Duration,
     /// All addresses, for people.
     address: Arc<str>,
     observer: Arc<dyn Observer>,
@@ -96,7 +99,8 @@ impl Client {
         let token = Arc::new(Token::new(settings.token.as_ref())?);
         let address = settings.address.to_string().into();
         let (hurry, _) = watch::channel(None);
-        let shared = Arc::new(Shared { endpoints, scope, address, observer });
+        let max_wait = settings.max_wait.unwrap_or(MAX_WAIT);
+        let shared = Arc::new(Shared { endpoints, scope, max_wait, address, observer });
         let router = Arc::new(Router::new(&settings.address));
         Ok(Self { shared, router, token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
     }
@@ -230,6 +234,11 @@ impl Client {
     /// Whether it sends no token, and so may see and do what everybody may.
     pub fn is_anonymous(&self) -> bool {
         matches!(*self.token, Token::Anonymous)
+    }
+
+    /// A read that waits no longer than [`Settings::max_wait`].
+    pub(super) fn bounded(&self, read: Read) -> Read {
+        read.at_most(self.shared.max_wait)
     }
 
     pub(super) fn observer(&self) -> &dyn Observer {

@@ -146,6 +146,21 @@ pub enum Error {
         /// From the outermost cause to the innermost.
         cause: String,
     },
+    /// A blocking read that had waited for a second or more and ended without Consul's answer: by the end or the reset of its
+    /// connection, or by a 408, 499, 502 or 504. It says nothing of Consul, since proxies end requests for their age alone.
+    #[error(
+        "{tried}: cut off after {:?} without an answer: {cause}; where a proxy ends long requests, set consul.max_wait below \
+         its time-out",
+        rounded(*age)
+    )]
+    Cut {
+        /// What was tried.
+        tried: Tried,
+        /// For how long the request had been under way.
+        age: Duration,
+        /// The status, or the causes from the outermost to the innermost.
+        cause: String,
+    },
     /// A status that Consul has no reason to give here.
     #[error("{tried}: unexpected answer {status}: {said}; is this address Consul's own?")]
     Unexpected {
@@ -199,13 +214,14 @@ pub enum Class {
     Unreachable,
     Timeout,
     Interrupted,
+    Cut,
     Unexpected,
     BadAnswer,
 }
 
 impl Class {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NotFound,
         Self::Denied,
         Self::NoLeader,
@@ -219,6 +235,7 @@ impl Class {
         Self::Unreachable,
         Self::Timeout,
         Self::Interrupted,
+        Self::Cut,
         Self::Unexpected,
         Self::BadAnswer,
     ];
@@ -239,6 +256,7 @@ impl Class {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
             Self::Interrupted => "interrupted",
+            Self::Cut => "cut",
             Self::Unexpected => "unexpected",
             Self::BadAnswer => "bad_answer",
         }
@@ -264,6 +282,7 @@ impl Error {
             Self::Unreachable { .. } => Class::Unreachable,
             Self::Timeout { .. } => Class::Timeout,
             Self::Interrupted { .. } => Class::Interrupted,
+            Self::Cut { .. } => Class::Cut,
             Self::Unexpected { .. } => Class::Unexpected,
             Self::BadAnswer { .. } => Class::BadAnswer,
         }
@@ -273,7 +292,12 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(
             self.class(),
-            Class::NoLeader | Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted
+            Class::NoLeader
+                | Class::RateLimited
+                | Class::Unreachable
+                | Class::Timeout
+                | Class::Interrupted
+                | Class::Cut
         )
     }
 
@@ -293,6 +317,7 @@ impl Error {
             | Self::Unreachable { tried, .. }
             | Self::Timeout { tried, .. }
             | Self::Interrupted { tried, .. }
+            | Self::Cut { tried, .. }
             | Self::Unexpected { tried, .. }
             | Self::BadAnswer { tried, .. } => tried,
         }
@@ -320,6 +345,7 @@ impl Error {
             | Self::BadRequest { .. }
             | Self::InvalidKey { .. }
             | Self::Token { .. }
+            | Self::Cut { .. }
             | Self::Unreachable { .. } => false,
         };
         possible && self.tried().operation.writes()
@@ -331,6 +357,7 @@ impl Error {
             Self::Timeout { .. } => Code::Timeout,
             Self::Unreachable { .. } => Code::Unreachable,
             Self::Interrupted { .. } => Code::Interrupted,
+            Self::Cut { .. } => Code::Cut,
             Self::BadAnswer { .. } => Code::BadAnswer,
             Self::Denied { .. }
             | Self::NotFound { .. }

@@ -61,10 +61,11 @@ impl Client {
             let is_poll = request.lane() == Lane::Poll;
             self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
-            // What may have been done is the caller's to look at.
+            // What may have been done is the caller's to look at, and a cut is no address's failure.
             let again = matches!(error, Error::Unreachable { .. })
                 || (!request.operation.writes()
-                    && (error.is_transient() || matches!(error, Error::Unexpected { .. })));
+                    && (error.is_transient() || matches!(error, Error::Unexpected { .. }))
+                    && !matches!(error, Error::Cut { .. }));
             if !again {
                 return result;
             }
@@ -197,7 +198,9 @@ impl Client {
             sent = sent.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
         let sent = sent.build().map_err(|error| refuse(error.to_string()))?;
-        let broken = |error| classify::of_transport(tried.clone(), &error);
+        let began = Instant::now();
+        let waited = || if request.lane() == Lane::Poll { began.elapsed() } else { Duration::ZERO };
+        let broken = |error| classify::of_transport(tried.clone(), &error, waited());
         let response = http.execute(sent).await.map_err(broken)?;
         let status = response.status().as_u16();
         let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
@@ -210,7 +213,13 @@ impl Client {
             }
             Err(error) => return Err(broken(error)),
         };
-        Ok(Answer { status, index, filtered, body, tried: tried.clone(), used: None })
+        let answer = Answer { status, index, filtered, body, tried: tried.clone(), used: None };
+        let age = waited();
+        if classify::is_cut(status, age) {
+            let cause = format!("{status}: {}", said(&answer, request, token));
+            return Err(Error::Cut { tried: tried.clone(), age, cause });
+        }
+        Ok(answer)
     }
 }
 
@@ -221,10 +230,15 @@ pub(super) fn refused(
     token: Option<&Ready>,
     advice: impl FnOnce(&str) -> String,
 ) -> Error {
+    let said = said(&answer, request, token);
+    classify::of_answer(answer.tried, answer.status, said, advice)
+}
+
+/// The beginning of an answer's body, as text for an error.
+fn said(answer: &Answer, request: &Request, token: Option<&Ready>) -> String {
     let secrets: Vec<_> =
         token.map(|token| &token.secret).into_iter().chain(request.secret.as_ref()).collect();
-    let said = classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets);
-    classify::of_answer(answer.tried, answer.status, said, advice)
+    classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets)
 }
 
 /// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after

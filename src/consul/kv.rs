@@ -50,7 +50,8 @@ impl Client {
     /// As any request's; [`Error::BadRequest`] for a key that no URL can carry.
     pub async fn kv_get(&self, key: &str, read: Read) -> Result<Indexed<Option<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvGet };
-        let request = Request::get(operation, self.path(operation, key)?, shown(key)).reading(read);
+        let request =
+            Request::get(operation, self.path(operation, key)?, shown(key)).reading(self.bounded(read));
         Ok(self.pairs(request).await?.map(|pairs| pairs.into_iter().next()))
     }
 
@@ -63,7 +64,8 @@ impl Client {
     pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
         let path = self.encoded(operation, prefix)?;
-        let request = Request::get(operation, path, shown(prefix)).query("recurse", "").reading(read);
+        let request =
+            Request::get(operation, path, shown(prefix)).query("recurse", "").reading(self.bounded(read));
         self.pairs(request.or_filtered()).await
     }
 

@@ -157,13 +157,15 @@ pub enum Code {
     Unreachable,
     /// The connection broke before the answer was there.
     Interrupted,
+    /// A blocking read that was cut off after it had waited.
+    Cut,
     /// An answer of 200 that was too long to take in.
     BadAnswer,
 }
 
 impl Code {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Ok,
         Self::BadRequest,
         Self::Forbidden,
@@ -177,6 +179,7 @@ impl Code {
         Self::Timeout,
         Self::Unreachable,
         Self::Interrupted,
+        Self::Cut,
         Self::BadAnswer,
     ];
 
@@ -196,6 +199,7 @@ impl Code {
             Self::Timeout => "timeout",
             Self::Unreachable => "unreachable",
             Self::Interrupted => "interrupted",
+            Self::Cut => "cut",
             Self::BadAnswer => "bad_answer",
         }
     }

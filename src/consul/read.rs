@@ -76,6 +76,14 @@ impl Read {
         self
     }
 
+    /// The same read, waiting for at most `wait` where it waits at all.
+    pub(super) fn at_most(mut self, wait: Duration) -> Self {
+        if let Some(blocking) = &mut self.blocking {
+            blocking.wait = blocking.wait.min(wait);
+        }
+        self
+    }
+
     /// True where it may wait: an index of 0 answers at once.
     pub(super) fn blocks(self) -> bool {
         self.blocking.is_some_and(|blocking| blocking.index > 0)

@@ -300,7 +300,9 @@ impl Client {
 /// An error where the address stands beside it.
 fn in_short(error: &Error) -> String {
     match error {
-        Error::Unreachable { cause, .. } | Error::Interrupted { cause, .. } => cause.clone(),
+        Error::Unreachable { cause, .. } | Error::Interrupted { cause, .. } | Error::Cut { cause, .. } => {
+            cause.clone()
+        }
         Error::Unexpected { status, .. } => format!("it answers {status}"),
         Error::NotFound { .. }
         | Error::Denied { .. }
@@ -329,7 +331,9 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
         Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
             Outcome::Proxy(in_short(error))
         }
-        Class::Unexpected | Class::Interrupted | Class::BadAnswer | Class::Token => Outcome::Other,
+        Class::Unexpected | Class::Interrupted | Class::Cut | Class::BadAnswer | Class::Token => {
+            Outcome::Other
+        }
         Class::NotFound
         | Class::Denied
         | Class::RateLimited

@@ -189,7 +189,7 @@ impl Client {
     /// As any request's.
     pub async fn session_info(&self, id: &str, read: Read) -> Result<Indexed<Option<Session>>, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
-        let request = Request::get(Operation::SessionInfo, path, id).reading(read);
+        let request = Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read));
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
         let found = found.map(|sessions| sessions.unwrap_or_default().into_iter().next());
         if found.value.is_none() && read == Read::consistent() {
@@ -221,7 +221,9 @@ impl Client {
     ///
     /// As any request's.
     pub async fn session_list(&self, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
-        let request = Request::get(Operation::SessionList, "session/list", "").reading(read).or_filtered();
+        let request = Request::get(Operation::SessionList, "session/list", "")
+            .reading(self.bounded(read))
+            .or_filtered();
         let found: Indexed<Option<Vec<Session>>> = self.send(request).await?.indexed()?;
         Ok(found.map(Option::unwrap_or_default))
     }

@@ -1,6 +1,7 @@
 //! What the client must be told: where Consul is, who asks, and how to trust it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{Addresses, TokenSource};
 
@@ -17,6 +18,8 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Sent as `partition` (Enterprise).
     pub partition: Option<String>,
+    /// The longest wait that a blocking read asks for, where a proxy ends longer requests. None: what the caller asks for.
+    pub max_wait: Option<Duration>,
     /// Used where the address is https.
     pub tls: Tls,
 }

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::consul::{Client, Read};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::plan::{self, Stay};
-use crate::semaphore::{SessionId, View, printable};
+use crate::semaphore::{FailureKind, SessionId, View, printable};
 
 /// The fewest characters that stand for a whole session.
 const ABBREVIATED: usize = 4;
@@ -226,7 +226,7 @@ async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait
     let key = if view.single().is_some() { view.lock_key() } else { view.contender_key(session) };
     let read = Read::default().after(view.index_of(&key), wait);
     let answer = tokio::time::timeout(wait, bridge::read(client, &key, read)).await;
-    if matches!(answer, Ok(Err(_))) {
+    if matches!(answer, Ok(Err(failure)) if failure.kind != FailureKind::Cut) {
         sleep(PAUSE.min(wait)).await;
     }
 }

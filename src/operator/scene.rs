@@ -146,6 +146,13 @@ impl<'a> Watch<'a> {
                 Err(failure) => Err(failure),
             },
         };
+        let listing = match listing {
+            // The end of a wait for news is no failure: it looks.
+            Err(failure) if failure.kind == FailureKind::Cut => {
+                bridge::list(client, prefix, Read::consistent()).await
+            }
+            listing => listing,
+        };
         let listing = listing.map_err(Error::Failed)?;
         let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
             Ok(reading) => reading.pair,

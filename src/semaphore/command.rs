@@ -304,6 +304,8 @@ pub enum FailureKind {
     NoLeader,
     /// Consul is away or overloaded, or the answer was lost.
     Unavailable,
+    /// A watch was cut off by what lies between, after it had waited. That proves nothing, neither of Consul nor of the key.
+    Cut,
     /// Consul takes no key of that name.
     InvalidKey,
     /// Consul answered something that is none of these.
@@ -319,7 +321,7 @@ impl FailureKind {
     pub fn is_transient(self) -> bool {
         match self {
             Self::NoLeader | Self::Unavailable => true,
-            Self::NotFound | Self::Denied | Self::InvalidKey | Self::Rejected => false,
+            Self::NotFound | Self::Denied | Self::Cut | Self::InvalidKey | Self::Rejected => false,
         }
     }
 
@@ -330,6 +332,7 @@ impl FailureKind {
             Self::Denied => "denied",
             Self::NoLeader => "no_leader",
             Self::Unavailable => "unavailable",
+            Self::Cut => "cut",
             Self::InvalidKey => "invalid_key",
             Self::Rejected => "rejected",
         }

@@ -14,8 +14,8 @@ use super::referee::{Client, Referee};
 use super::rules;
 use crate::embedded::store::kv::Write;
 use crate::semaphore::{
-    Command, Commit, Event, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair, Phase, Primitive,
-    Record, Resume, SessionId, View, plan,
+    Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
+    Phase, Primitive, Record, Resume, SessionId, View, plan,
 };
 
 mod chaos;
@@ -305,12 +305,21 @@ impl World {
     /// The answer travels back, or is lost, and then the waiting for it ends.
     fn answer(&mut self, agent: usize, life: u64, command: &Command, event: Event, watch: u64) {
         let cut = self.agents[agent].life == life && self.agents[agent].cut_until > self.now;
-        let (after, event) = if cut || self.rng.f64() < self.chaos.lost {
-            (patience(command), unanswered(command))
-        } else {
-            (self.delay(), event)
-        };
+        let (after, event) =
+            if cut || self.rng.f64() < self.chaos.lost { self.lost(command) } else { (self.delay(), event) };
         self.later(after, Coming::Answer { agent, life, event, watch });
+    }
+
+    /// When and how a request without an answer ends: with its time, or, of a watch, where what lies between cuts it off.
+    fn lost(&mut self, command: &Command) -> (Duration, Event) {
+        let (after, mut event) = (patience(command), unanswered(command));
+        if let Event::Watched(_, _, Err(failure)) = &mut event
+            && self.rng.bool()
+        {
+            failure.kind = FailureKind::Cut;
+            return (after.mul_f64(self.rng.f64()), event);
+        }
+        (after, event)
     }
 
     fn foreign(&mut self, place: usize) {
@@ -418,7 +427,7 @@ impl World {
         }
         let (life, cut) = (agent.life, agent.cut_until > self.now);
         if cut || self.rng.f64() < self.chaos.lost {
-            let (after, event) = (patience(&command), unanswered(&command));
+            let (after, event) = self.lost(&command);
             return self.later(after, Coming::Answer { agent: place, life, event, watch });
         }
         let delay = self.delay();

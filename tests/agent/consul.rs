@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use rustix::process::Signal;
-use slotkeeper::embedded::Server;
+use slotkeeper::embedded::{Options, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -71,12 +71,17 @@ pub(crate) struct Newer {
 impl Newer {
     /// Starts one; ends with the value.
     pub(crate) fn start() -> Self {
+        Self::start_with(Options::default())
+    }
+
+    /// Starts one with such settings.
+    pub(crate) fn start_with(options: Options) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = mpsc::channel();
         let serves = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                let server = Server::bind_with((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
                 tell.send(server.addr()).unwrap();
                 server.run(async { drop(stopped.await) }).await.unwrap();
             });
@@ -86,6 +91,10 @@ impl Newer {
 
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.address
     }
 }
 

@@ -19,6 +19,7 @@ mod connections;
 mod consul;
 mod control;
 mod crowd;
+mod cuts;
 mod disk;
 mod docs;
 mod drain;

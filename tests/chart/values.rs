@@ -189,6 +189,7 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
     let faults = [
         ("{session: {ttl: 48h}}", "config.session.ttl: 48h is out of bounds; write 10s to 24h"),
         ("{session: {ttl: 9s}}", "9s is out of bounds"),
+        ("{consul: {max_wait: 1s}}", "config.consul.max_wait: 1s is out of bounds; write 2s to 10m"),
         ("{session: {lock_delay: 61s}}", "config.session.lock_delay: 61s is out of bounds"),
         ("{consul: {address: ''}}", "consul.address: empty"),
         ("{consul: {address: 'ftp://x'}}", "consul.address: no address of Consul"),
@@ -233,7 +234,7 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
         "{consul: {address: 'a:8500, https://b:8501'}, locks: [{name: a, key: p}]}",
         "{consul: {address: [a:8500, 'unix:///run/consul.sock']}, locks: [{name: a, key: p}]}",
         "{consul: {address: '[::1]:8500'}, locks: [{name: a, key: p}, {name: b, key: p/q}]}",
-        "{consul: {address: 'consul:8500'}, session: {ttl: 24h, lock_delay: 60s}, locks: [{name: a, key: p/...}]}",
+        "{consul: {address: 'consul:8500', max_wait: 10m}, session: {ttl: 24h, lock_delay: 60s}, locks: [{name: a, key: p/...}]}",
         "{consul: {address: consul}, semaphores: [{name: a, prefix: p/a/, limit: 2, slots: 2}, {name: b, prefix: p/ab, limit: 1}]}",
     ];
     let whole = |config: &str| {

@@ -13,6 +13,7 @@ mod support;
 mod acl;
 mod addresses;
 mod consul;
+mod cuts;
 mod faults;
 mod hostile;
 mod lanes;

@@ -18,6 +18,10 @@ pub(crate) enum Act {
     Late(Vec<u8>),
     /// Sends this and then resets the connection.
     Break(Vec<u8>),
+    /// Sends this and then closes the connection.
+    Close(Vec<u8>),
+    /// The same after this time.
+    After(Duration, Box<Act>),
     /// Nothing, for ever.
     Silence,
 }
@@ -108,6 +112,12 @@ async fn serve(mut stream: TcpStream, choose: Arc<Choose>, seen: Arc<Mutex<Vec<S
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
+        let act = if let Act::After(time, act) = act {
+            tokio::time::sleep(time).await;
+            *act
+        } else {
+            act
+        };
         match act {
             Act::Say(bytes) | Act::Late(bytes) => {
                 if stream.write_all(&bytes).await.is_err() {
@@ -120,6 +130,12 @@ async fn serve(mut stream: TcpStream, choose: Arc<Choose>, seen: Arc<Mutex<Vec<S
                 stream.set_zero_linger().unwrap();
                 return;
             }
+            Act::Close(bytes) => {
+                stream.write_all(&bytes).await.unwrap();
+                stream.shutdown().await.unwrap();
+                return;
+            }
+            Act::After(..) => unreachable!("one after the other"),
             Act::Silence => std::future::pending().await,
         }
     }

@@ -56,6 +56,7 @@ fn every_own_variable_reaches_its_field() {
         ("SLOTKEEPER_STATE_FILE", "/s"),
         ("SLOTKEEPER_LOG_FORMAT", "json"),
         ("SLOTKEEPER_LOG_LEVEL", "debug"),
+        ("SLOTKEEPER_CONSUL_MAX_WAIT", "25s"),
         ("SLOTKEEPER_POD_NAME", "pod"),
         ("SLOTKEEPER_POD_NAMESPACE", "space"),
         ("SLOTKEEPER_NODE_NAME", "node"),
@@ -64,6 +65,7 @@ fn every_own_variable_reaches_its_field() {
     assert_eq!(config.readiness, Some(PathBuf::from("/r")));
     assert_eq!(config.session.state_file, Some(PathBuf::from("/s")));
     assert_eq!((config.log.format, config.log.level), (config::LogFormat::Json, LogLevel::Debug));
+    assert_eq!(config.consul.max_wait, Some(Duration::from_secs(25)));
     let identity = config.identity;
     let identity = [identity.pod, identity.namespace, identity.node].map(Option::unwrap);
     assert_eq!(identity, ["pod", "space", "node"]);

@@ -150,6 +150,17 @@ fn a_watch_is_not_tolerated_beyond_the_lease() {
 }
 
 #[test]
+fn the_longest_wait_of_a_long_poll_has_bounds() {
+    for bad in ["1999ms", "0s", "10m1ms"] {
+        refused(beside(&format!("consul: {{max_wait: {bad}}}")), "consul.max_wait");
+    }
+    for good in ["2s", "10m"] {
+        beside(&format!("consul: {{max_wait: {good}}}")).expect(good);
+    }
+    assert_eq!(beside("").unwrap().config.consul.max_wait, None);
+}
+
+#[test]
 fn health_checks_are_told_what_they_cost() {
     let checks = "session: {node_checks: [serfHealth]}";
     assert_eq!(beside(checks).unwrap().warnings.len(), 1);

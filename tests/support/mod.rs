@@ -22,6 +22,7 @@ pub mod network;
 pub mod ports;
 pub mod processes;
 pub mod proxy;
+pub mod relay;
 pub mod seed;
 pub mod traffic;
 pub mod wait;

@@ -70,12 +70,12 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $session := default dict .session -}}
-{{- range $field, $bounds := dict "ttl" (list "10s" "24h") "lock_delay" (list "0s" "60s") -}}
-{{- with get $session $field -}}
+{{- range $field, $bounds := dict "session.ttl" (list "10s" "24h") "session.lock_delay" (list "0s" "60s") "consul.max_wait" (list "2s" "10m") -}}
+{{- $path := splitList "." $field -}}
+{{- with get (default dict (get $ (first $path))) (last $path) -}}
 {{- $milliseconds := include "slotkeeper.milliseconds" . | int64 -}}
 {{- if or (lt $milliseconds (include "slotkeeper.milliseconds" (first $bounds) | int64)) (gt $milliseconds (include "slotkeeper.milliseconds" (last $bounds) | int64)) -}}
-{{- fail (printf "config.session.%s: %s is out of bounds; write %s to %s" $field . (first $bounds) (last $bounds)) -}}
+{{- fail (printf "config.%s: %s is out of bounds; write %s to %s" $field . (first $bounds) (last $bounds)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -5,12 +5,14 @@
 //! several watchers wait for is asked for once. Keys without a long poll are read together, by read-only transactions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::wait_limit::WaitLimit;
 use crate::agent::driver::Owner;
 use crate::bridge::Found;
 use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
-use crate::semaphore::{Failure, Moment, Name, Reading};
+use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
 
 /// Long polls that own contenders of held slots leave to waiters, where there are any: a grant that nobody sees is a slot
 /// that nobody uses.
@@ -66,9 +68,22 @@ pub(in crate::agent) enum Ask {
 #[derive(Clone, Debug)]
 pub(in crate::agent) enum Answer {
     Poll(String, Result<Reading, Failure>),
+    /// In place of an answer to a poll of that key.
+    Cut(String, Cut),
     Read(String, Result<Reading, Failure>),
     /// To these keys.
     Batch(Vec<String>, Result<Found, Failure>),
+}
+
+/// A poll was cut off by what lies between, after it had waited.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct Cut {
+    /// Of whom was asked.
+    pub(in crate::agent) address: Arc<str>,
+    /// For how long the poll had been under way.
+    pub(in crate::agent) age: Duration,
+    /// What it means to the core.
+    pub(in crate::agent) failure: Failure,
 }
 
 /// An answer for a watcher.
@@ -94,11 +109,19 @@ struct Entry {
     came: Number,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Poll {
+    number: Number,
+    /// The index after which it waits.
+    after: u64,
+    sent: Moment,
+}
+
 #[derive(Debug)]
 struct Key {
     watchers: Vec<Entry>,
-    /// The long poll under way, and after which index it waits.
-    poll: Option<(Number, u64)>,
+    /// The long poll under way.
+    poll: Option<Poll>,
     /// The plain read under way.
     look: Option<Number>,
     /// It is to be read alone, at once.
@@ -114,6 +137,7 @@ pub(in crate::agent) struct Schedule {
     keys: BTreeMap<String, Key>,
     last: Number,
     batches: usize,
+    wait_limit: WaitLimit,
     /// Who was told of a failure, and when: the next answer tells that it has passed, and must not wait for a change.
     failed: BTreeMap<(Watcher, String), Moment>,
 }
@@ -123,7 +147,8 @@ impl Schedule {
     pub(in crate::agent) fn new(ttl: Duration) -> Self {
         // A little less, since the request takes time as well.
         let period = (ttl / 10 * 3).min(MAX_PERIOD);
-        Self { period, keys: BTreeMap::new(), last: 0, batches: 0, failed: BTreeMap::new() }
+        let wait_limit = WaitLimit::default();
+        Self { period, keys: BTreeMap::new(), last: 0, batches: 0, wait_limit, failed: BTreeMap::new() }
     }
 
     /// Watches a key from now on, until its watcher is told of it once.
@@ -144,7 +169,7 @@ impl Schedule {
             key.due = due;
         }
         // The poll under way does not tell of what changed before it began.
-        let behind = key.poll.is_some_and(|(_, polled)| after < polled);
+        let behind = key.poll.is_some_and(|poll| after < poll.after);
         let must_answer = after == 0 || failed;
         if after == 0 || behind || (failed && key.poll.is_some()) {
             key.read_now = true;
@@ -177,12 +202,10 @@ impl Schedule {
     /// Takes an answer; what it means to the watchers.
     pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<Told> {
         match answer {
-            Answer::Poll(key, answer) => {
-                let Some(known) = self.keys.get_mut(&key) else { return Vec::new() };
-                let Some((number, _)) = known.poll.take() else { return Vec::new() };
-                known.due = now + self.period;
-                // Its end is an answer too, so that whoever asked is the one to say when to ask again.
-                self.tell(&key, &answer, number, true, now)
+            Answer::Poll(key, answer) => self.poll_ended(&key, &answer, now),
+            Answer::Cut(key, Cut { address, age, failure }) => {
+                self.wait_limit.cut(&address, age, now);
+                self.poll_ended(&key, &Err(failure), now)
             }
             Answer::Read(key, answer) => {
                 let Some(known) = self.keys.get_mut(&key) else { return Vec::new() };
@@ -194,6 +217,22 @@ impl Schedule {
                 self.batch_answered(&keys, answer, now)
             }
         }
+    }
+
+    /// The longest wait that polls ask for, where cuts have shown one.
+    pub(in crate::agent) fn wait_limit(&self, now: Moment) -> Option<Duration> {
+        self.wait_limit.get(now)
+    }
+
+    fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<Told> {
+        let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
+        let Some(poll) = known.poll.take() else { return Vec::new() };
+        known.due = now + self.period;
+        if answer.is_ok() {
+            self.wait_limit.answered(now.since(poll.sent));
+        }
+        // Its end is an answer too, so that whoever asked is the one to say when to ask again.
+        self.tell(key, answer, poll.number, true, now)
     }
 
     fn batch_answered(&mut self, keys: &[String], answer: Result<Found, Failure>, now: Moment) -> Vec<Told> {
@@ -254,11 +293,12 @@ impl Schedule {
                 Ok(Reading { pair: None, .. }) => was_there,
                 Ok(_) => was_there && (ends || one.must_answer),
                 // One for which the long poll is enough is told of how that ends.
-                Err(_) => was_there && (one.must_answer || poll.is_none_or(|(_, polled)| one.after < polled)),
+                Err(_) => was_there && (one.must_answer || poll.is_none_or(|poll| one.after < poll.after)),
             }
         };
         let concerned: Vec<_> = known.watchers.extract_if(.., concerns).collect();
-        if answer.is_err() {
+        // A cut is no failure that would have to pass.
+        if answer.as_ref().is_err_and(|failure| failure.kind != FailureKind::Cut) {
             self.failed.retain(|_, at| now.since(*at) < FAILURE_MEMORY);
             let key = || key.to_owned();
             self.failed.extend(concerned.iter().map(|one| ((one.watcher.clone(), key()), now)));
@@ -295,10 +335,11 @@ impl Schedule {
         let free = self.keys.iter_mut().filter(|(_, key)| key.is_idle() && !key.must_answer());
         let (name, key) = free.min_by_key(|(_, key)| rank(key))?;
         let after = key.watchers.iter().map(|one| one.after).min()?;
-        let wait = key.watchers.iter().map(|one| one.wait).max()?;
+        let wanted = key.watchers.iter().map(|one| one.wait).max()?;
+        let wait = self.wait_limit.get(now).map_or(wanted, |limit| limit.min(wanted));
         key.due = now + self.period;
         self.last += 1;
-        key.poll = Some((self.last, after));
+        key.poll = Some(Poll { number: self.last, after, sent: now });
         Some(Ask::Poll { key: name.clone(), after, wait })
     }
 

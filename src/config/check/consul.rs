@@ -1,10 +1,15 @@
 //! The `consul` section.
 
+use std::time::Duration;
+
 use super::{address, value};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw::{self, WrittenAddresses};
-use crate::consul::{Address, Addresses, AuthMethod, MAX_ADDRESSES, Settings, Tls, TokenSource};
+use crate::consul::{Address, Addresses, AuthMethod, MAX_ADDRESSES, MAX_WAIT, Settings, Tls, TokenSource};
+
+/// A poll with a shorter wait costs more requests than it saves.
+const MIN_WAIT: Duration = Duration::from_secs(2);
 
 pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -> Settings {
     Settings {
@@ -12,6 +17,9 @@ pub(super) fn check(raw: raw::Consul, at: &FieldPath, findings: &mut Findings) -
         datacenter: value::line(raw.datacenter, &at.key("datacenter"), findings),
         namespace: value::line(raw.namespace, &at.key("namespace"), findings),
         partition: value::line(raw.partition, &at.key("partition"), findings),
+        max_wait: raw.max_wait.map(|written| {
+            value::duration(Some(written), MAX_WAIT, MIN_WAIT..=MAX_WAIT, &at.key("max_wait"), findings)
+        }),
         tls: tls(raw.tls, raw.address.as_ref(), &at.key("tls"), findings),
         address: addresses(raw.address, &at.key("address"), findings),
     }

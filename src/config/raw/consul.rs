@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::scalar::WrittenAddresses;
+use super::scalar::{WrittenAddresses, WrittenDuration};
 use crate::consul::Secret;
 
 /// How to reach Consul.
@@ -28,6 +28,9 @@ pub(in crate::config) struct Consul {
     pub(in crate::config) namespace: Option<String>,
     /// The admin partition (Consul Enterprise; not tested).
     pub(in crate::config) partition: Option<String>,
+    /// 2s to 10m. The longest wait of a long poll, where a proxy ends longer requests. By default it is learnt from the polls
+    /// that are cut off.
+    pub(in crate::config) max_wait: Option<WrittenDuration>,
     /// TLS, for `https://` addresses.
     pub(in crate::config) tls: Option<Tls>,
     /// An auth method to log in with, in place of a token.

@@ -689,6 +689,7 @@ fn nothing_of_another_cluster_is_acted_on() {
 
 mod again;
 mod contest;
+mod cuts;
 mod filtered;
 mod large;
 mod late;

@@ -177,6 +177,8 @@ impl Machine {
                     self.news(key, reading, index < known, in_time, cx);
                 }
             }
+            // It proves nothing and is asked for again. Only the strict rule has no patience with it.
+            Err(failure) if failure.kind == FailureKind::Cut && !self.is_strict(cx) => {}
             Err(failure) => {
                 self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
                 self.fails(failure, cx);
@@ -184,6 +186,11 @@ impl Machine {
                 self.proved = false;
             }
         }
+    }
+
+    /// Whether a slot is held by the guide's rule, to which any watch that ends without an answer has failed.
+    fn is_strict(&self, cx: &Context<'_>) -> bool {
+        cx.watch_grace == Some(Duration::ZERO) && matches!(self.phase, Phase::Held { .. })
     }
 
     /// A watched key has changed, or is gone. `in_time`: the watch was there when it did.

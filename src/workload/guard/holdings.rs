@@ -102,6 +102,8 @@ impl Holdings {
             datacenter: access.datacenter,
             namespace: access.namespace,
             partition: access.partition,
+            // To release takes no wait for news.
+            max_wait: None,
             tls: Tls {
                 ca_file: access.ca_file,
                 ca_path: access.ca_path,
@@ -153,6 +155,7 @@ mod tests {
             datacenter: Some("dc2".into()),
             namespace: Some("team".into()),
             partition: Some("part".into()),
+            max_wait: None,
             tls: Tls {
                 ca_file: path("/ca"),
                 ca_path: path("/cas"),

@@ -41,6 +41,10 @@ fn failure(kind: FailureKind) -> Failure {
     Failure { kind, text: "no answer".into() }
 }
 
+fn cut(age: Duration) -> Cut {
+    Cut { address: "http://c".into(), age, failure: failure(FailureKind::Cut) }
+}
+
 fn asks(schedule: &mut Schedule, now: Moment) -> Vec<Ask> {
     std::iter::from_fn(|| schedule.next(now)).collect()
 }
@@ -292,6 +296,26 @@ fn an_index_of_0_is_read_at_once_beside_all_polls() {
     assert_eq!(names(&told), ["a"]);
 }
 
+#[test]
+fn a_poll_that_was_cut_off_is_sent_again_at_once_and_nothing_is_read_besides() {
+    let mut schedule = Schedule::new(TTL);
+    schedule.watch(watch("a", "k", 5, Class::Held), at(0));
+    schedule.watch(watch("b", "k", 5, Class::Held), at(0));
+    let poll = |seconds| Ask::Poll { key: "k".into(), after: 5, wait: Duration::from_secs(seconds) };
+    for round in 1..=4 {
+        let (now, wait) = (round * 10_000, if round < 4 { 15 } else { 8 });
+        assert_eq!(asks(&mut schedule, at(now)), [poll(wait)], "in round {round}");
+        let told = schedule.answered(Answer::Cut("k".into(), cut(Duration::from_secs(10))), at(now + 10_000));
+        assert_eq!(names(&told), ["a", "b"]);
+        assert!(told.iter().all(|told| told.answer == Err(failure(FailureKind::Cut))));
+        for name in names(&told) {
+            schedule.watch(watch(name, "k", 5, Class::Held), at(now + 10_000));
+        }
+    }
+    let ten_minutes = 50_000 + 600_000;
+    assert_eq!(asks(&mut schedule, at(ten_minutes)), [poll(15)]);
+}
+
 /// One step of a play.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -302,6 +326,8 @@ enum Step {
     Change(usize),
     Delete(usize),
     Fail,
+    /// The next poll that ends was cut off.
+    Cut,
     Pass(u64),
 }
 
@@ -314,6 +340,7 @@ fn step(keys: usize) -> impl Strategy<Value = Step> {
         2 => (0..keys).prop_map(Step::Change),
         1 => (0..keys).prop_map(Step::Delete),
         1 => Just(Step::Fail),
+        1 => Just(Step::Cut),
         4 => (1..4000_u64).prop_map(Step::Pass),
     ]
 }
@@ -332,6 +359,7 @@ struct Play {
     /// Who watches what, what it knows, and since when it is behind.
     watching: BTreeMap<(String, String), (u64, Option<Moment>)>,
     fail_next: bool,
+    cut_next: bool,
 }
 
 /// The time that Consul takes for an answer.
@@ -348,6 +376,7 @@ impl Play {
             calls: Vec::new(),
             watching: BTreeMap::new(),
             fail_next: false,
+            cut_next: false,
         }
     }
 
@@ -392,6 +421,7 @@ impl Play {
                 }
             }
             Step::Fail => self.fail_next = true,
+            Step::Cut => self.cut_next = true,
             Step::Pass(millis) => {
                 let until = self.now + Duration::from_millis(millis);
                 self.ask();
@@ -466,11 +496,16 @@ impl Play {
             });
         }
         for mut answer in answers {
-            if std::mem::take(&mut self.fail_next) {
+            if let Answer::Poll(key, _) = &answer
+                && std::mem::take(&mut self.cut_next)
+            {
+                answer = Answer::Cut(key.clone(), cut(Duration::from_secs(10)));
+            } else if std::mem::take(&mut self.fail_next) {
                 let failed = failure(FailureKind::Unavailable);
                 match &mut answer {
                     Answer::Poll(_, answer) | Answer::Read(_, answer) => *answer = Err(failed),
                     Answer::Batch(_, answer) => *answer = Err(failed),
+                    Answer::Cut(..) => unreachable!(),
                 }
             }
             for told in self.schedule.answered(answer, now) {

@@ -1,0 +1,125 @@
+//! Blocking reads that what lies between ends before Consul answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use slotkeeper::consul::{Class, Client, Code, Error, Operation, Read, Settings};
+
+use crate::stub::{Act, Stub};
+use crate::{Recorder, client};
+
+/// Longer than a read has to have waited for its end to be a cut.
+const LATE: Duration = Duration::from_millis(1100);
+
+fn blocking() -> Read {
+    Read::default().after(7, Duration::from_secs(60))
+}
+
+fn late(act: Act) -> Act {
+    Act::After(LATE, Box::new(act))
+}
+
+fn status(status: u16) -> Act {
+    Act::answer(status, "", "<html>token: none</html>")
+}
+
+/// A stub that does this, and a client of it.
+async fn at(act: Act) -> (Stub, Client) {
+    let stub = Stub::start(vec![act]).await;
+    let client = client(&stub.addr());
+    (stub, client)
+}
+
+/// How reads of that sort end, which begin together.
+async fn ended(clients: &[(Stub, Client)], read: Read) -> Vec<Error> {
+    let reads = clients.iter().map(|(_, client)| client.kv_get("some/key", read));
+    join_all(reads).await.into_iter().map(Result::unwrap_err).collect()
+}
+
+#[tokio::test]
+async fn a_blocking_read_that_ends_late_is_cut_off_and_one_that_ends_early_fails() {
+    let ends = [
+        ("end of file", Act::Close(Vec::new()), Class::Interrupted),
+        ("reset", Act::Break(Vec::new()), Class::Interrupted),
+        ("half a head", Act::Close("HTTP/1.1 200 X\r\n".into()), Class::Interrupted),
+        (
+            "half a body",
+            Act::Close("HTTP/1.1 200 X\r\nContent-Length: 4\r\n\r\ntr".into()),
+            Class::Interrupted,
+        ),
+        ("408", status(408), Class::Unexpected),
+        ("499", status(499), Class::Unexpected),
+        ("502", status(502), Class::Unexpected),
+        ("504", status(504), Class::Unexpected),
+    ];
+    let early = join_all(ends.iter().map(|(_, act, _)| at(act.clone()))).await;
+    let late = join_all(ends.iter().map(|(_, act, _)| at(late(act.clone())))).await;
+    let early = ended(&early, blocking()).await;
+    let (cut, other) = tokio::join!(ended(&late, blocking()), ended(&late, Read::default()));
+    for (nth, (name, _, class)) in ends.into_iter().enumerate() {
+        assert_eq!(early[nth].class(), class, "{name}, early: {}", early[nth]);
+        assert_eq!(other[nth].class(), class, "{name}, of a read that does not block: {}", other[nth]);
+        assert_eq!(cut[nth].class(), Class::Cut, "{name}: {}", cut[nth]);
+        assert!(cut[nth].is_transient() && !cut[nth].outcome_unknown());
+        let Error::Cut { age, .. } = &cut[nth] else { unreachable!() };
+        assert!(*age >= LATE, "{name}: {age:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_else_ends_a_blocking_read_is_no_cut() {
+    let ends = [
+        (status(500), Class::Unexpected),
+        (status(503), Class::Unexpected),
+        (Act::json(500, "rpc error making call: EOF"), Class::NoLeader),
+        (Act::json(403, "Permission denied"), Class::Denied),
+        (Act::json(200, "<html>"), Class::BadAnswer),
+        (Act::Say(b"SSH-2.0-OpenSSH_9.2\r\n".into()), Class::Interrupted),
+    ];
+    let clients = join_all(ends.iter().map(|(act, _)| at(late(act.clone())))).await;
+    for (error, (_, class)) in ended(&clients, blocking()).await.into_iter().zip(ends) {
+        assert_eq!(error.class(), class, "{error}");
+    }
+    let stub = Stub::start(vec![Act::Silence]).await;
+    let client = client(&stub.addr()).within(Duration::from_millis(100));
+    let read = Read::default().after(7, Duration::from_secs(1));
+    assert_eq!(client.kv_get("k", read).await.unwrap_err().class(), Class::Timeout);
+}
+
+#[tokio::test]
+async fn a_cut_is_told_and_counted_as_one_and_no_read_is_sent_again() {
+    let recorder = Arc::new(Recorder::default());
+    let stub = Stub::start(vec![late(status(504))]).await;
+    let settings = Settings { address: stub.addr().into(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap();
+    let error = client.kv_list("p/", blocking()).await.unwrap_err();
+    let said = error.to_string();
+    let expected = format!("cannot watch p/ at {}: cut off after 1.", stub.addr());
+    assert!(said.starts_with(&expected) && said.contains("504: <html>token: none</html>"), "{said}");
+    assert!(said.contains("consul.max_wait"), "{said}");
+    assert_eq!(recorder.seen(), [(Operation::KvWatch, Code::Cut)]);
+    assert_eq!(stub.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn no_read_asks_for_a_longer_wait_than_is_set() {
+    let stub = Stub::start(vec![Act::json(200, "[]")]).await;
+    let max_wait = Some(Duration::from_secs(25));
+    let settings = Settings { address: stub.addr().into(), max_wait, ..Settings::default() };
+    let client = Client::new(&settings, Arc::new(Recorder::default())).unwrap();
+    client.kv_list("p/", blocking()).await.unwrap();
+    client.kv_get("k", blocking()).await.unwrap();
+    client.session_list(blocking()).await.unwrap();
+    client.kv_get("k", Read::default().after(7, Duration::from_secs(3))).await.unwrap();
+    client.kv_get("k", Read::default()).await.unwrap();
+    let waits = stub.seen().into_iter().map(|request| {
+        let wait = request.lines().next()?.split_once("wait=")?.1.split_once(' ')?.0.to_owned();
+        Some(wait)
+    });
+    let wait = |wait: &str| Some(wait.to_owned());
+    assert_eq!(
+        waits.collect::<Vec<_>>(),
+        [wait("25000ms"), wait("25000ms"), wait("25000ms"), wait("3000ms"), None]
+    );
+}
