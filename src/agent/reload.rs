@@ -301,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_wait_of_long_polls_changes_without_a_restart() {
+        let entry = "semaphores: [{name: a, prefix: p, limit: 1}]";
+        let (old, mut new) = (config(entry), config(&format!("consul: {{max_wait: 25s}}\n{entry}")));
+        let changes = compared(&old, &mut new);
+        assert_eq!((changes.fields, changes.refused), (vec!["consul.max_wait".to_owned()], vec![]));
+        assert_eq!(new.consul.max_wait, Some(std::time::Duration::from_secs(25)));
+    }
+
+    #[test]
     fn another_prefix_kind_or_mode_is_another_entry() {
         let control = "control: {listen: 'unix:/c'}\n";
         let held = format!("{control}semaphores: [{{name: a, prefix: p, limit: 1}}]");
