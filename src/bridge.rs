@@ -263,9 +263,8 @@ pub fn failure(error: &consul::Error) -> Failure {
         Class::Denied | Class::Token => FailureKind::Denied,
         Class::InvalidKey => FailureKind::InvalidKey,
         Class::NoLeader => FailureKind::NoLeader,
-        Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
-            FailureKind::Unavailable
-        }
+        Class::RateLimited => FailureKind::RateLimited,
+        Class::Unreachable | Class::Timeout | Class::Interrupted => FailureKind::Unavailable,
         Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {
             FailureKind::Rejected
         }

@@ -73,9 +73,10 @@ impl Outage {
         match kind {
             Some(FailureKind::NoLeader) => {}
             // A server that waits for a leader, or one that is stopped.
-            Some(FailureKind::Unavailable) if self.since.is_some() => {}
+            Some(FailureKind::Unavailable | FailureKind::RateLimited) if self.since.is_some() => {}
             Some(
                 FailureKind::Unavailable
+                | FailureKind::RateLimited
                 | FailureKind::NotFound
                 | FailureKind::Denied
                 | FailureKind::InvalidKey

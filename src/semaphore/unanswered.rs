@@ -132,7 +132,9 @@ impl Unanswered {
             Err(failure) => {
                 self.look_at = now
                     + match failure.kind {
-                        FailureKind::NoLeader | FailureKind::Unavailable => self.backoff.next(rng),
+                        FailureKind::NoLeader | FailureKind::Unavailable | FailureKind::RateLimited => {
+                            self.backoff.next(rng)
+                        }
                         FailureKind::NotFound
                         | FailureKind::Denied
                         | FailureKind::InvalidKey

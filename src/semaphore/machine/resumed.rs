@@ -94,7 +94,7 @@ impl Machine {
             FailureKind::Denied | FailureKind::InvalidKey | FailureKind::Rejected | FailureKind::NotFound => {
                 true
             }
-            FailureKind::NoLeader | FailureKind::Unavailable => false,
+            FailureKind::NoLeader | FailureKind::Unavailable | FailureKind::RateLimited => false,
         };
         matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
             && self.failing.as_ref().is_some_and(refuses)

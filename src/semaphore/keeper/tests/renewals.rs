@@ -136,3 +136,40 @@ fn who_was_let_in_under_an_old_lease_holds_once_it_is_renewed() {
     old.handle(Event::SessionRenewed(sent[sent.len() - 1], Ok(TTL)), later);
     assert!(old.machine("a").unwrap().holds());
 }
+
+/// Answers each attempt a moment after it was sent; when they were sent.
+fn answered_each(
+    keeper: &mut Keeper,
+    answer: &Result<Duration, Failure>,
+    from: Moment,
+    to: Moment,
+) -> Vec<Moment> {
+    let (mut now, mut all) = (from, Vec::new());
+    while now < to {
+        let sent = attempts(keeper, now, now);
+        let moment = Duration::from_millis(if sent.is_empty() { 0 } else { 10 });
+        for at in &sent {
+            keeper.handle(Event::SessionRenewed(*at, answer.clone()), now + moment);
+        }
+        all.extend(sent);
+        now = (now + moment).max(keeper.deadline().unwrap_or(to));
+    }
+    all
+}
+
+#[test]
+fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_ends() {
+    for kind in [FailureKind::RateLimited, FailureKind::Denied] {
+        let mut holder = keeper(Standing::Held);
+        let ends = holder.lease().unwrap().ends();
+        let sent = answered_each(&mut holder, &failed(kind), NOW, ends);
+        let few = sent.iter().filter(|at| **at <= sent[0] + Duration::from_secs(10)).count();
+        assert!(few <= 4, "{kind:?}: {sent:?}");
+        assert!((6..=16).contains(&sent.len()), "{kind:?}: {sent:?}");
+        // What was refused for a while and is let through again costs nothing.
+        let mut holder = keeper(Standing::Held);
+        answered_each(&mut holder, &failed(kind), NOW, ends.back(Duration::from_secs(5)));
+        answered_each(&mut holder, &Ok(TTL), ends.back(Duration::from_secs(5)), ends);
+        assert!(holder.machine("a").unwrap().holds() && holder.lease().unwrap().ends() > ends);
+    }
+}
