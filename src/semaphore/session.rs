@@ -330,8 +330,9 @@ impl Session {
     /// Renews at the next [`Self::act`]: something suggests that the session has ended.
     pub(super) fn check(&mut self, now: Moment) {
         if let State::Live(live) = &mut self.state {
-            // One that is under way tells as well.
-            if live.under_way.is_empty() {
+            // One that is under way tells as well, unless a later one was answered before: if that one fails, it is no news.
+            let tells = |sent: &Moment| live.answered.is_none_or(|answered| answered < *sent);
+            if !live.under_way.iter().any(tells) {
                 live.due = Due::at(now);
             }
         }

@@ -173,3 +173,27 @@ fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_e
         assert!(holder.machine("a").unwrap().holds() && holder.lease().unwrap().ends() > ends);
     }
 }
+
+#[test]
+fn a_look_at_the_session_is_not_left_to_an_attempt_that_was_overtaken() {
+    let mut holder = keeper(Standing::Held);
+    let sent = attempts(&mut holder, NOW, after(9000));
+    let now = sent[sent.len() - 1] + Duration::from_millis(10);
+    for at in &sent[1..] {
+        holder.handle(Event::SessionRenewed(*at, Ok(TTL)), now);
+    }
+    // Its contender is gone, of which an ended session is the likely cause.
+    let gone = Reading { pair: None, index: 20 };
+    holder.handle(Event::Watched("a".into(), "a/me".into(), Ok(gone)), now);
+    let asked = attempts(&mut holder, now, now);
+    assert_eq!((holder.renewals().first(), asked.as_slice()), (Some(&sent[0]), [now].as_slice()));
+    // That one fails, and another one has told already.
+    holder.handle(Event::SessionRenewed(now, Ok(TTL)), now + Duration::from_millis(10));
+    holder.handle(
+        Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)),
+        now + Duration::from_millis(20),
+    );
+    holder.tick(now + Duration::from_millis(20));
+    let mut lists = std::iter::from_fn(|| holder.next_command());
+    assert!(lists.any(|command| matches!(command, Command::List { .. })));
+}
