@@ -265,9 +265,8 @@ pub fn failure(error: &consul::Error) -> Failure {
         Class::InvalidKey => FailureKind::InvalidKey,
         Class::NoLeader => FailureKind::NoLeader,
         Class::Cut => FailureKind::Cut,
-        Class::RateLimited | Class::Unreachable | Class::Timeout | Class::Interrupted => {
-            FailureKind::Unavailable
-        }
+        Class::RateLimited => FailureKind::RateLimited,
+        Class::Unreachable | Class::Timeout | Class::Interrupted => FailureKind::Unavailable,
         Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {
             FailureKind::Rejected
         }

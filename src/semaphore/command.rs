@@ -302,8 +302,10 @@ pub enum FailureKind {
     Denied,
     /// Consul's servers have no leader now.
     NoLeader,
-    /// Consul is away or overloaded, or the answer was lost.
+    /// Consul is away, or the answer was lost.
     Unavailable,
+    /// Consul wants fewer requests, and did nothing.
+    RateLimited,
     /// A watch was cut off by what lies between, after it had waited. That proves nothing, neither of Consul nor of the key.
     Cut,
     /// Consul takes no key of that name.
@@ -314,13 +316,13 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// Those in which a renewal ends, so that every series can exist from the start.
-    pub const OF_RENEWALS: [Self; 5] =
-        [Self::NotFound, Self::Denied, Self::NoLeader, Self::Unavailable, Self::Rejected];
+    pub const OF_RENEWALS: [Self; 6] =
+        [Self::NotFound, Self::Denied, Self::NoLeader, Self::Unavailable, Self::RateLimited, Self::Rejected];
 
     /// Whether Consul has decided nothing: it passes, or was done all the same.
     pub fn is_transient(self) -> bool {
         match self {
-            Self::NoLeader | Self::Unavailable => true,
+            Self::NoLeader | Self::Unavailable | Self::RateLimited => true,
             Self::NotFound | Self::Denied | Self::Cut | Self::InvalidKey | Self::Rejected => false,
         }
     }
@@ -332,6 +334,7 @@ impl FailureKind {
             Self::Denied => "denied",
             Self::NoLeader => "no_leader",
             Self::Unavailable => "unavailable",
+            Self::RateLimited => "rate_limited",
             Self::Cut => "cut",
             Self::InvalidKey => "invalid_key",
             Self::Rejected => "rejected",

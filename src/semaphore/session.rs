@@ -14,6 +14,9 @@ use super::{Moment, SessionId};
 const JITTER: f64 = 0.1;
 /// Share of the wait between two attempts that is left to chance.
 const RETRY_JITTER: f64 = 0.5;
+/// What is left of the lease, through this, is the longest wait of a holder that was refused: at first no more requests than
+/// while nothing fails, and more as the end comes nearer.
+const REFUSED_SHARE: u32 = 3;
 /// The longest wait between attempts to create, or to renew while nothing is held.
 const CEILING: Duration = Duration::from_secs(10);
 /// Attempts to renew that may be under way at once. A server that has lost its leader keeps some for seconds.
@@ -126,6 +129,25 @@ impl Live {
         let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, rng);
         self.due = Due { holding, waiting: now + timeout };
         out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
+    }
+
+    /// When one that holds tries again after an attempt that failed.
+    fn retry_after(&self, failure: &Failure, now: Moment, rng: &mut fastrand::Rng) -> Moment {
+        let every = self.terms.retry_every();
+        let soon = now + jittered(every, RETRY_JITTER, rng);
+        match failure.kind {
+            // Consul has answered. More requests would not change its mind, and from many holders they keep it overloaded.
+            FailureKind::RateLimited | FailureKind::Denied => {
+                let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
+                now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
+            }
+            FailureKind::NotFound
+            | FailureKind::NoLeader
+            | FailureKind::Unavailable
+            | FailureKind::Cut
+            | FailureKind::InvalidKey
+            | FailureKind::Rejected => soon.min(self.due.holding),
+        }
     }
 
     /// The attempt that was `sent` then was answered, with the TTL that the session has.
@@ -309,8 +331,9 @@ impl Session {
     /// Renews at the next [`Self::act`]: something suggests that the session has ended.
     pub(super) fn check(&mut self, now: Moment) {
         if let State::Live(live) = &mut self.state {
-            // One that is under way tells as well.
-            if live.under_way.is_empty() {
+            // One that is under way tells as well, unless a later one was answered before: if that one fails, it is no news.
+            let tells = |sent: &Moment| live.answered.is_none_or(|answered| answered < *sent);
+            if !live.under_way.iter().any(tells) {
                 live.due = Due::at(now);
             }
         }
@@ -399,9 +422,8 @@ impl Session {
                     // Another attempt was answered meanwhile.
                     return Change::None;
                 }
-                let holding = now + jittered(live.terms.retry_every(), RETRY_JITTER, rng);
-                live.due =
-                    Due { holding: holding.min(live.due.holding), waiting: now + self.backoff.next(rng) };
+                let retry = live.retry_after(&failure, now, rng);
+                live.due = Due { holding: retry, waiting: now + self.backoff.next(rng) };
                 if !gone {
                     self.fails(failure, out);
                     return Change::Unproved;

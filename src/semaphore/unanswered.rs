@@ -132,9 +132,10 @@ impl Unanswered {
             Err(failure) => {
                 self.look_at = now
                     + match failure.kind {
-                        FailureKind::NoLeader | FailureKind::Unavailable | FailureKind::Cut => {
-                            self.backoff.next(rng)
-                        }
+                        FailureKind::NoLeader
+                        | FailureKind::Unavailable
+                        | FailureKind::RateLimited
+                        | FailureKind::Cut => self.backoff.next(rng),
                         FailureKind::NotFound
                         | FailureKind::Denied
                         | FailureKind::InvalidKey

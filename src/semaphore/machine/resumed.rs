@@ -94,7 +94,10 @@ impl Machine {
             FailureKind::Denied | FailureKind::InvalidKey | FailureKind::Rejected | FailureKind::NotFound => {
                 true
             }
-            FailureKind::NoLeader | FailureKind::Unavailable | FailureKind::Cut => false,
+            FailureKind::NoLeader
+            | FailureKind::Unavailable
+            | FailureKind::RateLimited
+            | FailureKind::Cut => false,
         };
         matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
             && self.failing.as_ref().is_some_and(refuses)

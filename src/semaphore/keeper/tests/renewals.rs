@@ -136,3 +136,64 @@ fn who_was_let_in_under_an_old_lease_holds_once_it_is_renewed() {
     old.handle(Event::SessionRenewed(sent[sent.len() - 1], Ok(TTL)), later);
     assert!(old.machine("a").unwrap().holds());
 }
+
+/// Answers each attempt a moment after it was sent; when they were sent.
+fn answered_each(
+    keeper: &mut Keeper,
+    answer: &Result<Duration, Failure>,
+    from: Moment,
+    to: Moment,
+) -> Vec<Moment> {
+    let (mut now, mut all) = (from, Vec::new());
+    while now < to {
+        let sent = attempts(keeper, now, now);
+        let moment = Duration::from_millis(if sent.is_empty() { 0 } else { 10 });
+        for at in &sent {
+            keeper.handle(Event::SessionRenewed(*at, answer.clone()), now + moment);
+        }
+        all.extend(sent);
+        now = (now + moment).max(keeper.deadline().unwrap_or(to));
+    }
+    all
+}
+
+#[test]
+fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_ends() {
+    for kind in [FailureKind::RateLimited, FailureKind::Denied] {
+        let mut holder = keeper(Standing::Held);
+        let ends = holder.lease().unwrap().ends();
+        let sent = answered_each(&mut holder, &failed(kind), NOW, ends);
+        let few = sent.iter().filter(|at| **at <= sent[0] + Duration::from_secs(10)).count();
+        assert!(few <= 4, "{kind:?}: {sent:?}");
+        assert!((6..=16).contains(&sent.len()), "{kind:?}: {sent:?}");
+        // What was refused for a while and is let through again costs nothing.
+        let mut holder = keeper(Standing::Held);
+        answered_each(&mut holder, &failed(kind), NOW, ends.back(Duration::from_secs(5)));
+        answered_each(&mut holder, &Ok(TTL), ends.back(Duration::from_secs(5)), ends);
+        assert!(holder.machine("a").unwrap().holds() && holder.lease().unwrap().ends() > ends);
+    }
+}
+
+#[test]
+fn a_look_at_the_session_is_not_left_to_an_attempt_that_was_overtaken() {
+    let mut holder = keeper(Standing::Held);
+    let sent = attempts(&mut holder, NOW, after(9000));
+    let now = sent[sent.len() - 1] + Duration::from_millis(10);
+    for at in &sent[1..] {
+        holder.handle(Event::SessionRenewed(*at, Ok(TTL)), now);
+    }
+    // Its contender is gone, of which an ended session is the likely cause.
+    let gone = Reading { pair: None, index: 20 };
+    holder.handle(Event::Watched("a".into(), "a/me".into(), Ok(gone)), now);
+    let asked = attempts(&mut holder, now, now);
+    assert_eq!((holder.renewals().first(), asked.as_slice()), (Some(&sent[0]), [now].as_slice()));
+    // That one fails, and another one has told already.
+    holder.handle(Event::SessionRenewed(now, Ok(TTL)), now + Duration::from_millis(10));
+    holder.handle(
+        Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)),
+        now + Duration::from_millis(20),
+    );
+    holder.tick(now + Duration::from_millis(20));
+    let mut lists = std::iter::from_fn(|| holder.next_command());
+    assert!(lists.any(|command| matches!(command, Command::List { .. })));
+}
