@@ -1,7 +1,6 @@
 //! Several addresses of Consul.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use slotkeeper::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
@@ -47,7 +46,8 @@ impl Drop for Dev {
     }
 }
 
-const SHORT: &str = "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: p/s, limit: 1, format: list}]";
+/// Its lease is waited for, but survives a machine that stands still for ten seconds.
+const SHORT: &str = "session: {ttl: 20s}\nsemaphores: [{name: s, prefix: p/s, limit: 1, format: list}]";
 
 fn addresses(agent: &Lodger) -> Vec<(String, String)> {
     let status = agent.status();
@@ -56,24 +56,51 @@ fn addresses(agent: &Lodger) -> Vec<(String, String)> {
     all.iter().map(|one| (text(&one["address"]), text(&one["state"]))).collect()
 }
 
+/// An agent that uses the first of its addresses, and has found the others to be in these states, if any are told. On a busy
+/// machine an address may not answer the first look in its 3 s: then this agent ends and another is started.
+fn on_the_first(others: &[&str], mut start: impl FnMut() -> Lodger) -> Lodger {
+    let mut found = None;
+    wait_for("an agent that uses the first address", || {
+        let mut agent = start();
+        let mut states = Vec::new();
+        wait_for("the addresses to be looked at", || {
+            let has_session = !agent.session().is_empty();
+            states = addresses(&agent).into_iter().map(|(_, state)| state).collect();
+            let is_used = |state: &String| state == "used";
+            let is_slow = states.iter().any(|state| state == "failed");
+            has_session && (is_slow || !is_used(&states[0]) || others.is_empty() || states[1..] == *others)
+        });
+        let is_it = states[0] == "used" && (others.is_empty() || states[1..] == *others);
+        if !is_it {
+            assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+            return false;
+        }
+        found = Some(agent);
+        true
+    });
+    found.unwrap()
+}
+
 #[test]
 fn another_cluster_is_not_written_to_before_the_lease_has_expired() {
     let ports = Ports::reserve();
     let (mut first, second) = (Dev::start(&ports, 0), Dev::start(&ports, 1));
-    let proxy = Proxy::start_apart(second.address.parse().unwrap());
+    let before_second = || Proxy::start_apart(second.address.parse().unwrap());
+    let mut proxy = before_second();
     // As two servers in development mode do, both tell the same peer.
     let peers: &'static str = format!("[\"{}\"]", first.address).leak();
-    proxy.fail_next("/v1/status/peers", &[Fault::Answers(200, peers); 100]);
     // There, somebody else has the slot.
-    let other = Lodger::start(&second.address, SHORT);
+    let mut other = Lodger::start(&second.address, SHORT);
     other.await_ready();
-    let list = format!("{},{}", first.address, proxy.addr());
-    let agent = Lodger::start(&list, SHORT);
+    // The other cluster is told from the own one.
+    let agent = on_the_first(&["foreign"], || {
+        proxy = before_second();
+        proxy.fail_next("/v1/status/peers", &[Fault::Answers(200, peers); 100]);
+        Lodger::start(&format!("{},{}", first.address, proxy.addr()), SHORT)
+    });
     agent.await_ready();
     let session = agent.session();
-    wait_for("the other cluster to be told from the own one", || {
-        addresses(&agent)[1] == (format!("http://{}", proxy.addr()), "foreign".into())
-    });
+    assert_eq!(addresses(&agent)[1], (format!("http://{}", proxy.addr()), "foreign".into()));
     assert_eq!(addresses(&agent)[0], (format!("http://{}", first.address), "used".into()));
     first.kill();
     // Asked is the other one for the session, and for its servers once there is no lease.
@@ -98,7 +125,7 @@ fn another_cluster_is_not_written_to_before_the_lease_has_expired() {
     assert_eq!(log.matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{log}");
     assert_eq!(log.matches(CONSUL_ADDRESS_CHANGED).count(), 1, "{log}");
     // What it is in line for is the other cluster's slot, and is granted there.
-    drop(other);
+    assert_eq!(other.terminate(), Some(0), "{}", other.log());
     agent.await_ready();
     assert_eq!(operator.holders("p/s"), [agent.session()]);
 }
@@ -107,8 +134,12 @@ fn another_cluster_is_not_written_to_before_the_lease_has_expired() {
 fn a_cluster_with_other_servers_is_not_used_after_the_lease_either() {
     let ports = Ports::reserve();
     let (mut first, second) = (Dev::start(&ports, 0), Dev::start(&ports, 1));
-    let proxy = Proxy::start_apart(second.address.parse().unwrap());
-    let agent = Lodger::start(&format!("{},{}", first.address, proxy.addr()), SHORT);
+    let before_second = || Proxy::start_apart(second.address.parse().unwrap());
+    let mut proxy = before_second();
+    let agent = on_the_first(&["foreign"], || {
+        proxy = before_second();
+        Lodger::start(&format!("{},{}", first.address, proxy.addr()), SHORT)
+    });
     agent.await_ready();
     first.kill();
     wait_for("the lease to expire", || !agent.is_ready());
@@ -127,24 +158,27 @@ fn commands_take_several_addresses() {
     let mut job = Job::start(&list, &["p/x", "-n", "2"], &["true"]);
     assert_eq!(job.code(), Some(0), "{}", job.log());
     for words in [&["inspect", "p/x"][..], &["sessions"], &["set-limit", "p/x", "3"], &["prune", "p/x"]] {
-        let mut command = Command::new(BINARY);
-        bare(command.args(words));
-        let output = command.env("CONSUL_HTTP_ADDR", &list).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        wait_for("a look that does not run out of its time", || {
+            let mut command = Command::new(BINARY);
+            bare(command.args(words));
+            let output = command.env("CONSUL_HTTP_ADDR", &list).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            let is_slow = said.contains("no answer within 3s");
+            assert!(is_slow || output.status.success(), "{words:?}: {said}");
+            !is_slow
+        });
     }
 }
 
 /// Three servers, none of which the sessions depend on.
 fn cluster(runtime: &Runtime) -> Cluster {
-    runtime.block_on(async {
-        let cluster = Cluster::start().await;
-        let leader = cluster.await_leader().await;
-        let node = r#"{"Node": "slots", "Address": "127.0.0.1", "NodeMeta": {"external-node": "true"}}"#;
-        while http::put(cluster.addr(leader), "/v1/catalog/register", node).await.status != 200 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        cluster
-    })
+    let cluster = runtime.block_on(Cluster::start());
+    let node = r#"{"Node": "slots", "Address": "127.0.0.1", "NodeMeta": {"external-node": "true"}}"#;
+    wait_for("the node to be registered, perhaps after an election", || {
+        let register = http::put(cluster.addr(0), "/v1/catalog/register", node);
+        runtime.block_on(register).status == 200
+    });
+    cluster
 }
 
 #[test]
@@ -157,13 +191,14 @@ fn killing_the_used_server_costs_no_slot() {
         let used = (leader + 1) % 3;
         let list = [used, leader, (leader + 2) % 3].map(|server| cluster.addr(server).to_string()).join(",");
         let prefix = format!("p/{trial}");
-        let run = ["--node", "slots", "--ttl", "10s", "--kill-after", "1s", "-n", "1"];
+        // Such that both survive an election, which a busy machine may bring.
+        let run = ["--node", "slots", "--ttl", "30s", "--kill-after", "1s", "-n", "1"];
         let run: Vec<&str> = [&[prefix.as_str()], &run[..]].concat();
         let mut job = Job::live(&list, &run, MEEK);
         let config = format!(
-            "session: {{ttl: 10s, node: slots}}\nsemaphores: [{{name: s, prefix: a/{trial}, limit: 1, on_lost: exit}}]"
+            "session: {{ttl: 30s, node: slots}}\nsemaphores: [{{name: s, prefix: a/{trial}, limit: 1, on_lost: exit}}]"
         );
-        let mut agent = Lodger::start(&list, &config);
+        let mut agent = on_the_first(&[], || Lodger::start(&list, &config));
         agent.await_ready();
         job.await_life();
         let token = agent.semaphore()["fencing_token"].clone();
@@ -172,7 +207,7 @@ fn killing_the_used_server_costs_no_slot() {
         // Longer than the lease.
         wait_for("renewals by another server", || {
             assert!(!agent.has_ended() && job.is_running(), "{}\n{}", agent.log(), job.log());
-            agent.metric("slotkeeper_session_renew_duration_seconds_count") >= renewed + 3.0
+            agent.metric("slotkeeper_session_renew_duration_seconds_count") >= renewed + 4.0
         });
         assert_eq!(agent.semaphore()["fencing_token"], token, "{}", agent.log());
         assert_eq!(
@@ -200,7 +235,7 @@ fn a_server_that_is_cut_off_from_the_others_is_left_and_costs_no_slot() {
     let list = [cut, leader].map(|server| cluster.addr(server).to_string()).join(",");
     let config =
         "session: {ttl: 90s, node: slots}\nsemaphores: [{name: s, prefix: p/cut, limit: 1, on_lost: exit}]";
-    let mut agent = Lodger::start(&list, config);
+    let mut agent = on_the_first(&[], || Lodger::start(&list, config));
     agent.await_ready();
     let token = agent.semaphore()["fencing_token"].clone();
     cluster.cut_off(cut, true);
