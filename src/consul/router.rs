@@ -15,6 +15,7 @@ use super::address::{Addresses, MAX_ADDRESSES};
 use super::request::{Answer, Request};
 use super::selection::{AddressState, Finding, Outcome, Question, Selection, Target};
 use super::{Class, Client, Error, Operation, Read};
+use crate::semaphore::is_printable;
 
 /// The longest time that a target may take to say whether it can be used.
 const PROBE: Duration = Duration::from_secs(3);
@@ -22,6 +23,10 @@ const PROBE: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_millis(1500);
 /// The longest time that a name may take to resolve before it is left to the connection.
 const RESOLVE: Duration = Duration::from_secs(2);
+
+/// Raft peers that a cluster may have, and the bytes of the address of one: more than any has.
+const MAX_PEERS: usize = 64;
+const MAX_PEER: usize = 300;
 
 /// Which address is used, shared by all clients that are made of one another.
 pub(super) struct Router {
@@ -284,7 +289,12 @@ impl Client {
             return Err("it has no leader".into());
         }
         let answer = self.ask_once(Request::get(Operation::Peers, "status/peers", ""), target).await?;
-        answer.json().map_err(|error| in_short(&error))
+        let peers: BTreeSet<String> = answer.json().map_err(|error| in_short(&error))?;
+        if peers.len() > MAX_PEERS || !peers.iter().all(|peer| is_peer(peer)) {
+            // People are told of peers, and whoever listens there may say anything.
+            return Err("what it tells are no addresses of servers".into());
+        }
+        Ok(peers)
     }
 
     /// One request with the token that is at hand, and its answer if that is a good one.
@@ -295,6 +305,11 @@ impl Client {
             status => Err(format!("it answers {status}")),
         }
     }
+}
+
+/// Whether that may be the address of a Consul server.
+fn is_peer(text: &str) -> bool {
+    text.len() <= MAX_PEER && text.chars().all(is_printable)
 }
 
 /// An error where the address stands beside it.

@@ -366,3 +366,21 @@ async fn the_least_policy_shows_the_session() {
     assert!(locked.unwrap());
     assert!(matches!(states[..], [AddressState::Failed(_), AddressState::Used]), "{states:?}");
 }
+
+#[tokio::test]
+async fn what_tells_no_addresses_of_servers_is_not_used_and_shown_to_nobody() {
+    let many: Vec<_> = (0..65).map(|peer| format!("10.0.0.{peer}:8300")).collect();
+    for peers in [vec!["\u{1b}[31m".to_owned()], vec!["x".repeat(301)], many] {
+        let told = serde_json::to_string(&peers).unwrap();
+        let other = Stub::choosing(move |_, request| {
+            if request.contains("/v1/status/peers") { Act::json(200, &told) } else { serve(request, "b:1") }
+        })
+        .await;
+        let one = server("a:1").await;
+        let client = both(&one, &other);
+        assert!(put(&client, "k").await.unwrap());
+        looked_at(&client, &other).await;
+        let AddressState::Failed(why) = state(&client, &other) else { panic!("{:?}", client.addresses()) };
+        assert!(!why.contains(&peers[0]), "{why}");
+    }
+}
