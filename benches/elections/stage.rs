@@ -40,6 +40,7 @@ impl Stage {
         for node in 0..NODES {
             stage.in_order(node).await;
         }
+        stage.all_vote().await;
         stage
     }
 
@@ -76,6 +77,23 @@ impl Stage {
         self.spawn(server);
         self.in_order(server).await;
         self.leader().await;
+        self.all_vote().await;
+    }
+
+    /// Waits until every server has a vote. One that has just joined has none for ten seconds, and two voters elect nobody
+    /// where one of them is stopped.
+    async fn all_vote(&self) {
+        let path = "/v1/operator/raft/configuration";
+        let vote = async {
+            while self
+                .ask(CLIENT, path)
+                .await
+                .is_none_or(|body| body.matches("\"Voter\":true").count() < CLIENT)
+            {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, vote).await.is_ok(), "not all servers have a vote");
     }
 
     fn address(node: usize) -> [u8; 4] {
@@ -130,17 +148,18 @@ impl Stage {
 
     /// Waits until a write through that node is done again.
     pub(crate) async fn takes_writes(&self, node: usize) {
-        let path = "/v1/kv/bench/probe";
-        loop {
-            let asked = http::try_request(self.addr(node), "PUT", path, &[], Body::Sized(b"x"));
+        let is_done = async || {
+            let asked =
+                http::try_request(self.addr(node), "PUT", "/v1/kv/bench/probe", &[], Body::Sized(b"x"));
             let answer = tokio::time::timeout(ANSWER, asked).await;
-            if let Ok(Ok(answer)) = answer
-                && answer.status == 200
-            {
-                return;
+            answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
+        };
+        let done = async {
+            while !is_done().await {
+                tokio::time::sleep(POLL).await;
             }
-            tokio::time::sleep(POLL).await;
-        }
+        };
+        assert!(tokio::time::timeout(PATIENCE, done).await.is_ok(), "nobody can write");
     }
 }
 
