@@ -135,13 +135,9 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         Coming::Quietly => draft.write_own_and_list(entry()),
         Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
         // Whoever planned without it must be too late. Where `.lock` names it rightly from an earlier stay, only fewer names
-        // make it another one; the head gives them again.
-        Coming::Openly => {
-            overtakes(&mut draft, me);
-            draft.write_own(entry());
-        }
-        // What `.lock` names is in the order that was.
-        Coming::Otherwise(Ordering::Greater) => {
+        // make it another one; the head gives them again. Somebody may have come quietly since the listing, behind one who
+        // has left meanwhile. For one with another priority, what `.lock` names is in the order that was.
+        Coming::Openly | Coming::Otherwise(Ordering::Greater) => {
             overtakes(&mut draft, me);
             draft.write_own_and_list(entry());
         }
