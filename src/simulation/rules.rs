@@ -44,10 +44,13 @@ fn passes_nobody(before: &View, after: &View, session: &SessionId, place: Place)
     // not have seen one that came an instant ago.
     let limits = [before, after].map(|view| view.record().map(|record| record.limit));
     let limit = limits.into_iter().flatten().min().unwrap_or_default();
+    // So does one that comes to want more by the same transaction.
+    let fits = |one: &Contender| {
+        one.entry.as_ref().is_some_and(|entry| entry.slots <= limit && entry.together.is_empty())
+    };
     let waited = |one: &&Contender| {
-        let entry = one.entry.as_ref();
-        let could = entry.is_some_and(|entry| entry.slots <= limit && entry.together.is_empty());
-        could && slots_of(after, &one.session) == 0 && after.contender(&one.session).is_some()
+        let still = after.contender(&one.session).is_some_and(fits);
+        fits(one) && still && slots_of(after, &one.session) == 0
     };
     // The transaction may have changed the priority of whoever wrote it: so the lower one, and the higher one of who enters.
     let stood = |one: &Contender| (Reverse(one.priority().min(priority_in(after, one))), one.create_index);
