@@ -265,7 +265,8 @@ impl View {
                 }
                 self.alive.insert(session);
             }
-            None if entry.is_some() => {
+            // Whatever fields anybody adds to `.lock`, it is not swept up.
+            None if entry.is_some() && name != LOCK => {
                 self.leftovers.push(Leftover { key: pair.key, index: pair.modify_index });
             }
             None => {}

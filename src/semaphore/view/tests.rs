@@ -122,3 +122,13 @@ fn a_grant_is_later_than_a_read_of_the_record_that_was_on_its_way() {
     view.confirm_lock(view.latest());
     assert!(!view.was_granted(&me));
 }
+
+#[test]
+fn what_else_is_written_into_the_record_makes_it_no_leftover() {
+    let record = br#"{"Limit":1,"Holders":[],"slotkeeper":1,"state":"waiting","slots":1,"priority":0}"#;
+    let pairs = vec![pair("p/.lock", record, None, 4), pair("p/left", &entry(0), None, 5)];
+    let view = View::new("p", pairs, 5);
+    assert!(view.record().is_some());
+    let keys: Vec<_> = view.leftovers.iter().map(|leftover| leftover.key.as_str()).collect();
+    assert_eq!(keys, ["p/left"]);
+}
