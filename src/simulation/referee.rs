@@ -113,7 +113,8 @@ impl Referee {
     }
 
     /// One of ours gives up that has asked since then: not before its time, and one that tries once not where all the
-    /// time there was room for it and nobody in line. `has_set`: its limit it may have set already.
+    /// time there was room for it and nobody in line. `has_set`: its limit it may have set already; so it has where it found it
+    /// set.
     pub(super) fn gave_up(&self, settings: &Settings, has_set: bool, asked_at: Moment, now: Moment) {
         let bound = if settings.try_once() { NO_ANSWER } else { settings.wait.unwrap_or(Duration::MAX) };
         let found = self.rooms.iter().rev().scan(false, |over, room| {
@@ -121,6 +122,8 @@ impl Referee {
             *over = room.since <= asked_at;
             shown.then_some(room)
         });
+        let found: Vec<_> = found.collect();
+        let has_set = has_set || found.iter().any(|room| room.limit == Some(settings.limit));
         let keeps_out = |room: &Room| {
             let stored = room.limit.unwrap_or(settings.limit);
             let (limit, refused) = match settings.limit_policy {
@@ -132,7 +135,7 @@ impl Referee {
             };
             refused || room.taken.saturating_add(settings.slots) > limit
         };
-        let kept_out = settings.try_once() && (self.rooms.is_empty() || found.into_iter().any(keeps_out));
+        let kept_out = settings.try_once() && (found.is_empty() || found.into_iter().any(keeps_out));
         let waited = now.since(asked_at);
         assert!(
             waited >= bound || kept_out,
