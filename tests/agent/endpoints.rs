@@ -166,10 +166,8 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
         assert!(text.contains(&format!("\nslotkeeper_{name}{{semaphore=\"s\"}} 0\n")), "{name} in\n{text}");
     }
     assert!(text.contains("\nslotkeeper_slot_index{semaphore=\"s\"} -1\n"), "slots are numbered from 0");
-    assert!(
-        text.contains("\nslotkeeper_limit{semaphore=\"s\"} 1\n"),
-        "until it is known, the configured limit"
-    );
+    // Until it is known, the configured limit. It listens before it has said anything of itself.
+    wait_for("the limit", || agent.metric("slotkeeper_limit{semaphore=\"s\"}") == 1.0);
     for reason in ["session_gone", "evicted", "contender_gone", "lease_expired", "watch_failed"] {
         assert!(
             text.contains(&format!("slotkeeper_slots_lost_total{{reason=\"{reason}\",semaphore=\"s\"}} 0"))
