@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotkeeper::bridge;
 use slotkeeper::consul::{
     Address, Class, Client, Code, Error, MAX_ANSWER, Operation, Put, Read, Secret, Settings, TokenSource,
     Txn, TxnOp,
 };
-use slotkeeper::semaphore::FailureKind;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 
@@ -220,24 +218,6 @@ async fn a_list_with_hidden_parts_shows_the_rest_and_says_so() {
     for filtered in [true, false] {
         let listed = client.session_list(Read::default()).await.unwrap();
         assert_eq!((listed.filtered, listed.value.len()), (filtered, 0));
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_may_be_hidden_is_not_known_to_be_none() {
-    let headers = "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n";
-    let found =
-        r#"[{"ID":"a","Name":"x mark","Node":"n","Behavior":"delete","CreateIndex":1,"ModifyIndex":1}]"#;
-    for (shown, marks, known) in
-        [("[]", &["mark"][..], false), (found, &["mark"], true), (found, &["mark", "other"], false)]
-    {
-        let stub = Stub::start(vec![Act::answer(200, headers, shown), Act::json(200, "true")]).await;
-        let marks: Vec<_> = marks.iter().map(|mark| (*mark).to_owned()).collect();
-        let cleared = bridge::destroy_named(&client(&stub.addr()), &marks).await;
-        match cleared {
-            Ok(cleared) => assert!(known && cleared == marks),
-            Err(failure) => assert!(!known && failure.kind == FailureKind::Denied, "{failure:?}"),
-        }
     }
 }
 
