@@ -267,7 +267,7 @@ pub fn failure(error: &consul::Error) -> Failure {
         Class::NoLeader => FailureKind::NoLeader,
         Class::Cut => FailureKind::Cut,
         Class::RateLimited => FailureKind::RateLimited,
-        Class::Unreachable | Class::Timeout | Class::Interrupted => FailureKind::Unavailable,
+        Class::Unreachable | Class::NotSent | Class::Timeout | Class::Interrupted => FailureKind::Unavailable,
         Class::TooLarge | Class::Unfit | Class::BadRequest | Class::Unexpected | Class::BadAnswer => {
             FailureKind::Rejected
         }

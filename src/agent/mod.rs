@@ -494,6 +494,7 @@ impl consul::Observer for Metrics {
                 reason = why,
                 "{CONSUL_ADDRESS_CHANGED}; nothing proves that both are one cluster, so everything begins anew"
             ),
+            AddressNews::NoSession { .. } => warn!("{news}"),
             AddressNews::Foreign { address, used, why } => warn!(
                 address,
                 used,

@@ -182,7 +182,7 @@ impl Client {
 
     /// A session was destroyed, or is seen to have ended.
     pub(super) fn has_ended(&self, session: &str) {
-        self.router.with(|selection| selection.forget(session));
+        self.router.with(|selection| selection.forget(session, Instant::now()));
     }
 
     /// The addresses, and what is known of each, in the order of the configuration.

@@ -89,11 +89,16 @@ impl Endpoints {
     /// The endpoint of a target; `several`: there are others.
     pub(super) fn at(&self, target: &Target, several: bool) -> Result<Arc<Endpoint>, SetupError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, endpoint)) = made.iter().find(|(of, _)| of == target) {
-            return Ok(Arc::clone(endpoint));
+        if let Some(at) = made.iter().position(|(of, _)| of == target) {
+            // The one that was used last stands last.
+            made[at..].rotate_left(1);
+            if let Some((_, endpoint)) = made.last() {
+                return Ok(Arc::clone(endpoint));
+            }
         }
         let endpoint = Arc::new(self.make(target, several)?);
-        // Those of addresses that a name does not have any more; requests under way keep theirs.
+        // Those that were not used for the longest time: of addresses that a name does not have any more. Requests under way keep
+        // theirs.
         if made.len() >= MAX_ADDRESSES * 2 {
             made.remove(0);
         }
@@ -263,4 +268,25 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 fn unfit(address: &Address, error: &dyn fmt::Display) -> SetupError {
     SetupError::Address(address.to_string(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_keeps_its_connections_whatever_a_name_stands_for_in_time() {
+        let endpoints = Endpoints::new(&Settings::default()).unwrap();
+        let address: Address = "http://consul:8500".parse().unwrap();
+        let at = |host: u8| {
+            let ip = Some(IpAddr::from([10, 0, 0, host]));
+            endpoints.at(&Target { address: address.clone(), ip }, true).unwrap()
+        };
+        let used = at(0);
+        for host in 1..=100 {
+            at(host);
+            assert!(Arc::ptr_eq(&used, &at(0)), "after {host} others");
+        }
+        assert!(endpoints.made.lock().unwrap().len() <= MAX_ADDRESSES * 2);
+    }
 }

@@ -130,6 +130,14 @@ pub enum Error {
         /// From the outermost cause to the innermost.
         cause: String,
     },
+    /// Nothing was sent: not because of Consul, but since it might have gone to another cluster, or had to wait too long.
+    #[error("{tried}: not sent: {why}")]
+    NotSent {
+        /// What was tried.
+        tried: Tried,
+        /// Why it was not sent.
+        why: String,
+    },
     /// No answer in time: Consul may have done it, may do it still, or never.
     #[error("{tried}: no answer within {:?}{}", rounded(*after), doubt(tried))]
     Timeout {
@@ -212,6 +220,7 @@ pub enum Class {
     InvalidKey,
     Token,
     Unreachable,
+    NotSent,
     Timeout,
     Interrupted,
     Cut,
@@ -221,7 +230,7 @@ pub enum Class {
 
 impl Class {
     /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NotFound,
         Self::Denied,
         Self::NoLeader,
@@ -233,6 +242,7 @@ impl Class {
         Self::InvalidKey,
         Self::Token,
         Self::Unreachable,
+        Self::NotSent,
         Self::Timeout,
         Self::Interrupted,
         Self::Cut,
@@ -254,6 +264,7 @@ impl Class {
             Self::InvalidKey => "invalid_key",
             Self::Token => "token",
             Self::Unreachable => "unreachable",
+            Self::NotSent => "not_sent",
             Self::Timeout => "timeout",
             Self::Interrupted => "interrupted",
             Self::Cut => "cut",
@@ -280,6 +291,7 @@ impl Error {
             Self::InvalidKey { .. } => Class::InvalidKey,
             Self::Token { .. } => Class::Token,
             Self::Unreachable { .. } => Class::Unreachable,
+            Self::NotSent { .. } => Class::NotSent,
             Self::Timeout { .. } => Class::Timeout,
             Self::Interrupted { .. } => Class::Interrupted,
             Self::Cut { .. } => Class::Cut,
@@ -295,6 +307,7 @@ impl Error {
             Class::NoLeader
                 | Class::RateLimited
                 | Class::Unreachable
+                | Class::NotSent
                 | Class::Timeout
                 | Class::Interrupted
                 | Class::Cut
@@ -315,6 +328,7 @@ impl Error {
             | Self::InvalidKey { tried, .. }
             | Self::Token { tried, .. }
             | Self::Unreachable { tried, .. }
+            | Self::NotSent { tried, .. }
             | Self::Timeout { tried, .. }
             | Self::Interrupted { tried, .. }
             | Self::Cut { tried, .. }
@@ -346,7 +360,8 @@ impl Error {
             | Self::InvalidKey { .. }
             | Self::Token { .. }
             | Self::Cut { .. }
-            | Self::Unreachable { .. } => false,
+            | Self::Unreachable { .. }
+            | Self::NotSent { .. } => false,
         };
         possible && self.tried().operation.writes()
     }
@@ -369,6 +384,7 @@ impl Error {
             | Self::BadRequest { .. }
             | Self::InvalidKey { .. }
             | Self::Token { .. }
+            | Self::NotSent { .. }
             | Self::Unexpected { .. } => Code::Other,
         }
     }

@@ -14,7 +14,7 @@ use super::request::{Answer, Request};
 use super::router::{Route, outcome};
 use super::selection::Target;
 use super::token::Ready;
-use super::{Client, Code, Error, SetupError, Tried, classify};
+use super::{Client, Code, Error, Operation, SetupError, Tried, classify};
 
 /// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
 const MAX_REFUSAL: usize = 1024 * 1024;
@@ -27,7 +27,11 @@ const MAY_BE_ANOTHER: &str =
     "another address is used since the lease ended, and may belong to another cluster";
 
 /// Why a request is not sent after a restart.
-const SHOWS_NO_SESSION: &str = "the address does not show the session of the process before this one, whose lease may be valid elsewhere";
+const SHOWS_NO_SESSION: &str =
+    "no address has shown the session of the process before this one, whose lease may be valid";
+
+/// Why a request is not sent that has stood in the line for a connection for all its time.
+const NO_CONNECTION_FREE: &str = "no connection was free in time";
 
 impl Client {
     /// Sends a request to the address that is used, and where it fails so that it may be sent again, to the next one.
@@ -45,8 +49,9 @@ impl Client {
             if route.epoch != self.epoch {
                 return Err(self.not_sent(request, &route, MAY_BE_ANOTHER));
             }
-            if route.is_blocked {
-                return Err(self.with_others(self.not_sent(request, &route, SHOWS_NO_SESSION)));
+            // A login has to come first where only a token shows the session.
+            if route.is_blocked && request.operation != Operation::Login {
+                return Err(self.not_sent(request, &route, SHOWS_NO_SESSION));
             }
             let result = self.attempt_by(&route, request, token, until, after).await;
             if self.router.now().epoch != self.epoch {
@@ -89,7 +94,9 @@ impl Client {
     }
 
     fn not_sent(&self, request: &Request, route: &Route, why: &str) -> Error {
-        Error::Unreachable { tried: self.tried_at(request, route), cause: why.into() }
+        let others = self.router.with(|selection| selection.failed_others());
+        let why = std::iter::once(why.to_owned()).chain(others).collect::<Vec<_>>().join("; ");
+        Error::NotSent { tried: self.tried_at(request, route), why }
     }
 
     fn tried_at(&self, request: &Request, route: &Route) -> Tried {
@@ -108,7 +115,7 @@ impl Client {
         let tried = self.tried_at(request, route);
         let endpoint = self.endpoint(&route.target, &tried)?;
         let Some(permit) = self.enter(&endpoint, request, until).await else {
-            return Err(Error::Timeout { tried, after });
+            return Err(Error::NotSent { tried, why: NO_CONNECTION_FREE.into() });
         };
         let started = Instant::now();
         // Boxed: the library's futures are large, and callers hold many of these.
@@ -136,7 +143,7 @@ impl Client {
     /// Sends a request to a target that may not be the one that is used, with the token that is at hand. It is not observed:
     /// nobody waits for it, and it says nothing of the Consul that is used.
     pub(super) async fn attempt_at(&self, request: &Request, target: &Target) -> Result<Answer, Error> {
-        let shown = self.router.with(|selection| selection.label(target)).into();
+        let shown = self.router.with(|selection| selection.label(target));
         let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
         let endpoint = self.endpoint(target, &tried)?;
         let token = self.token.at_hand().await;

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use serde::Deserialize;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::{Addresses, MAX_ADDRESSES};
@@ -33,6 +33,8 @@ pub(super) struct Router {
     configured: Addresses,
     has_names: bool,
     resolved: OnceCell<()>,
+    /// Taken while names are being resolved.
+    resolving: Arc<Semaphore>,
     selection: Mutex<Selection>,
     /// Something of the selection may have changed.
     changed: watch::Sender<()>,
@@ -45,7 +47,7 @@ pub(super) struct Route {
     /// For people.
     pub(super) shown: Arc<str>,
     pub(super) epoch: u64,
-    /// Nothing may be sent there for now.
+    /// Nothing but logins may be sent there for now.
     pub(super) is_blocked: bool,
 }
 
@@ -55,6 +57,7 @@ impl Router {
         Self {
             has_names: configured.iter().any(|address| address.name().is_some()),
             resolved: OnceCell::new(),
+            resolving: Arc::new(Semaphore::new(1)),
             selection: Mutex::new(Selection::new(targets.collect())),
             changed: watch::channel(()).0,
             configured: configured.clone(),
@@ -75,8 +78,8 @@ impl Router {
         self.with(|selection| {
             let first = || Target { address: self.configured.first().clone(), ip: None };
             let target = selection.used().cloned().unwrap_or_else(first);
-            let (shown, is_blocked) = (selection.label(&target).into(), selection.is_blocked(Instant::now()));
-            Route { shown, epoch: selection.epoch(), is_blocked, target }
+            let is_blocked = selection.is_blocked(Instant::now());
+            Route { shown: selection.label(&target), epoch: selection.epoch(), is_blocked, target }
         })
     }
 
@@ -152,25 +155,25 @@ impl Router {
         let begins = self.with(|selection| {
             let now = Instant::now();
             let after = selection.wants_look(now).filter(|_| self.has_names || selection.has_others())?;
-            selection.begin_look(after, now);
+            selection.begin_look(after, fastrand::f64(), now);
             Some(after)
         });
         if let Some(after) = begins {
-            let look = Look { router: Arc::clone(self), client: client.clone() };
+            let look = Look { router: Arc::clone(self), client: client.clone(), is_over: false };
             tokio::spawn(look.run(after));
         }
     }
 
     /// Changes the selection, and tells of it.
-    fn note(&self, client: &Client, what: impl FnOnce(&mut Selection)) {
+    fn note<T>(&self, client: &Client, what: impl FnOnce(&mut Selection) -> T) -> T {
         let stand = |selection: &Selection| {
             let used = selection.used().cloned();
             (used, selection.epoch(), selection.is_chosen(), selection.is_asking())
         };
-        let (has_changed, news) = self.with(|selection| {
+        let (done, has_changed, news) = self.with(|selection| {
             let before = stand(selection);
-            what(selection);
-            (before != stand(selection), selection.take_news())
+            let done = what(selection);
+            (done, before != stand(selection), selection.take_news())
         });
         for news in news {
             client.observer().addresses(&news);
@@ -179,44 +182,72 @@ impl Router {
         if has_changed {
             self.changed.send_replace(());
         }
+        done
     }
 
-    /// Has names stand for all their addresses. One that cannot be resolved now is left to the connection.
-    async fn resolve(&self) {
-        let each = self.configured.iter().map(|address| async move {
-            let by_name = || vec![Target { address: address.clone(), ip: None }];
-            let Some((host, port)) = address.name() else { return by_name() };
-            match timeout(RESOLVE, tokio::net::lookup_host((host.as_str(), port))).await {
-                Ok(Ok(found)) => {
-                    let mut ips: Vec<_> = found.map(|found| found.ip()).collect();
-                    ips.sort_unstable();
-                    ips.dedup();
-                    // A resolver sorts alike for everybody, who would then all use one server.
-                    fastrand::shuffle(&mut ips);
-                    ips.sort_by_key(std::net::IpAddr::is_ipv6);
-                    let targets: Vec<_> =
-                        ips.into_iter().map(|ip| Target { address: address.clone(), ip: Some(ip) }).collect();
-                    if targets.is_empty() { by_name() } else { targets }
-                }
-                Ok(Err(_)) | Err(_) => by_name(),
-            }
+    /// Has names stand for all their addresses, once these are known or after [`RESOLVE`]. One that cannot be resolved is left to
+    /// the connection. A resolver that does not answer keeps a thread for each name, so one resolution is under way at a time.
+    async fn resolve(self: &Arc<Self>) {
+        let Ok(turn) = Arc::clone(&self.resolving).try_acquire_owned() else { return };
+        let router = Arc::clone(self);
+        let resolution = tokio::spawn(async move {
+            let targets = targets(&router.configured).await;
+            router.with(|selection| selection.set_targets(targets));
+            drop(turn);
         });
-        let mut targets: Vec<Target> = join_all(each).await.into_iter().flatten().collect();
-        targets.truncate(MAX_ADDRESSES);
-        self.with(|selection| selection.set_targets(targets));
+        // What comes later is taken in all the same.
+        let _ = timeout(RESOLVE, resolution).await;
     }
 }
 
-/// One look at the targets. However it ends, the selection is told.
+/// Where requests can be sent: names stand for all their addresses.
+async fn targets(configured: &Addresses) -> Vec<Target> {
+    let each = configured.iter().map(|address| async move {
+        let by_name = || vec![Target { address: address.clone(), ip: None }];
+        let Some((host, port)) = address.name() else { return by_name() };
+        let Ok(found) = tokio::net::lookup_host((host.as_str(), port)).await else { return by_name() };
+        let mut ips: Vec<_> = found.map(|found| found.ip()).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        // A resolver sorts alike for everybody, who would then all use one server.
+        fastrand::shuffle(&mut ips);
+        ips.sort_by_key(std::net::IpAddr::is_ipv6);
+        if ips.is_empty() {
+            return by_name();
+        }
+        ips.into_iter().map(|ip| Target { address: address.clone(), ip: Some(ip) }).collect()
+    });
+    let mut targets: Vec<Target> = join_all(each).await.into_iter().flatten().collect();
+    targets.truncate(MAX_ADDRESSES);
+    targets
+}
+
+/// One look at the targets, and more where need arose meanwhile. However it ends, the selection is told.
 struct Look {
     router: Arc<Router>,
     client: Client,
+    is_over: bool,
 }
 
 impl Look {
-    async fn run(self, after: Duration) {
+    async fn run(mut self, mut after: Duration) {
+        loop {
+            sleep(after).await;
+            self.ask().await;
+            let now = Instant::now();
+            let again = self.router.note(&self.client, |selection| {
+                selection.end_look(now).then(|| selection.begin_look(Duration::ZERO, fastrand::f64(), now))
+            });
+            if again.is_none() {
+                self.is_over = true;
+                return;
+            }
+            after = Duration::ZERO;
+        }
+    }
+
+    async fn ask(&self) {
         let router = &self.router;
-        sleep(after).await;
         if router.has_names {
             router.resolve().await;
         }
@@ -239,7 +270,9 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
-        self.router.note(&self.client, |selection| selection.end_look(Instant::now()));
+        if !self.is_over {
+            self.router.note(&self.client, |selection| selection.end_look(Instant::now()));
+        }
     }
 }
 
@@ -329,6 +362,7 @@ fn in_short(error: &Error) -> String {
         | Error::BadRequest { .. }
         | Error::InvalidKey { .. }
         | Error::Token { .. }
+        | Error::NotSent { .. }
         | Error::Timeout { .. }
         | Error::BadAnswer { .. } => error.to_string(),
     }
@@ -340,18 +374,20 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
     let Some(error) = error else { return Outcome::Answered };
     match error.class() {
         Class::NoLeader => Outcome::NoLeader,
-        Class::Unreachable => Outcome::Refused(in_short(error)),
+        Class::Unreachable => Outcome::Failed(in_short(error)),
         Class::Timeout | Class::Unexpected if is_poll => Outcome::Other,
         Class::Timeout => Outcome::Silent,
         Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
-            Outcome::Proxy(in_short(error))
+            Outcome::Failed(in_short(error))
         }
-        Class::Unexpected | Class::Interrupted | Class::Cut | Class::BadAnswer | Class::Token => {
-            Outcome::Other
-        }
-        Class::NotFound
-        | Class::Denied
-        | Class::RateLimited
+        Class::Unexpected
+        | Class::Interrupted
+        | Class::Cut
+        | Class::BadAnswer
+        | Class::Token
+        | Class::NotSent => Outcome::Other,
+        Class::NotFound | Class::Denied => Outcome::TurnedAway,
+        Class::RateLimited
         | Class::TooLarge
         | Class::InvalidSession
         | Class::Unfit

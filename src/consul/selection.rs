@@ -2,31 +2,41 @@
 //!
 //! One target is used at a time. A target that fails is left for another one, and two clusters must never be taken for one:
 //!
-//! - While the lease of an own session may be valid, only proof counts: a consistent read there that shows an own session.
+//! - While the lease of an own session may be valid, only proof counts: a consistent read there that shows an own session. After a
+//!   restart the session is the earlier process's, and that holds for the first address too: until one is proved or the lease
+//!   has ended, nothing is sent but logins, which change nothing that is coordinated.
 //! - Without such a lease the targets must share a Raft peer. Of two that disagree the first listed is used. Every
 //!   development server tells the same peer, so that is no proof: after such a move nothing counts that was learnt before it.
 //!   [`Selection::epoch`] tells these times apart.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Address;
 
+mod news;
+
+pub use news::{AddressNews, AddressState};
+
 /// How long a target may have no leader before another one is looked for. At Consul's defaults an election takes 9 to 19 s,
 /// in which no other server has a leader either; a lease is made for 25 s, so that the rest is for the move.
 pub(super) const ELECTION: Duration = Duration::from_secs(20);
-/// The time between two looks at the others while the used target fails.
+/// The time between two looks at the others while the used target fails, on average.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same while it does not: what the status says of the others, and the peers of the used one, are never older.
+/// The same while it does not: what the status says of the others, and the peers of the used one, are hardly older.
 const CHECK_EVERY: Duration = Duration::from_secs(300);
+/// The same where a session is new: an agent with leases has new ones all the time.
+const CHECK_PAUSE: Duration = Duration::from_secs(30);
 /// Requests in a row without an answer in time after which the target counts as failing.
 const MAX_SILENT: u32 = 2;
 /// Consul's own end of every session, twice the longest TTL after its last renewal.
 const MAX_REMEMBERED: Duration = Duration::from_secs(48 * 60 * 60);
+/// How long the end of a session is remembered: longer than a renewal that was sent before it is under way.
+const END_REMEMBERED: Duration = Duration::from_secs(300);
 /// Own sessions that a target is asked for: any of them is proof, and one may have been destroyed by an operator.
 const MAX_ASKED: usize = 3;
 
@@ -42,12 +52,12 @@ pub(super) struct Target {
 pub(super) enum Outcome {
     /// Consul answered.
     Answered,
+    /// It answered, or something before it, that this may not be done or does not exist: so would a stranger.
+    TurnedAway,
     /// It has no leader.
     NoLeader,
-    /// No connection, or TLS failed: nothing was sent.
-    Refused(String),
-    /// A proxy answered 502 or 503.
-    Proxy(String),
+    /// No connection, TLS failed, or a proxy answered 502 or 503. Says which.
+    Failed(String),
     /// No answer in time.
     Silent,
     /// Neither good nor bad news, such as a long poll that was cut.
@@ -75,60 +85,19 @@ pub(super) struct Finding {
     pub(super) failed: Option<String>,
 }
 
-/// What is known of an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressState {
-    /// Requests go there.
-    Used,
-    /// It is of the same cluster.
-    Standby,
-    /// Nothing is known of it yet.
-    Unknown,
-    /// It could not be asked, or confirms nothing. Says why.
-    Failed(String),
-    /// It may belong to another cluster. Says why.
-    Foreign(String),
-}
-
-/// News of the addresses, for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressNews {
-    /// Another address is used from here on.
-    Moved {
-        /// The one before.
-        from: String,
-        /// The one that is used.
-        to: String,
-        /// What was wrong with the one before.
-        why: String,
-        /// That both belong to one cluster is proved by an own session.
-        proved: bool,
-    },
-    /// This address is not used, since it may belong to another cluster than the one that is.
-    Foreign {
-        /// The address.
-        address: String,
-        /// The one that is used.
-        used: String,
-        /// What speaks for it.
-        why: String,
-    },
-}
-
-impl fmt::Display for AddressNews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Moved { from, to, why, .. } => write!(f, "Consul at {from} failed ({why}); using {to}"),
-            Self::Foreign { address, used, why } => write!(
-                f,
-                "Consul at {address} is not used, since it may belong to another cluster than {used}: {why}"
-            ),
-        }
-    }
+/// The lease on an own session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    /// It ends then at the latest. An ended one still is proof.
+    Until(Instant),
+    /// The session was destroyed then, or seen to have ended. No renewal that is answered later brings it back.
+    Over(Instant),
 }
 
 struct Entry {
     target: Target,
+    /// The target for people: with its IP address where its name has several.
+    label: Arc<str>,
     state: AddressState,
     /// What was found since the look began.
     found: Option<Finding>,
@@ -137,19 +106,20 @@ struct Entry {
 }
 
 fn entry(target: Target) -> Entry {
-    Entry { target, state: AddressState::Unknown, found: None, reported: false }
+    let label = target.address.to_string().into();
+    Entry { target, label, state: AddressState::Unknown, found: None, reported: false }
 }
 
 pub(super) struct Selection {
     entries: Vec<Entry>,
+    /// Before one has been chosen: the candidate, where logins go.
     used: usize,
     /// The first one has been chosen, or has answered.
     chosen: bool,
     epoch: u64,
     /// Something was answered in this epoch.
     answered: bool,
-    /// Own sessions, and when the leases on them have ended. An ended one still is proof.
-    sessions: BTreeMap<String, Instant>,
+    sessions: BTreeMap<String, Lease>,
     /// Of the used target.
     peers: BTreeSet<String>,
     failing: Option<String>,
@@ -158,11 +128,17 @@ pub(super) struct Selection {
     looking: bool,
     /// A look asks the targets; before that it rests.
     asking: bool,
-    looked_at: Option<Instant>,
-    /// The same of the last look for another target.
-    sought_at: Option<Instant>,
+    /// When the next look is due while nothing fails, and the next one for another target. `None`: now.
+    check_at: Option<Instant>,
+    seek_at: Option<Instant>,
+    /// No look for the sake of a new session before this.
+    pause_until: Option<Instant>,
     /// A session is new, of which the other targets have not been asked.
     unchecked: bool,
+    /// What failed has failed since the look that is under way began: what the others have answered may be older.
+    outdated: bool,
+    /// Looks in a row in which no target showed the earlier process's session.
+    in_vain: u32,
     news: Vec<AddressNews>,
 }
 
@@ -182,13 +158,17 @@ impl Selection {
             silent: 0,
             looking: false,
             asking: false,
-            looked_at: None,
-            sought_at: None,
+            check_at: None,
+            seek_at: None,
+            pause_until: None,
             unchecked: false,
+            outdated: false,
+            in_vain: 0,
             news: Vec::new(),
         };
         own.entries = targets.into_iter().map(entry).collect();
         own.chosen = own.entries.len() == 1;
+        own.set_labels();
         own
     }
 
@@ -214,7 +194,25 @@ impl Selection {
                     self.entries.len() - 1
                 }
             };
-        self.chosen |= self.entries.len() == 1;
+        if self.entries.len() == 1 {
+            self.chosen = true;
+        } else if !self.answered {
+            // A name that turns out to be several.
+            self.chosen = false;
+        }
+        self.set_labels();
+    }
+
+    fn set_labels(&mut self) {
+        let targets: Vec<Target> = self.entries.iter().map(|entry| entry.target.clone()).collect();
+        for entry in &mut self.entries {
+            let Target { address, ip } = &entry.target;
+            let several = targets.iter().filter(|target| target.address == *address).count() > 1;
+            entry.label = match ip.filter(|_| several) {
+                Some(ip) => format!("{address} ({ip})").into(),
+                None => address.to_string().into(),
+            };
+        }
     }
 
     /// Where requests go; `None` where there is no target at all.
@@ -226,11 +224,9 @@ impl Selection {
         self.chosen
     }
 
-    /// Whether nothing may be sent: none has been chosen, and the first one does not show the session of an earlier process,
-    /// whose lease may be valid.
+    /// Whether nothing but logins may be sent: none has been chosen, and the lease of an earlier process's session may be valid.
     pub(super) fn is_blocked(&self, now: Instant) -> bool {
-        let foreign = |entry: &Entry| matches!(entry.state, AddressState::Foreign(_));
-        !self.chosen && self.is_leased(now) && self.entries.get(self.used).is_some_and(foreign)
+        !self.chosen && self.is_leased(now)
     }
 
     /// What was learnt and planned in one epoch must not be acted on in another one.
@@ -240,15 +236,19 @@ impl Selection {
 
     /// An own session whose lease ends then at the latest; `None` where that is not known, as of an earlier process's.
     pub(super) fn remember(&mut self, session: &str, lease_ends: Option<Instant>, now: Instant) {
-        self.sessions.retain(|_, ends| now.duration_since(*ends) < MAX_REMEMBERED);
+        self.sessions.retain(|_, lease| match lease {
+            Lease::Until(ends) => now.duration_since(*ends) < MAX_REMEMBERED,
+            Lease::Over(since) => now.duration_since(*since) < END_REMEMBERED,
+        });
         self.unchecked |= lease_ends.is_some() && !self.sessions.contains_key(session);
-        let ends = self.sessions.entry(session.to_owned()).or_insert(now);
-        *ends = lease_ends.map_or(*ends, |new| new.max(*ends));
+        if let Lease::Until(ends) = self.sessions.entry(session.to_owned()).or_insert(Lease::Until(now)) {
+            *ends = lease_ends.map_or(*ends, |new| new.max(*ends));
+        }
     }
 
     /// The session has ended, so that there is no lease on it any more.
-    pub(super) fn forget(&mut self, session: &str) {
-        self.sessions.remove(session);
+    pub(super) fn forget(&mut self, session: &str, now: Instant) {
+        self.sessions.insert(session.to_owned(), Lease::Over(now));
     }
 
     /// Takes in how a request ended that was sent to `target`.
@@ -256,10 +256,16 @@ impl Selection {
         if self.used() != Some(target) {
             return;
         }
+        let failed_before = self.failing.is_some();
         match outcome {
-            Outcome::Answered => {
+            Outcome::Answered | Outcome::TurnedAway => {
                 (self.failing, self.no_leader_since, self.silent) = (None, None, 0);
-                (self.chosen, self.answered) = (true, true);
+                if self.is_blocked(now) {
+                    // A login: its token may show the session.
+                    self.seek_at = None;
+                } else if outcome == Outcome::Answered {
+                    (self.chosen, self.answered) = (true, true);
+                }
             }
             Outcome::NoLeader => {
                 let since = *self.no_leader_since.get_or_insert(now);
@@ -268,7 +274,9 @@ impl Selection {
                 }
                 self.silent = 0;
             }
-            Outcome::Refused(why) | Outcome::Proxy(why) => self.failing = Some(why),
+            // The next login goes to the next one.
+            Outcome::Failed(_) if self.is_blocked(now) => self.used = (self.used + 1) % self.entries.len(),
+            Outcome::Failed(why) => self.failing = Some(why),
             Outcome::Silent => {
                 self.silent += 1;
                 if self.silent >= MAX_SILENT {
@@ -277,6 +285,7 @@ impl Selection {
             }
             Outcome::Other => {}
         }
+        self.outdated |= self.looking && !failed_before && self.failing.is_some();
     }
 
     /// After how long the targets are to be looked at, where they are.
@@ -285,10 +294,10 @@ impl Selection {
             return None;
         }
         if self.is_in_need() {
-            let next = self.sought_at.map_or(now, |at| at + PAUSE);
-            return Some(next.saturating_duration_since(now));
+            return Some(self.seek_at.unwrap_or(now).saturating_duration_since(now));
         }
-        let due = self.unchecked || self.looked_at.is_none_or(|at| now.duration_since(at) >= CHECK_EVERY);
+        let passed = |at: Option<Instant>| at.is_none_or(|at| at <= now);
+        let due = passed(self.check_at) || (self.unchecked && passed(self.pause_until));
         (due && self.has_others()).then_some(Duration::ZERO)
     }
 
@@ -302,21 +311,27 @@ impl Selection {
         self.asking
     }
 
-    /// Begins to look at the targets, after that time. Its end has to be told.
-    pub(super) fn begin_look(&mut self, after: Duration, now: Instant) {
+    /// Begins to look at the targets, after that time. Its end has to be told. `spread`, from 0 to 1, is drawn anew each time: agents
+    /// that begin at one instant do not look at one instant for ever.
+    pub(super) fn begin_look(&mut self, after: Duration, spread: f64, now: Instant) {
         let at = now + after;
-        (self.looking, self.looked_at, self.unchecked) = (true, Some(at), false);
-        self.asking = after.is_zero();
+        let wait = |mean: Duration| Some(at + mean.mul_f64(0.75 + spread / 2.0));
         if self.is_in_need() {
-            self.sought_at = Some(at);
+            self.seek_at = wait(PAUSE);
         }
+        if self.unchecked {
+            self.pause_until = wait(CHECK_PAUSE);
+        }
+        self.check_at = wait(CHECK_EVERY);
+        (self.looking, self.asking, self.unchecked, self.outdated) = (true, after.is_zero(), false, false);
     }
 
     /// What to ask whom in this look.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
         self.asking = true;
-        let mut sessions: Vec<_> = self.sessions.iter().collect();
-        sessions.sort_by_key(|(_, ends)| std::cmp::Reverse(**ends));
+        self.outdated = false;
+        let mut sessions: Vec<(&String, Instant)> = self.leases().collect();
+        sessions.sort_by_key(|(_, ends)| std::cmp::Reverse(*ends));
         let sessions: Vec<String> = sessions.into_iter().take(MAX_ASKED).map(|(id, _)| id.clone()).collect();
         let (leased, fails, chosen, used) =
             (self.is_leased(now), self.failing.is_some(), self.chosen, self.used);
@@ -343,15 +358,22 @@ impl Selection {
             self.peers = finding.peers.unwrap_or_else(|| std::mem::take(&mut self.peers));
             return;
         }
+        let is_blocked = self.is_blocked(now);
         if let Some(entry) = self.entries.get_mut(at) {
-            entry.state = finding.failed.clone().map_or(AddressState::Unknown, AddressState::Failed);
+            entry.state = match (&finding.failed, finding.shows) {
+                (Some(why), _) => AddressState::Failed(why.clone()),
+                (None, Some(false)) if is_blocked => {
+                    AddressState::Failed("it does not show the session".into())
+                }
+                (None, _) => AddressState::Unknown,
+            };
             entry.found = Some(finding);
         }
         self.decide(false, now);
     }
 
-    /// The look is over: nothing more is answered.
-    pub(super) fn end_look(&mut self, now: Instant) {
+    /// The look is over: nothing more is answered. Whether the next one is to begin at once: what has failed failed meanwhile.
+    pub(super) fn end_look(&mut self, now: Instant) -> bool {
         self.decide(true, now);
         (self.looking, self.asking) = (false, false);
         let lacks = |entry: &Entry| entry.found.as_ref().is_some_and(|found| found.shows == Some(false));
@@ -360,24 +382,26 @@ impl Selection {
             self.sessions.clear();
         }
         self.judge(now);
+        let again = std::mem::take(&mut self.outdated) && self.is_in_need();
+        if again {
+            self.seek_at = None;
+        }
+        again
     }
 
     /// The state of each, in the order of the configuration.
     pub(super) fn states(&self) -> Vec<(String, AddressState)> {
         let state = |(at, entry): (usize, &Entry)| {
-            let state = if at == self.used { AddressState::Used } else { entry.state.clone() };
-            (self.label(&entry.target), state)
+            let is_used = at == self.used && self.chosen;
+            (entry.label.to_string(), if is_used { AddressState::Used } else { entry.state.clone() })
         };
         self.entries.iter().enumerate().map(state).collect()
     }
 
     /// A target for people: with its IP address where its name has several.
-    pub(super) fn label(&self, target: &Target) -> String {
-        let same = self.entries.iter().filter(|entry| entry.target.address == target.address).count();
-        match target.ip.filter(|_| same > 1) {
-            Some(ip) => format!("{} ({ip})", target.address),
-            None => target.address.to_string(),
-        }
+    pub(super) fn label(&self, target: &Target) -> Arc<str> {
+        let entry = self.entries.iter().find(|entry| entry.target == *target);
+        entry.map_or_else(|| target.address.to_string().into(), |entry| Arc::clone(&entry.label))
     }
 
     /// Whether there is more than one target.
@@ -389,9 +413,7 @@ impl Selection {
     pub(super) fn failed_others(&self) -> Vec<String> {
         let others = self.entries.iter().enumerate().filter(|(at, _)| *at != self.used);
         let failed = others.filter_map(|(_, entry)| match &entry.state {
-            AddressState::Failed(why) | AddressState::Foreign(why) => {
-                Some(format!("{}: {why}", self.label(&entry.target)))
-            }
+            AddressState::Failed(why) | AddressState::Foreign(why) => Some(format!("{}: {why}", entry.label)),
             AddressState::Used | AddressState::Standby | AddressState::Unknown => None,
         });
         failed.collect()
@@ -404,7 +426,15 @@ impl Selection {
 
     /// Whether there may be a valid lease on an own session.
     fn is_leased(&self, now: Instant) -> bool {
-        self.sessions.values().any(|ends| *ends > now)
+        self.leases().any(|(_, ends)| ends > now)
+    }
+
+    /// Own sessions that are not known to have ended, and when the leases on them end.
+    fn leases(&self) -> impl Iterator<Item = (&String, Instant)> {
+        self.sessions.iter().filter_map(|(session, lease)| match lease {
+            Lease::Until(ends) => Some((session, *ends)),
+            Lease::Over(_) => None,
+        })
     }
 
     /// Moves to another target where that is due and one may be used; `over`: nothing more is going to be answered.
@@ -419,7 +449,7 @@ impl Selection {
             return self.move_to(at, true);
         }
         // A session that an earlier process has left may be shown by a later one.
-        if self.is_leased(now) || (!over && !self.sessions.is_empty()) {
+        if self.is_leased(now) || (!over && self.leases().next().is_some()) {
             return;
         }
         for at in 0..self.entries.len() {
@@ -442,10 +472,12 @@ impl Selection {
     }
 
     fn move_to(&mut self, at: usize, proved: bool) {
-        let (from, first) = (self.used, !self.chosen && !self.answered);
+        // Before a choice it is the first listed that another one is preferred to.
+        let from = if self.chosen { self.used } else { 0 };
+        let first = !self.chosen && !self.answered;
         if !self.chosen {
             // The first choice, from which the next one need not keep its distance.
-            self.sought_at = None;
+            self.seek_at = None;
         }
         let why = self.failing.take();
         self.used = at;
@@ -466,17 +498,21 @@ impl Selection {
                 | AddressState::Foreign(_) => "it does not answer".into(),
             });
             self.entries[from].state = AddressState::Failed(why.clone());
-            let label = |at: usize| self.label(&self.entries[at].target);
+            let label = |at: usize| self.entries[at].label.to_string();
             let (from, to) = (label(from), label(at));
             self.news.push(AddressNews::Moved { from, to, why, proved: proved || first });
         }
         (self.chosen, self.no_leader_since, self.silent) = (true, None, 0);
+        self.in_vain = 0;
     }
 
     /// Says of the others what the look has shown.
     fn judge(&mut self, now: Instant) {
+        if self.is_blocked(now) {
+            return self.judge_none();
+        }
         let leased = self.is_leased(now);
-        let labels: Vec<_> = self.entries.iter().map(|entry| self.label(&entry.target)).collect();
+        let used = self.entries[self.used].label.to_string();
         for (at, entry) in self.entries.iter_mut().enumerate() {
             let is_used = at == self.used && self.chosen;
             let Some(found) = entry.found.take().filter(|_| !is_used) else { continue };
@@ -496,8 +532,8 @@ impl Selection {
             };
             match (foreign, found) {
                 (Some(why), _) => {
-                    let (address, used) = (labels[at].clone(), labels[self.used].clone());
                     if !std::mem::replace(&mut entry.reported, true) {
+                        let (address, used) = (entry.label.to_string(), used.clone());
                         self.news.push(AddressNews::Foreign { address, used, why: why.clone() });
                     }
                     entry.state = AddressState::Foreign(why);
@@ -509,6 +545,20 @@ impl Selection {
                 // Nothing new is known of it.
                 (None, Finding { .. }) => {}
             }
+        }
+    }
+
+    /// The same where none shows the earlier process's session: any of them may be its cluster's.
+    fn judge_none(&mut self) {
+        self.in_vain += 1;
+        // Told once, and not after the first look: it may have had no token, before a login.
+        if self.in_vain == 2 {
+            let why = |entry: &Entry| match &entry.state {
+                AddressState::Failed(why) | AddressState::Foreign(why) => why.clone(),
+                AddressState::Used | AddressState::Standby | AddressState::Unknown => "not asked yet".into(),
+            };
+            let addresses = self.entries.iter().map(|entry| (entry.label.to_string(), why(entry))).collect();
+            self.news.push(AddressNews::NoSession { addresses });
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Several addresses: which one is used, and what is never sent to the others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use slotkeeper::consul::{
-    Address, AddressState, Client, Error, Put, Read, Secret, Settings, TokenSource, Unobserved,
+    Address, AddressState, AuthMethod, Client, Error, Put, Read, Secret, Settings, TokenSource, Unobserved,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -332,6 +333,42 @@ async fn the_session_of_an_earlier_process_leads_to_its_cluster() {
     })
     .await;
     assert_eq!((done, writes), (0, vec![]));
+}
+
+/// Before a login no address shows a session. The login goes to the first one that listens, although nothing else may.
+#[tokio::test]
+async fn after_a_restart_a_login_comes_before_the_proof() {
+    let folder = tempfile::tempdir().unwrap();
+    let bearer_token_file = folder.path().join("bearer");
+    std::fs::write(&bearer_token_file, "a.b.c").unwrap();
+    let (_reserved, away) = nobody();
+    let right = Stub::choosing(|_, request| {
+        let has_token = request.to_ascii_lowercase().contains("x-consul-token: secret");
+        if request.contains("/acl/login") {
+            Act::json(200, r#"{"AccessorID":"1","SecretID":"secret"}"#)
+        } else if has_token {
+            serve(request, "1")
+        } else {
+            Act::json(403, "Permission denied")
+        }
+    })
+    .await;
+    let method = AuthMethod { name: "kube".into(), bearer_token_file, meta: BTreeMap::new() };
+    let address = format!("{away},{}", right.addr()).parse().unwrap();
+    let token = Some(TokenSource::Login(method));
+    let client =
+        Client::new(&Settings { address, token, ..Settings::default() }, Arc::new(Unobserved)).unwrap();
+    client.remember(ID, Some(PATIENCE * 10));
+    let renewed = async {
+        while client.session_renew(ID).await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, renewed).await.unwrap();
+    let seen = right.seen();
+    let at = |part: &str| seen.iter().position(|request| request.contains(part)).unwrap();
+    let shown = seen.iter().rposition(|request| request.contains("session/info")).unwrap();
+    assert!(at("/acl/login") < shown && shown < at("session/renew"), "{seen:?}");
 }
 
 /// A token that may write sessions may read them, which is proof enough on a real Consul.

@@ -12,6 +12,8 @@ use crate::stub::{Act, Stub};
 
 /// Reads besides, of 8 connections of which 2 are kept for sessions.
 const CALLS: usize = 6;
+/// Those that are kept.
+const LEASE_CALLS: usize = 2;
 /// Time after which something has not come and will not.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,6 +64,28 @@ async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
     let seen = stub.seen();
     let asked = |what: &str| seen.iter().filter(|request| request.contains(what)).count();
     assert_eq!((asked("hangs"), asked("polled"), asked("renew")), (CALLS, MAX_LONG_POLLS, 10));
+}
+
+/// A renewal that only stood in the line says nothing of Consul, and was surely not done.
+#[tokio::test]
+async fn what_finds_no_connection_in_time_was_not_sent() {
+    let stub = Stub::choosing(|_, _| Act::Silence).await;
+    let client = client(&stub.addr()).within(PATIENCE * 2);
+    for _ in 0..CALLS {
+        let client = client.clone();
+        tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
+    }
+    for _ in 0..LEASE_CALLS {
+        let client = client.clone();
+        tokio::spawn(async move { client.session_renew("a").await });
+    }
+    wait_for(&stub, CALLS + LEASE_CALLS).await;
+    let error = client.within(Duration::from_millis(100)).session_renew("b").await.unwrap_err();
+    assert_eq!(error.class(), Class::NotSent);
+    assert!(error.is_transient() && !error.outcome_unknown());
+    let said = error.to_string();
+    assert!(said.ends_with("not sent: no connection was free in time"), "{said}");
+    assert_eq!(stub.seen().len(), CALLS + LEASE_CALLS);
 }
 
 #[tokio::test]

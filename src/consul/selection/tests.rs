@@ -29,7 +29,7 @@ fn failed() -> Finding {
 const TTL: Duration = Duration::from_secs(30);
 
 fn refused() -> Outcome {
-    Outcome::Refused("refused".into())
+    Outcome::Failed("refused".into())
 }
 
 /// A selection, its time, and what its targets answer.
@@ -73,7 +73,7 @@ impl Play {
 
     /// A look in which these answer, in this order, and the others of whom it asks do not.
     fn look(&mut self, answers: &[(&str, Finding)]) -> Vec<Question> {
-        self.selection.begin_look(Duration::ZERO, self.now);
+        self.selection.begin_look(Duration::ZERO, 0.5, self.now);
         let questions = self.selection.questions(self.now);
         for (name, finding) in answers {
             assert!(questions.iter().any(|question| question.target == target(name)), "{name} is not asked");
@@ -90,7 +90,7 @@ impl Play {
     }
 
     fn used(&self) -> String {
-        self.selection.label(self.selection.used().unwrap())
+        self.selection.label(self.selection.used().unwrap()).to_string()
     }
 
     fn state(&self, name: &str) -> AddressState {
@@ -110,7 +110,7 @@ fn a_single_address_is_used_without_a_question() {
 #[test]
 fn the_first_that_answers_is_chosen() {
     let mut play = Play::new(&["a", "b", "c"]);
-    play.selection.begin_look(Duration::ZERO, play.now);
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
     play.selection.questions(play.now);
     let found = |play: &mut Play, name, finding| {
         play.selection.found(&target(name), finding, play.now);
@@ -205,6 +205,10 @@ fn after_a_restart_the_address_that_shows_the_session_is_waited_for() {
     play.look(&[("a", shows(false)), ("b", shows(true))]);
     assert_eq!((play.used(), play.selection.is_blocked(play.now)), (label("b"), false));
     // Until the lease has expired, and no longer than until it is nowhere.
+    assert!(matches!(
+        play.selection.take_news()[..],
+        [AddressNews::Moved { .. }, AddressNews::Foreign { .. }]
+    ));
     let mut play = Play::new(&["a", "b"]);
     play.lease();
     play.look(&[("a", shows(false))]);
@@ -214,6 +218,61 @@ fn after_a_restart_the_address_that_shows_the_session_is_waited_for() {
     play.lease();
     play.look(&[("a", shows(false)), ("b", shows(false))]);
     assert!(!play.selection.is_blocked(play.now));
+}
+
+/// An address that could not be asked may be the session's own cluster, and any other may be a stranger.
+#[test]
+fn after_a_restart_what_proves_nothing_gets_no_request_but_logins() {
+    let mut play = Play::new(&["a", "b", "c"]);
+    play.lease();
+    play.look(&[("b", shows(false))]);
+    assert!(play.selection.is_blocked(play.now), "nothing is known of a and c");
+    assert_eq!(play.selection.take_news(), [], "the look may have had no token");
+    // A login goes to the first one that can be reached, and chooses none.
+    let first = play.used();
+    play.request("a", refused());
+    assert_eq!((first, play.used()), (label("a"), label("b")));
+    assert!(play.request("b", Outcome::Answered), "its token may show more");
+    assert!(play.selection.is_blocked(play.now));
+    play.look(&[("b", shows(false))]);
+    let [AddressNews::NoSession { addresses }] = &play.selection.take_news()[..] else { panic!() };
+    let no = "it does not show the session".to_owned();
+    let all = [(label("a"), "away".into()), (label("b"), no.clone()), (label("c"), "away".into())];
+    assert_eq!(addresses[..], all);
+    assert_eq!(play.state("b"), AddressState::Failed(no), "none is used, and none is said to be a stranger");
+    play.look(&[("b", shows(false))]);
+    assert_eq!(play.selection.take_news(), [], "told once");
+    // The first listed is the one that another one is preferred to.
+    play.look(&[("b", shows(false)), ("c", shows(true))]);
+    assert!(!play.selection.is_blocked(play.now));
+    let news = play.selection.take_news();
+    let [AddressNews::Moved { from, to, .. }, AddressNews::Foreign { address, used, .. }] = &news[..] else {
+        panic!("{news:?}")
+    };
+    assert_eq!([from, to, address, used].map(Clone::clone), [label("a"), label("c"), label("b"), label("c")]);
+}
+
+/// A stranger would say so too, before any token is known to be good there.
+#[test]
+fn a_refusal_chooses_no_address() {
+    let mut play = Play::new(&["a", "b"]);
+    play.look(&[]);
+    play.request("a", Outcome::TurnedAway);
+    assert!(!play.selection.is_chosen());
+    play.request("a", Outcome::Answered);
+    assert!(play.selection.is_chosen());
+}
+
+#[test]
+fn a_renewal_that_is_answered_late_brings_no_ended_session_back() {
+    let mut play = Play::begun(&["a", "b"], &["1"]);
+    play.lease();
+    play.selection.forget("s", play.now);
+    play.lease();
+    assert!(!play.selection.is_leased(play.now));
+    play.request("a", refused());
+    play.look(&[("b", tells(&["1"]))]);
+    assert_eq!(play.used(), label("b"), "there is no lease to wait for");
 }
 
 #[test]
@@ -254,7 +313,7 @@ fn an_answer_ends_what_was_wrong() {
     assert!(!play.wants_look());
     // A look that is under way moves nothing either.
     assert!(play.request("a", refused()));
-    play.selection.begin_look(Duration::ZERO, play.now);
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
     play.selection.questions(play.now);
     play.request("a", Outcome::Answered);
     play.selection.found(&target("b"), tells(&["1"]), play.now);
@@ -273,7 +332,7 @@ fn what_another_target_answers_late_says_nothing() {
 fn looks_have_a_pause_between_them_and_come_now_and_then() {
     let mut play = Play::begun(&["a", "b"], &["1"]);
     assert!(play.request("a", refused()));
-    play.selection.begin_look(Duration::ZERO, play.now);
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
     assert!(!play.request("a", refused()), "one at a time");
     play.selection.questions(play.now);
     play.selection.end_look(play.now);
@@ -297,6 +356,41 @@ fn the_others_are_asked_for_a_new_session() {
     assert!(matches!(play.selection.take_news()[..], [AddressNews::Foreign { .. }]));
     play.lease();
     assert!(!play.wants_look());
+    // However many there are, as of leases that come and go.
+    play.selection.remember("another", Some(play.now + TTL), play.now);
+    assert!(!play.wants_look());
+    play.pass(CHECK_PAUSE);
+    assert!(play.wants_look());
+}
+
+/// What the others said before may be older than the failure.
+#[test]
+fn what_fails_during_a_look_has_a_look_of_its_own() {
+    let mut play = Play::begun(&["a", "b"], &["1"]);
+    play.pass(CHECK_EVERY * 2);
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
+    play.selection.questions(play.now);
+    play.selection.found(&target("b"), failed(), play.now);
+    play.request("a", refused());
+    assert!(play.selection.end_look(play.now));
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
+    play.selection.questions(play.now);
+    play.selection.found(&target("b"), tells(&["1"]), play.now);
+    assert_eq!(play.used(), label("b"));
+    assert!(!play.selection.end_look(play.now));
+}
+
+#[test]
+fn looks_of_many_spread_over_time() {
+    let mut play = Play::begun(&["a", "b"], &["1"]);
+    play.request("a", refused());
+    let mut after = |spread| {
+        play.selection.begin_look(Duration::ZERO, spread, play.now);
+        play.selection.questions(play.now);
+        play.selection.end_look(play.now);
+        play.selection.wants_look(play.now).unwrap()
+    };
+    assert_eq!((after(0.0), after(1.0)), (PAUSE.mul_f64(0.75), PAUSE.mul_f64(1.25)));
 }
 
 #[test]
@@ -311,7 +405,7 @@ fn a_name_stands_for_its_addresses() {
     assert_eq!(play.used(), "http://n:8500 (10.0.0.1)");
     play.selection.remember("s", Some(play.now + TTL), play.now);
     play.selection.ended(&by("10.0.0.1"), refused(), play.now);
-    play.selection.begin_look(Duration::ZERO, play.now);
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
     play.selection.questions(play.now);
     play.selection.found(&by("10.0.0.3"), shows(true), play.now);
     play.selection.end_look(play.now);
@@ -385,7 +479,7 @@ proptest! {
                 }
                 Step::Create => {}
                 Step::Look => if play.wants_look() {
-                    play.selection.begin_look(Duration::ZERO, play.now);
+                    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
                     for question in play.selection.questions(play.now) {
                         let at = names.iter().position(|name| question.target == target(name)).unwrap();
                         let has = |id: &String| sessions.iter().any(|(one, cluster, _)| one == id && *cluster == clusters[at]);
@@ -407,6 +501,44 @@ proptest! {
             let now = cluster_of(&play.used());
             let leased = sessions.iter().find(|(_, _, ends)| *ends > play.now);
             prop_assert!(leased.is_none_or(|(_, cluster, _)| *cluster == now), "moved under a valid lease");
+        }
+    }
+
+    /// A process that starts again sends nothing but to its session's cluster while that session's lease may be valid, whatever
+    /// cannot be asked, hides, or turns it away.
+    #[test]
+    fn a_restart_mixes_no_clusters(
+        clusters in proptest::collection::vec(0..2_usize, 3),
+        lived in any::<bool>(),
+        looks in proptest::collection::vec((proptest::collection::vec(0..3_u8, 3), any::<bool>(), 0..20_u64), 1..12),
+    ) {
+        let names = ["a", "b", "c"];
+        let mut play = Play::new(&names);
+        play.lease();
+        let (lease, home) = (play.now + TTL, clusters[0]);
+        for (conditions, login, seconds) in looks {
+            let shown = |at: usize| lived && clusters[at] == home;
+            let answers: Vec<_> = (0..3)
+                .filter(|at| conditions[*at] != 0)
+                .map(|at| (names[at], if conditions[at] == 1 { shows(shown(at)) } else { failed() }))
+                .collect();
+            if play.wants_look() {
+                play.selection.begin_look(Duration::ZERO, 0.5, play.now);
+                for question in play.selection.questions(play.now) {
+                    let answer = answers.iter().find(|(name, _)| question.target == target(name));
+                    let finding = answer.map_or_else(failed, |(_, finding)| finding.clone());
+                    play.selection.found(&question.target, finding, play.now);
+                }
+                play.selection.end_look(play.now);
+            }
+            let used = play.used();
+            let at = names.iter().position(|name| label(name) == used).unwrap();
+            if play.selection.is_blocked(play.now) {
+                play.request(names[at], if login { Outcome::Answered } else { refused() });
+            } else if lived && play.now < lease {
+                prop_assert_eq!(clusters[at], home, "sent to another cluster under a valid lease");
+            }
+            play.pass(Duration::from_secs(seconds));
         }
     }
 
