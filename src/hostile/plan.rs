@@ -41,7 +41,7 @@ pub fn plan(data: &[u8]) {
         free_since: Some(Moment::from_boot(Duration::ZERO)),
         stood: (options.role, Moment::from_boot(Duration::ZERO)),
         delayed_until: None,
-        indexes: &[0],
+        held: Some(&[0]),
         together: None,
         holds: &[],
         nonce: None,

@@ -68,8 +68,8 @@ pub struct Me<'a> {
     pub stood: (Role, Moment),
     /// Until when Consul gives a lock to nobody, as far as is known.
     pub delayed_until: Option<Moment>,
-    /// The numbers of the slots that are held.
-    pub indexes: &'a [u32],
+    /// The numbers of the slots, as far as they are known, where these are held already.
+    pub held: Option<&'a [u32]>,
     /// Where the slots are taken together with others or not at all.
     pub together: Option<Together<'a>>,
     /// The other prefixes under which slots are held.
@@ -202,7 +202,8 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         };
     }
     let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
-    if holding && !view.is_complete() && view.contender(me.session).is_some_and(|one| one.says_waiting()) {
+    let says_waiting = || view.contender(me.session).is_some_and(|one| one.says_waiting());
+    if holding && me.held.is_none() && !view.is_complete() && says_waiting() {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
         let by = me.since(Role::Entering, now) + SUSPICION;
         let need = (by <= now).then_some(Need::List);

@@ -57,7 +57,7 @@ impl Machine {
             free_since: self.free_since,
             stood: self.stood,
             delayed_until: self.hindsight.delayed_until(),
-            indexes: self.slot.as_ref().map(|slot| slot.indexes.as_slice()).unwrap_or_default(),
+            held: self.slot.as_ref().map(|slot| slot.indexes.as_slice()),
             together: cx.together,
             holds: cx.holds,
             nonce: cx.resumed.then_some(cx.nonce),

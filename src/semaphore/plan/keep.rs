@@ -39,7 +39,7 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
 /// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
 fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> {
     let contender = view.contender(me.session)?;
-    let mut entry = me.entry(Standing::Held, me.indexes.to_vec());
+    let mut entry = me.entry(Standing::Held, me.held.unwrap_or_default().to_vec());
     if let Some(stored) = &contender.entry {
         entry.since.clone_from(&stored.since);
     }

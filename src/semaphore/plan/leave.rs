@@ -25,7 +25,8 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     let own = view.entry_of(me.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
     // Where its contender is gone, others have taken its numbers for free, and only a listing tells which are.
     let known = contender.is_some() || view.is_complete();
-    let freed = if me.indexes.is_empty() || !known { own } else { me.indexes };
+    let held = me.held.unwrap_or_default();
+    let freed = if held.is_empty() || !known { own } else { held };
     let mut draft = Draft::new(view, stored.clone(), me.wall, Some(me));
     draft.take_out(me.session);
     if view.is_complete() {

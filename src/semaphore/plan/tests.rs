@@ -99,7 +99,7 @@ fn me<'a>(
         free_since: Some(LONG_AGO),
         stood: (Role::Head, LONG_AGO),
         delayed_until: None,
-        indexes: &[0],
+        held: Some(&[0]),
         together: None,
         holds: &[],
         nonce: None,

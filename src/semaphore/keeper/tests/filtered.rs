@@ -173,6 +173,24 @@ fn a_holder_sees_in_what_is_shown_that_an_operator_wants_it_out() {
     assert!(commands.iter().any(told), "{commands:?}");
 }
 
+/// As an operator's edit or a late write leaves it.
+#[test]
+fn a_holder_whose_contender_says_that_it_waits_does_not_ask_without_end() {
+    let waits = contender("a", "me", Some(Standing::Waiting), 39);
+    let (mut keeper, later, commands) = held_in_hiding(vec![lock("a", 1, r#""me""#, 38), waits]);
+    assert_eq!(loss(&commands), None);
+    let asks = |one: &Command| matches!(one, Command::Look { .. } | Command::List { .. });
+    let mut asked = commands.iter().filter(|one| asks(one)).count();
+    for _ in 0..20 {
+        let reading = Reading { pair: Some(lock("a", 1, r#""me""#, 38)), index: 41 };
+        keeper.handle(Event::Looked("a".into(), Ok(reading)), later);
+        keeper.tick(later);
+        asked += std::iter::from_fn(|| keeper.next_command()).filter(asks).count();
+    }
+    assert!(asked <= 1, "asked {asked} times at one instant");
+    assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
+}
+
 #[test]
 fn a_holder_sees_in_what_is_shown_that_it_is_one_no_more() {
     let (_, _, commands) = held_in_hiding(vec![lock("a", 1, r#""other""#, 39)]);

@@ -115,7 +115,7 @@ fn what_was_lost_is_given_on_under_its_own_number() {
     }
     let (session, who, dead_since, settings) =
         (SessionId::from("me"), Identity::default(), BTreeMap::new(), settings(8, 1));
-    let me = Me { indexes: &[], ..me(&session, &settings, &who, &dead_since) };
+    let me = Me { held: None, ..me(&session, &settings, &who, &dead_since) };
     // The record of limit 1 has no number 7: the lowest free one is given instead.
     let (_, others) = written(&leave(&view, me, NOW));
     assert_eq!(others, ["p/a Held [0]", "-p/me"]);
