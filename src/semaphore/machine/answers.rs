@@ -51,8 +51,10 @@ impl Machine {
                 self.learn_all(View::of_listing(&self.settings.prefix, listing), cx);
             }
             Err(failure) => {
+                // What passes is soon tried again, so that its end is seen.
+                let stays = !failure.kind.is_transient();
                 self.fails(failure, cx);
-                if self.need.is_none() {
+                if stays && self.need.is_none() {
                     self.list_later(cx);
                 }
             }

@@ -111,8 +111,8 @@ fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
     assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::GaveUp);
 }
 
-/// One that holds, to which a listing has just not shown all, with what it does then.
-fn held_in_hiding(pairs: Vec<Pair>) -> (Keeper, Moment, Vec<Command>) {
+/// One that holds and lists everything.
+fn listing() -> (Keeper, Moment) {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
@@ -123,6 +123,12 @@ fn held_in_hiding(pairs: Vec<Pair>) -> (Keeper, Moment, Vec<Command>) {
     keeper.tick(later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    (keeper, later)
+}
+
+/// One that holds, to which a listing has just not shown all, with what it does then.
+fn held_in_hiding(pairs: Vec<Pair>) -> (Keeper, Moment, Vec<Command>) {
+    let (mut keeper, later) = listing();
     keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40, filtered: true })), later);
     // It does nothing before it may try again.
     let later = later + Duration::from_secs(1);
@@ -195,4 +201,20 @@ fn a_holder_whose_contender_says_that_it_waits_does_not_ask_without_end() {
 fn a_holder_sees_in_what_is_shown_that_it_is_one_no_more() {
     let (_, _, commands) = held_in_hiding(vec![lock("a", 1, r#""other""#, 39)]);
     assert_eq!(loss(&commands), Some(LossReason::Evicted), "{commands:?}");
+}
+
+/// Where all is well again, that is soon told.
+#[test]
+fn a_holder_lists_soon_again_after_a_failure_that_passes() {
+    for (kind, soon) in
+        [(FailureKind::RateLimited, true), (FailureKind::Unavailable, true), (FailureKind::Denied, false)]
+    {
+        let (mut keeper, at) = listing();
+        keeper.handle(Event::Listed("a".into(), Err(Failure { kind, text: "no".into() })), at);
+        while keeper.next_command().is_some() {}
+        keeper.tick(at + Duration::from_secs(1));
+        let lists =
+            std::iter::from_fn(|| keeper.next_command()).any(|one| matches!(one, Command::List { .. }));
+        assert_eq!(lists, soon, "{kind:?}");
+    }
 }
