@@ -23,6 +23,8 @@ pub struct Files {
     pub(super) state: Option<StateFile>,
     pub(super) readiness: Option<KeptFile>,
     pub(super) resume: Option<Resume>,
+    /// The TTL of that session, where it is known.
+    pub(super) resumed_ttl: Option<Duration>,
     /// The process that has left it may still run.
     pub(super) contested: bool,
 }
@@ -49,8 +51,9 @@ impl Files {
         let contested = left.as_ref().is_some_and(|left| left.contested.is_some());
         let readiness = config.readiness.clone().zip(claim);
         let readiness = readiness.map(|(path, claim)| KeptFile::start_absent(path, READABLE, claim));
+        let resumed_ttl = left.as_ref().and_then(|left| left.ttl);
         let resume = left.map(|left| left.resume);
-        Ok(Self { state, readiness: readiness.transpose()?, resume, contested })
+        Ok(Self { state, readiness: readiness.transpose()?, resume, resumed_ttl, contested })
     }
 
     /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be

@@ -176,7 +176,9 @@ impl Agent {
         let together = translate::together(config);
         let resume = parts.files.resume.take();
         if let Some(resume) = &resume {
-            client.remember(resume.session.as_str(), Some(config.session.ttl));
+            // An older version has not written down which TTL the session has.
+            let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
+            client.remember(resume.session.as_str(), Some(ttl));
         }
         let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };

@@ -35,6 +35,9 @@ struct Saved {
     /// that has taken the session over. An older version has written none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     nonces: Vec<String>,
+    /// The session's TTL in milliseconds, where it is known: no lease on it lasts longer. An older version has written none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
     /// The lock file by which the writer has claimed this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimId>,
@@ -44,6 +47,8 @@ struct Saved {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) resume: Resume,
+    /// The session's TTL, where it was known.
+    pub(super) ttl: Option<Duration>,
     /// That process had this other lock file: it may still run, and hold the lock of one that was deleted.
     pub(super) contested: Option<ClaimId>,
 }
@@ -85,7 +90,9 @@ impl StateFile {
         let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
         // Killed before the other agent was told, this process is followed by one that has to wait as well.
         let claim = self.contested.filter(|_| keeper.is_contested()).or(Some(self.file.claim()));
-        let saved = Saved { version, session: session.to_string(), prefixes, locks, nonces, claim };
+        let ttl = keeper.lease().map(|lease| u64::try_from(lease.ttl().as_millis()).unwrap_or(u64::MAX));
+        let session = session.to_string();
+        let saved = Saved { version, session, prefixes, locks, nonces, ttl_ms: ttl, claim };
         // A struct of texts and numbers always serialises.
         self.file.set(serde_json::to_string(&saved).ok());
     }
@@ -128,9 +135,9 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     };
     // An older version has not written which lock file it had.
     let contested = saved.claim.filter(|before| !before.agrees(claim));
-    let Saved { session, prefixes, locks, nonces, .. } = saved;
+    let Saved { session, prefixes, locks, nonces, ttl_ms, .. } = saved;
     let resume = Resume { session: session.into(), prefixes, locks, nonces };
-    Some(Left { resume, contested })
+    Some(Left { resume, ttl: ttl_ms.map(Duration::from_millis), contested })
 }
 
 #[cfg(test)]
@@ -152,8 +159,8 @@ mod tests {
         let saved = format!(r#"{{"version":1,"session":"{session}","prefixes":{{"p/a":7,"p/b":null}}}}"#);
         std::fs::write(&path, saved).unwrap();
         let id = Claim::take(&folder.path().join("other")).unwrap().id();
-        let Left { resume, contested } = read(&path, id).unwrap();
-        assert_eq!(contested, None);
+        let Left { resume, contested, ttl } = read(&path, id).unwrap();
+        assert_eq!((contested, ttl), (None, None));
         assert_eq!(resume.session.as_str(), session);
         assert_eq!((resume.prefixes["p/a"], resume.prefixes["p/b"]), (Some(7), None));
         // An older version has written none.
@@ -186,8 +193,11 @@ mod tests {
         keeper.handle(Event::SessionRenewed(sent, Ok(ttl)), now);
         state.save(&keeper);
         state.file.settled(Duration::from_secs(10)).await;
-        let Left { resume, .. } = read(&path, state.file.claim()).unwrap();
-        assert_eq!(resume.nonces, ["n1", "0000000000000007"]);
+        let Left { resume, ttl: written, .. } = read(&path, state.file.claim()).unwrap();
+        assert_eq!(
+            (resume.nonces, written),
+            (vec!["n1".to_owned(), "0000000000000007".to_owned()], Some(ttl))
+        );
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Arc<Router>,
     pub(super) token: Arc<Token>,
+    /// The one by which addresses prove themselves. That of a login, also for the requests of the login itself.
+    pub(super) own_token: Arc<Token>,
     within: Duration,
     /// Of the addresses. Nothing is sent in a later one: what the caller knows may be another cluster's.
     pub(super) epoch: u64,
@@ -102,7 +104,8 @@ impl Client {
         let max_wait = settings.max_wait.unwrap_or(MAX_WAIT);
         let shared = Arc::new(Shared { endpoints, scope, max_wait, address, observer });
         let router = Arc::new(Router::new(&settings.address));
-        Ok(Self { shared, router, token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
+        let own_token = Arc::clone(&token);
+        Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
     }
 
     /// The same client, whose answers may take `within` and no longer: from the connection to the answer's last byte,
@@ -126,7 +129,8 @@ impl Client {
     ///
     /// [`TokenError::NotAHeader`].
     pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
-        Ok(Self { token: Arc::new(Token::new(Some(source))?), ..self.clone() })
+        let token = Arc::new(Token::new(Some(source))?);
+        Ok(Self { own_token: Arc::clone(&token), token, ..self.clone() })
     }
 
     /// The same client without a token.
@@ -141,7 +145,7 @@ impl Client {
     pub fn in_place_of(self, before: &Self) -> Self {
         let same = self.token.is_got_as(&before.token);
         let token = Arc::clone(if same { &before.token } else { &self.token });
-        let own = Self { token, hurry: before.hurry.clone(), ..self };
+        let own = Self { own_token: Arc::clone(&token), token, hurry: before.hurry.clone(), ..self };
         if own.router.is_for(&before.router) {
             return Self { router: Arc::clone(&before.router), epoch: before.epoch, ..own };
         }

@@ -146,9 +146,10 @@ impl Client {
         let shown = self.router.with(|selection| selection.label(target));
         let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
         let endpoint = self.endpoint(target, &tried)?;
-        let token = self.token.at_hand().await;
+        let token = self.own_token.at_hand().await;
         let permit = endpoint.enter(request.lane()).await;
-        Box::pin(self.exchange(request, &tried, token.as_deref(), &endpoint, permit)).await
+        let answer = Box::pin(self.exchange(request, &tried, token.as_deref(), &endpoint, permit)).await?;
+        Ok(Answer { used: token, ..answer })
     }
 
     fn endpoint(&self, target: &Target, tried: &Tried) -> Result<Arc<Endpoint>, Error> {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::address::{Addresses, MAX_ADDRESSES};
 use super::request::{Answer, Request};
 use super::selection::{AddressState, Finding, Outcome, Question, Selection, Target};
+use super::token::Token;
 use super::{Class, Client, Error, Operation, Read};
 use crate::semaphore::is_printable;
 
@@ -311,8 +312,14 @@ impl Client {
         if answer.filtered {
             return Err("it hides sessions from the token (X-Consul-Results-Filtered-By-ACLs)".into());
         }
+        let had_token = answer.used.is_some() || matches!(*self.own_token, Token::Anonymous);
         let shown: Option<Vec<Shown>> = answer.json().map_err(|error| in_short(&error))?;
-        Ok(shown.unwrap_or_default().iter().any(|one| one.id == session))
+        let shows = shown.unwrap_or_default().iter().any(|one| one.id == session);
+        if !shows && !had_token {
+            // From a request without a token Consul hides without a word.
+            return Err("it was asked without a token, since there is none yet".into());
+        }
+        Ok(shows)
     }
 
     async fn peers(&self, target: &Target) -> Result<BTreeSet<String>, String> {
@@ -375,17 +382,15 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
     match error.class() {
         Class::NoLeader => Outcome::NoLeader,
         Class::Unreachable => Outcome::Failed(in_short(error)),
-        Class::Timeout | Class::Unexpected if is_poll => Outcome::Other,
-        Class::Timeout => Outcome::Silent,
-        Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
-            Outcome::Failed(in_short(error))
-        }
-        Class::Unexpected
-        | Class::Interrupted
-        | Class::Cut
-        | Class::BadAnswer
-        | Class::Token
-        | Class::NotSent => Outcome::Other,
+        Class::Timeout | Class::Unexpected | Class::Interrupted if is_poll => Outcome::Other,
+        // A balancer without a backend takes connections and closes them.
+        Class::Timeout | Class::Interrupted => Outcome::Silent,
+        Class::Unexpected => match error {
+            Error::Unexpected { status: 502 | 503, .. } => Outcome::Failed(in_short(error)),
+            Error::Unexpected { status: 408 | 499 | 504, .. } => Outcome::Silent,
+            _ => Outcome::Other,
+        },
+        Class::Cut | Class::BadAnswer | Class::Token | Class::NotSent => Outcome::Other,
         Class::NotFound | Class::Denied => Outcome::TurnedAway,
         Class::RateLimited
         | Class::TooLarge

@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     NoLeader,
     /// No connection, TLS failed, or a proxy answered 502 or 503. Says which.
     Failed(String),
-    /// No answer in time.
+    /// No answer in time, or none but a proxy's that it had none.
     Silent,
     /// Neither good nor bad news, such as a long poll that was cut.
     Other,
@@ -108,6 +108,14 @@ struct Entry {
 fn entry(target: Target) -> Entry {
     let label = target.address.to_string().into();
     Entry { target, label, state: AddressState::Unknown, found: None, reported: false }
+}
+
+/// Whether the used one is a name, and its addresses stand beside it.
+fn by_now_several(entries: &[Entry], used: usize) -> bool {
+    let Some(Target { address, ip: None }) = entries.get(used).map(|entry| &entry.target) else {
+        return false;
+    };
+    entries.iter().any(|entry| entry.target.ip.is_some() && entry.target.address == *address)
 }
 
 pub(super) struct Selection {
@@ -199,6 +207,9 @@ impl Selection {
         } else if !self.answered {
             // A name that turns out to be several.
             self.chosen = false;
+        } else if by_now_several(&self.entries, self.used) {
+            // Each connection may go to another one of them.
+            self.failing.get_or_insert_with(|| "its name has several addresses".into());
         }
         self.set_labels();
     }
@@ -256,14 +267,14 @@ impl Selection {
         if self.used() != Some(target) {
             return;
         }
+        if self.is_blocked(now) {
+            return self.login_ended(&outcome);
+        }
         let failed_before = self.failing.is_some();
         match outcome {
             Outcome::Answered | Outcome::TurnedAway => {
                 (self.failing, self.no_leader_since, self.silent) = (None, None, 0);
-                if self.is_blocked(now) {
-                    // A login: its token may show the session.
-                    self.seek_at = None;
-                } else if outcome == Outcome::Answered {
+                if outcome == Outcome::Answered {
                     (self.chosen, self.answered) = (true, true);
                 }
             }
@@ -274,8 +285,6 @@ impl Selection {
                 }
                 self.silent = 0;
             }
-            // The next login goes to the next one.
-            Outcome::Failed(_) if self.is_blocked(now) => self.used = (self.used + 1) % self.entries.len(),
             Outcome::Failed(why) => self.failing = Some(why),
             Outcome::Silent => {
                 self.silent += 1;
@@ -286,6 +295,18 @@ impl Selection {
             Outcome::Other => {}
         }
         self.outdated |= self.looking && !failed_before && self.failing.is_some();
+    }
+
+    /// Takes in how a login ended while nothing else may be sent.
+    fn login_ended(&mut self, outcome: &Outcome) {
+        match outcome {
+            // Its token may show the session.
+            Outcome::Answered => self.seek_at = None,
+            Outcome::Failed(_) | Outcome::NoLeader | Outcome::Silent | Outcome::TurnedAway => {
+                self.used = (self.used + 1) % self.entries.len();
+            }
+            Outcome::Other => {}
+        }
     }
 
     /// After how long the targets are to be looked at, where they are.
@@ -483,6 +504,10 @@ impl Selection {
         self.used = at;
         if let Some(peers) = self.entries[at].found.take().and_then(|found| found.peers) {
             self.peers = peers;
+        }
+        if self.peers.is_empty() {
+            // By them alone another one may follow when the session has ended.
+            self.check_at = None;
         }
         if !proved && self.answered {
             self.epoch += 1;

@@ -146,6 +146,27 @@ async fn the_next_address_is_used_where_tls_fails() {
     assert_eq!(used, AddressState::Used);
 }
 
+/// A balancer that has no backend takes connections and closes them, or answers that it waited in vain.
+#[tokio::test]
+async fn the_next_address_is_used_where_a_balancer_has_no_backend() {
+    for answers in [Act::Close(Vec::new()), Act::json(503, ""), Act::json(504, "Gateway Timeout")] {
+        let first = Stub::choosing(move |number, request| {
+            if number < 8 && !request.contains("/kv/fail") { serve(request, "1") } else { answers.clone() }
+        })
+        .await;
+        let second = server("1").await;
+        let client = both(&first, &second);
+        assert!(put(&client, "k").await.unwrap());
+        let moved = async {
+            while state(&client, &second) != AddressState::Used {
+                let _ = client.kv_get("fail", Read::default()).await;
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, moved).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_single_address_is_asked_nothing_more() {
     let stub = server("1").await;
@@ -335,9 +356,14 @@ async fn the_session_of_an_earlier_process_leads_to_its_cluster() {
     assert_eq!((done, writes), (0, vec![]));
 }
 
-/// Before a login no address shows a session. The login goes to the first one that listens, although nothing else may.
+/// Before a login no address shows a session, and what it hides proves nothing. The login goes to the first one that does it,
+/// although nothing else may.
 #[tokio::test]
 async fn after_a_restart_a_login_comes_before_the_proof() {
+    let stranger = Stub::choosing(|_, request| {
+        if request.contains("session/info") { Act::json(200, "[]") } else { Act::json(403, "ACL not found") }
+    })
+    .await;
     let folder = tempfile::tempdir().unwrap();
     let bearer_token_file = folder.path().join("bearer");
     std::fs::write(&bearer_token_file, "a.b.c").unwrap();
@@ -348,13 +374,16 @@ async fn after_a_restart_a_login_comes_before_the_proof() {
             Act::json(200, r#"{"AccessorID":"1","SecretID":"secret"}"#)
         } else if has_token {
             serve(request, "1")
+        } else if request.contains("session/info") {
+            // As Consul hides it from whoever has no token.
+            Act::json(200, "[]")
         } else {
             Act::json(403, "Permission denied")
         }
     })
     .await;
     let method = AuthMethod { name: "kube".into(), bearer_token_file, meta: BTreeMap::new() };
-    let address = format!("{away},{}", right.addr()).parse().unwrap();
+    let address = format!("{away},{},{}", stranger.addr(), right.addr()).parse().unwrap();
     let token = Some(TokenSource::Login(method));
     let client =
         Client::new(&Settings { address, token, ..Settings::default() }, Arc::new(Unobserved)).unwrap();
@@ -369,6 +398,9 @@ async fn after_a_restart_a_login_comes_before_the_proof() {
     let at = |part: &str| seen.iter().position(|request| request.contains(part)).unwrap();
     let shown = seen.iter().rposition(|request| request.contains("session/info")).unwrap();
     assert!(at("/acl/login") < shown && shown < at("session/renew"), "{seen:?}");
+    let others: Vec<_> =
+        writes(&stranger).into_iter().filter(|request| !request.contains("/acl/login")).collect();
+    assert_eq!(others, [""; 0]);
 }
 
 /// A token that may write sessions may read them, which is proof enough on a real Consul.

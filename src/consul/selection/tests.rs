@@ -252,6 +252,39 @@ fn after_a_restart_what_proves_nothing_gets_no_request_but_logins() {
     assert_eq!([from, to, address, used].map(Clone::clone), [label("a"), label("c"), label("b"), label("c")]);
 }
 
+/// Whatever keeps it from giving a token.
+#[test]
+fn a_login_that_fails_goes_to_the_next_address() {
+    for outcome in [refused(), Outcome::Silent, Outcome::NoLeader, Outcome::TurnedAway] {
+        let mut play = Play::new(&["a", "b"]);
+        play.lease();
+        play.look(&[]);
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            assert_eq!(play.used(), label(from));
+            play.request(from, outcome.clone());
+            assert_eq!(play.used(), label(to), "{outcome:?}");
+        }
+        play.request("a", Outcome::Other);
+        assert_eq!(play.used(), label("a"));
+    }
+}
+
+/// Without them no other could follow once the session has ended.
+#[test]
+fn the_peers_of_an_address_that_is_chosen_by_proof_are_asked_next() {
+    let mut play = Play::new(&["a", "b"]);
+    play.lease();
+    play.look(&[("a", shows(true))]);
+    assert!(play.wants_look());
+    play.look(&[("a", tells(&["1"])), ("b", shows(false))]);
+    assert!(!play.wants_look());
+    play.request("a", Outcome::Answered);
+    play.pass(TTL);
+    play.request("a", refused());
+    play.look(&[("b", Finding { peers: peers(&["1"]), ..shows(false) })]);
+    assert_eq!((play.used(), play.selection.epoch()), (label("b"), 1));
+}
+
 /// A stranger would say so too, before any token is known to be good there.
 #[test]
 fn a_refusal_chooses_no_address() {
@@ -410,6 +443,22 @@ fn a_name_stands_for_its_addresses() {
     play.selection.found(&by("10.0.0.3"), shows(true), play.now);
     play.selection.end_look(play.now);
     assert_eq!(play.used(), "http://n:8500 (10.0.0.3)");
+}
+
+/// Connected to by its name alone, nobody knows which one answers next.
+#[test]
+fn a_name_whose_addresses_are_known_late_is_left_for_one_of_them() {
+    let by = |ip: &str| Target { ip: Some(ip.parse().unwrap()), ..target("n") };
+    let mut play = Play::new(&["n"]);
+    play.selection.ended(&target("n"), Outcome::Answered, play.now);
+    play.selection.remember("s", Some(play.now + TTL), play.now);
+    play.selection.set_targets(vec![by("10.0.0.1"), by("10.0.0.2")]);
+    assert!(play.wants_look());
+    play.selection.begin_look(Duration::ZERO, 0.5, play.now);
+    play.selection.questions(play.now);
+    play.selection.found(&by("10.0.0.2"), shows(true), play.now);
+    play.selection.end_look(play.now);
+    assert_eq!(play.used(), "http://n:8500 (10.0.0.2)");
 }
 
 /// What happens in a game with several clusters.

@@ -57,8 +57,8 @@ pub(super) async fn in_time(holdings: Holdings) {
 async fn release(holdings: &Holdings) -> Result<(), String> {
     let settings = holdings.settings().map_err(|error| error.to_string())?;
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
-    // Of several addresses, the one that shows it is the right one.
-    client.remember(&holdings.session, None);
+    // Of several addresses, the one that shows it is the right one: nothing is released elsewhere.
+    client.remember(&holdings.session, Some(MAX_TIME));
     let slots = timeout(SLOTS, everything(&client.within(SLOTS), holdings)).await;
     let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS:?}")));
     // Also where a slot could not be released: its holder is dead then, and the next waiter prunes it.
