@@ -40,10 +40,10 @@ pub struct ConsulFlags {
     /// Datacenter; by default the addressed agent's own
     #[arg(long, value_name = "NAME")]
     datacenter: Option<String>,
-    /// Namespace (Consul Enterprise) [env: CONSUL_NAMESPACE]
+    /// Namespace (Consul Enterprise; not tested) [env: CONSUL_NAMESPACE]
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Admin partition (Consul Enterprise) [env: CONSUL_PARTITION]
+    /// Admin partition (Consul Enterprise; not tested) [env: CONSUL_PARTITION]
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
     /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests; by default it is

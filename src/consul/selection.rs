@@ -430,9 +430,9 @@ impl Selection {
         self.entries.len() > 1
     }
 
-    /// What was wrong with the others in the last look, for an error of the used target.
+    /// What was wrong with the others in the last look, for an error of the used target; with all, where none is used yet.
     pub(super) fn failed_others(&self) -> Vec<String> {
-        let others = self.entries.iter().enumerate().filter(|(at, _)| *at != self.used);
+        let others = self.entries.iter().enumerate().filter(|(at, _)| *at != self.used || !self.chosen);
         let failed = others.filter_map(|(_, entry)| match &entry.state {
             AddressState::Failed(why) | AddressState::Foreign(why) => Some(format!("{}: {why}", entry.label)),
             AddressState::Used | AddressState::Standby | AddressState::Unknown => None,

@@ -693,4 +693,5 @@ mod cuts;
 mod filtered;
 mod large;
 mod late;
+mod outage;
 mod renewals;
