@@ -385,12 +385,13 @@ pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
         Class::Timeout | Class::Unexpected | Class::Interrupted if is_poll => Outcome::Other,
         // A balancer without a backend takes connections and closes them.
         Class::Timeout | Class::Interrupted => Outcome::Silent,
-        Class::Unexpected => match error {
-            Error::Unexpected { status: 502 | 503, .. } => Outcome::Failed(in_short(error)),
-            Error::Unexpected { status: 408 | 499 | 504, .. } => Outcome::Silent,
-            _ => Outcome::Other,
-        },
-        Class::Cut | Class::BadAnswer | Class::Token | Class::NotSent => Outcome::Other,
+        Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
+            Outcome::Failed(in_short(error))
+        }
+        Class::Unexpected if matches!(error, Error::Unexpected { status: 408 | 499 | 504, .. }) => {
+            Outcome::Silent
+        }
+        Class::Unexpected | Class::Cut | Class::BadAnswer | Class::Token | Class::NotSent => Outcome::Other,
         Class::NotFound | Class::Denied => Outcome::TurnedAway,
         Class::RateLimited
         | Class::TooLarge
