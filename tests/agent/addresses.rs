@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use slotkeeper::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
 use tokio::runtime::Runtime;
 
+use crate::hold::ONE;
 use crate::operator::Operator;
-use crate::process::{BINARY, Lodger};
+use crate::process::{Agent, BINARY, Home, Lodger};
 use crate::run::job::{Job, bare};
 use crate::support::cluster::Cluster;
 use crate::support::http;
@@ -148,6 +149,34 @@ fn a_cluster_with_other_servers_is_not_used_after_the_lease_either() {
     assert!(proxy.asked().iter().all(|asked| asked.kind == Kind::Other));
     assert_eq!(addresses(&agent)[0].1, "used");
     assert_eq!(agent.log().matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{}", agent.log());
+}
+
+/// The first listed one is another cluster's, and was not there before.
+#[test]
+fn a_restarted_agent_finds_its_session_and_touches_no_other_cluster() {
+    let ports = Ports::reserve();
+    let own = Dev::start(&ports, 1);
+    let (first, list) = (ports.addr(0).to_string(), format!("{},{}", ports.addr(0), own.address));
+    let home = Home::new();
+    let session = "ttl: 30s, state_file: $HOME/state/session.json";
+    home.configure(&own.address, &ONE.replace("ttl: 10s", session));
+    let start = || Agent::start_with(&home, &["--http-addr", &list], &[]);
+    let mut agent = start();
+    agent.await_ready();
+    let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
+    wait_for("the token in the state file", || {
+        let text = std::fs::read_to_string(home.path("state/session.json")).unwrap_or_default();
+        text.contains(&token.to_string()) && text.contains("\"ttl_ms\":30000")
+    });
+    agent.signal(Signal::KILL);
+    agent.ended();
+    let _other = Dev::start(&ports, 0);
+    let mut agent = start();
+    agent.await_ready();
+    assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    let others = Operator::at(&first);
+    assert_eq!((others.keys("service/s").len(), others.sessions().len()), (0, 0));
 }
 
 #[test]
