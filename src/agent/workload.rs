@@ -128,7 +128,7 @@ impl Agent {
                     "the lease was not renewed in time, and the command is being stopped",
                 );
             }
-            Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended)) => {
+            Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
                 debug!(?why, "stopping the command");
             }
             Told::Gone(outcome) => {

@@ -18,6 +18,9 @@ pub(super) struct Guard {
     /// Milliseconds that the command has for stopping.
     #[arg(long)]
     kill_after: u64,
+    /// Milliseconds that it has once it is asked from outside to end.
+    #[arg(long)]
+    stop_after: Option<u64>,
     /// The soft limit of open files that the command gets.
     #[arg(long)]
     open_files: Option<u64>,
@@ -34,6 +37,7 @@ impl Guard {
         let start = guard::Start {
             socket: self.socket,
             kill_after: Duration::from_millis(self.kill_after),
+            stop_after: self.stop_after.map(Duration::from_millis),
             open_files: self.open_files,
             terminal: self.terminal,
             command: self.command,

@@ -31,6 +31,7 @@ const MAIN: &[Section] = &[
         heading: "ENVIRONMENT",
         entries: &[
             ("SLOTKEEPER_CONFIG", "The configuration file, in place of --config"),
+            ("SLOTKEEPER_STOP_AFTER", "In place of --stop-after, for run"),
             ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; where the local agent is asked"),
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),

@@ -16,10 +16,12 @@ use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::workload::guard::{self, fence};
 use crate::workload::{Command, init, unfit_proc};
 
-/// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
-/// command's own output there is to be little of ours.
+/// What stands for `--stop-after` in the environment.
+const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
 /// Time that a command has for stopping, where nothing is said.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
+/// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
+/// command's own output there is to be little of ours.
 const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 
 /// Take a slot of a semaphore, or a lock, run a command while it is held, and give it back.
@@ -28,8 +30,9 @@ const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 /// `consul lock` takes it.
 ///
 /// The command is stopped before the slot can be anybody else's: with SIGTERM and, after --kill-after, SIGKILL, it and all
-/// that it has started. Signals sent to this process are passed on to it. Exits with the command's own code, or 128 and the
-/// signal that ended it; with 75 where there was no slot in time, and with 80 where the slot was lost.
+/// that it has started. Signals sent to this process are passed on to it, and --stop-after bounds its time to end by one. Exits
+/// with the command's own code, or 128 and the signal that ended it; with 75 where there was no slot in time, and with 80 where
+/// the slot was lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = super::manual::help("run"))]
 pub(super) struct Run {
@@ -83,6 +86,10 @@ pub(super) struct Run {
     /// Time that the command has after SIGTERM before SIGKILL.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     kill_after: Duration,
+    /// Time that the command has after SIGTERM, SIGINT or SIGQUIT from outside before SIGKILL ends it and all that it has
+    /// started; by default as long as it likes [env: SLOTKEEPER_STOP_AFTER]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    stop_after: Option<Duration>,
     /// Run the command's words as one line of $SHELL, or of /bin/sh.
     #[arg(long)]
     shell: bool,
@@ -123,17 +130,19 @@ impl Run {
         }
         // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
         if let Some(why) = unfit_proc() {
-            if let Some(file) = &self.config {
-                Files::forget(file);
-            }
-            super::complain(why)?;
-            return Ok(Exit::Config);
+            return self.refuse(why);
+        }
+        match stop_after_variable() {
+            Ok(time) => self.stop_after = self.stop_after.or(time),
+            Err(why) if self.stop_after.is_none() => return self.refuse(&why),
+            Err(_) => {}
         }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
         if let Some(code) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
             return Ok(Exit::PassedOn(code));
         }
-        let command = Command { words: self.words(), kill_after: self.kill_after };
+        let command =
+            Command { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
         let file = self.config.clone();
         let read_config: ReadConfig = Arc::new(move || {
             let loaded = self.read()?;
@@ -141,6 +150,15 @@ impl Run {
             wrong.map_or(Ok(loaded), Err)
         });
         start::run(file, read_config, Purpose::Command(command))
+    }
+
+    /// Says why nothing can be run, and leaves no readiness file of before.
+    fn refuse(&self, why: &str) -> anyhow::Result<Exit> {
+        if let Some(file) = &self.config {
+            Files::forget(file);
+        }
+        super::complain(why)?;
+        Ok(Exit::Config)
     }
 
     fn words(&self) -> Vec<OsString> {
@@ -198,6 +216,16 @@ impl Run {
     fn wait(&self) -> Option<String> {
         self.timeout.or(self.try_once.then_some(Duration::ZERO)).map(show)
     }
+}
+
+/// What the environment says in place of `--stop-after`; an empty one is absent, as with the others.
+fn stop_after_variable() -> Result<Option<Duration>, String> {
+    let text = std::env::var_os(STOP_AFTER).unwrap_or_default();
+    let text = text.to_string_lossy();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    duration::parse(&text).map(Some).map_err(|error| format!("{STOP_AFTER}: {error}"))
 }
 
 /// What the semaphore is called in metrics and variables: as the last part of its prefix, as far as a name allows.

@@ -45,6 +45,8 @@ pub struct Command {
     pub words: Vec<OsString>,
     /// Time that it has for stopping, once it is told to.
     pub kill_after: Duration,
+    /// Time that it has once a signal from outside has asked it to end; none: as long as it likes.
+    pub stop_after: Option<Duration>,
 }
 
 /// What has become of a command.
@@ -368,6 +370,9 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     let mut guard = std::process::Command::new(THIS_PROGRAM);
     guard.arg("guard").arg("--socket").arg(socket);
     guard.arg("--kill-after").arg(command.kill_after.as_millis().to_string());
+    if let Some(time) = command.stop_after {
+        guard.arg("--stop-after").arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).to_string());
+    }
     if terminal::is_there() {
         guard.arg("--terminal");
     }

@@ -18,9 +18,18 @@ pub(crate) fn taken_over() -> impl Iterator<Item = i32> {
     PASSED_ON.into_iter().filter(move |signal| ignored & (1 << (signal - 1)) == 0)
 }
 
+/// Those that ask a command to end and for nothing else. By SIGHUP many read their configuration again, and SIGUSR1 and SIGUSR2
+/// mean what each likes.
+const STOPPING: [i32; 3] = [SIGTERM, SIGINT, SIGQUIT];
+
 /// Whether the signal asks a process to end.
 pub(crate) fn ends(signal: i32) -> bool {
     ENDING.contains(&signal)
+}
+
+/// Whether the signal asks a command to end and for nothing else, so that `--stop-after` counts from it.
+pub(crate) fn stops(signal: i32) -> bool {
+    STOPPING.contains(&signal)
 }
 
 /// The set of ignored signals in `/proc/<pid>/status`, the first in the lowest bit.

@@ -1,7 +1,8 @@
 //! Until when a command may live: the guard's one decision, without clock, process or signal.
 //!
 //! A command holds its slot only while the lease is sure. So it is told to stop so early that the time it has for that,
-//! and the signal that nothing survives, are over before the lease is; and at once where nobody renews any more.
+//! and the signal that nothing survives, are over before the lease is; and at once where nobody renews any more. One that is told
+//! to end from outside may have a bound of its own for that (`--stop-after`), and whichever ends first counts.
 
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub enum Why {
     Asked,
     /// The command has ended, and what it has left behind goes too.
     Ended,
+    /// It was asked from outside to end, and has not in the time that it has for that.
+    Overdue,
 }
 
 /// What is to be done to all that is left of the command.
@@ -42,6 +45,10 @@ pub enum Act {
 pub struct Fence {
     lease_ends: Moment,
     kill_after: Duration,
+    /// Time that it has once it is asked from outside to end; none: as long as it likes.
+    stop_after: Option<Duration>,
+    /// When that is over.
+    overdue_at: Option<Moment>,
     stop: Option<Stop>,
 }
 
@@ -53,9 +60,10 @@ struct Stop {
 }
 
 impl Fence {
-    /// A command under a lease. Once it is told to stop it has `kill_after` for that, as far as the lease reaches.
-    pub fn new(lease_ends: Moment, kill_after: Duration) -> Self {
-        Self { lease_ends, kill_after, stop: None }
+    /// A command under a lease. Once it is told to stop it has `kill_after` for that, as far as the lease reaches; asked from
+    /// outside to end, `stop_after`, where that is given.
+    pub fn new(lease_ends: Moment, kill_after: Duration, stop_after: Option<Duration>) -> Self {
+        Self { lease_ends, kill_after, stop_after, overdue_at: None, stop: None }
     }
 
     /// The lease was renewed. A command that is being stopped gains nothing by it.
@@ -65,9 +73,19 @@ impl Fence {
         }
     }
 
+    /// The command was asked from outside to end; its time counts from the first time.
+    pub fn asked_to_end(&mut self, now: Moment) {
+        let overdue_at = self.overdue_at.or(self.stop_after.map(|time| now + time));
+        self.overdue_at = overdue_at;
+        if let Some((stop, overdue_at)) = self.stop.as_mut().zip(overdue_at) {
+            stop.kill_at = stop.kill_at.min(overdue_at);
+        }
+    }
+
     /// The command is to stop; the first reason counts.
     pub fn stop(&mut self, why: Why, now: Moment) {
         let kill_at = (now + self.kill_after).min(self.last_chance());
+        let kill_at = self.overdue_at.map_or(kill_at, |overdue_at| kill_at.min(overdue_at));
         self.stop.get_or_insert(Stop { why, told: false, kill_at });
     }
 
@@ -81,6 +99,9 @@ impl Fence {
         if now >= self.stops_at() {
             self.stop(Why::Lease, now);
         }
+        if self.overdue_at.is_some_and(|overdue_at| now >= overdue_at) {
+            self.stop(Why::Overdue, now);
+        }
         let stop = self.stop.as_mut()?;
         if now >= stop.kill_at {
             stop.kill_at = now + AGAIN;
@@ -92,7 +113,8 @@ impl Fence {
 
     /// When [`Self::due`] has something to say next, if nothing else happens.
     pub fn deadline(&self) -> Moment {
-        self.stop.map_or(self.stops_at(), |stop| stop.kill_at)
+        let stops_at = self.overdue_at.map_or(self.stops_at(), |overdue_at| overdue_at.min(self.stops_at()));
+        self.stop.map_or(stops_at, |stop| stop.kill_at)
     }
 
     /// When a command whose lease is not renewed any more is told to stop.
@@ -109,7 +131,7 @@ impl Fence {
 /// Whether a command may begin under a lease that ends then: not where it would have to be stopped at once.
 pub fn may_start(lease_ends: Moment, kill_after: Duration, now: Moment) -> bool {
     const WORTH_WHILE: Duration = Duration::from_secs(1);
-    now + WORTH_WHILE < Fence::new(lease_ends, kill_after).stops_at()
+    now + WORTH_WHILE < Fence::new(lease_ends, kill_after, None).stops_at()
 }
 
 /// The longest outage of Consul that a command survives which has that long for stopping.
@@ -144,7 +166,7 @@ mod tests {
 
     #[test]
     fn without_a_renewal_it_is_asked_and_then_ended_before_the_lease_is_over() {
-        let mut fence = Fence::new(at(27), KILL_AFTER);
+        let mut fence = Fence::new(at(27), KILL_AFTER, None);
         assert_eq!(fence.due(at(21)), None);
         assert_eq!(fence.deadline(), at(21) + SLACK);
         assert_eq!(fence.due(fence.deadline()), Some(Act::Terminate));
@@ -156,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_renewal_moves_it_on_but_not_once_it_is_being_stopped() {
-        let mut fence = Fence::new(at(27), KILL_AFTER);
+        let mut fence = Fence::new(at(27), KILL_AFTER, None);
         fence.renewed(at(37));
         assert_eq!(fence.due(at(30)), None);
         fence.renewed(at(20));
@@ -169,9 +191,52 @@ mod tests {
 
     #[test]
     fn whoever_wakes_too_late_kills_at_once() {
-        let mut fence = Fence::new(at(27), KILL_AFTER);
+        let mut fence = Fence::new(at(27), KILL_AFTER, None);
         assert_eq!(fence.due(at(100)), Some(Act::Kill));
         assert_eq!(fence.stopping(), Some(Why::Lease));
+    }
+
+    #[test]
+    fn asked_to_end_it_has_its_time_once_and_is_then_killed() {
+        let mut fence = Fence::new(at(100), KILL_AFTER, Some(Duration::from_secs(10)));
+        assert_eq!(fence.due(at(50)), None, "nobody has asked");
+        fence.asked_to_end(at(50));
+        fence.asked_to_end(at(55));
+        assert_eq!((fence.due(at(59)), fence.deadline()), (None, at(60)));
+        fence.renewed(at(200));
+        assert_eq!(fence.due(at(60)), Some(Act::Kill));
+        assert_eq!(fence.stopping(), Some(Why::Overdue));
+        assert!(fence.deadline() > at(60), "it is not looked at all the time");
+        assert_eq!(fence.due(at(61)), Some(Act::Kill), "until nothing is left");
+    }
+
+    #[test]
+    fn whichever_bound_ends_first_counts() {
+        // The lease does.
+        let mut fence = Fence::new(at(27), KILL_AFTER, Some(Duration::from_secs(60)));
+        fence.asked_to_end(at(1));
+        assert_eq!(fence.deadline(), at(21) + SLACK);
+        assert_eq!(fence.due(at(22)), Some(Act::Terminate));
+        assert_eq!((fence.stopping(), fence.deadline()), (Some(Why::Lease), at(26) + SLACK));
+        // What it was asked for before does, whatever stops it besides.
+        for why in [Why::Asked, Why::AgentGone, Why::Ended] {
+            let mut fence = Fence::new(at(100), KILL_AFTER, Some(Duration::from_secs(10)));
+            fence.asked_to_end(at(1));
+            fence.stop(why, at(8));
+            assert_eq!(fence.due(at(8)), Some(Act::Terminate));
+            assert_eq!((fence.stopping(), fence.deadline()), (Some(why), at(11)));
+            assert_eq!(fence.due(at(11)), Some(Act::Kill));
+        }
+        // And so does what it is asked for while it is being stopped.
+        let mut fence = Fence::new(at(100), KILL_AFTER, Some(Duration::from_secs(1)));
+        fence.stop(Why::Ended, at(1));
+        assert_eq!(fence.due(at(1)), Some(Act::Terminate));
+        fence.asked_to_end(at(2));
+        assert_eq!(fence.deadline(), at(3));
+        // Without a bound nothing changes.
+        let mut fence = Fence::new(at(27), KILL_AFTER, None);
+        fence.asked_to_end(at(1));
+        assert_eq!(fence.deadline(), at(21) + SLACK);
     }
 
     #[test]
@@ -191,13 +256,17 @@ mod tests {
         #![proptest_config(crate::seed::cases())]
 
         /// Whatever happens and whenever it is looked at: who is prompt has killed before the last lease that it knew
-        /// of is over.
+        /// of is over, and before one that was asked to end has had more than its time.
         #[test]
         fn a_prompt_guard_kills_before_the_lease_ends(
             kill_after in 0_u64..20_000,
-            events in prop::collection::vec((0_u64..5_000, 0_u8..4), 0..60),
+            stop_after in prop::option::of(0_u64..20_000),
+            events in prop::collection::vec((0_u64..5_000, 0_u8..5), 0..60),
         ) {
-            let mut fence = Fence::new(START + Duration::from_secs(9), Duration::from_millis(kill_after));
+            let stop_after = stop_after.map(Duration::from_millis);
+            let mut fence =
+                Fence::new(START + Duration::from_secs(9), Duration::from_millis(kill_after), stop_after);
+            let mut asked = None;
             let mut known = START + Duration::from_secs(9);
             let (mut now, mut killed) = (START, None);
             let mut look = |fence: &mut Fence, now: Moment| {
@@ -219,6 +288,10 @@ mod tests {
                         known = known.max(now + Duration::from_secs(9));
                     }
                     1 => fence.stop(Why::Asked, now),
+                    2 => {
+                        fence.asked_to_end(now);
+                        asked = asked.or(Some(now));
+                    }
                     _ => look(&mut fence, now),
                 }
             }
@@ -227,6 +300,9 @@ mod tests {
                 look(&mut fence, wakes);
             }
             prop_assert!(killed.is_some_and(|killed| killed <= known), "{:?} {:?}", killed, known);
+            if let Some(overdue) = asked.zip(stop_after).map(|(asked, time)| asked + time) {
+                prop_assert!(killed.is_some_and(|killed| killed <= overdue), "{:?} {:?}", killed, overdue);
+            }
         }
     }
 }

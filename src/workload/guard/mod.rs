@@ -51,6 +51,8 @@ pub struct Start {
     pub socket: String,
     /// Time that the command has for stopping.
     pub kill_after: Duration,
+    /// Time that it has once it is asked from outside to end; none: as long as it likes.
+    pub stop_after: Option<Duration>,
     /// The soft limit of open files to go back to, for itself and the command.
     pub open_files: Option<u64>,
     /// Whether standard input is a terminal that the command shall have when the agent has it.
@@ -82,7 +84,8 @@ pub async fn run(start: Start) -> io::Result<()> {
     let Some(Order::Begin { lease_ends, holdings }) = orders.next().await else {
         return Err(io::Error::other("the agent has gone before the command could begin"));
     };
-    let mut fence = Fence::new(Moment::from_boot(Duration::from_millis(lease_ends)), start.kill_after);
+    let lease_ends = Moment::from_boot(Duration::from_millis(lease_ends));
+    let mut fence = Fence::new(lease_ends, start.kill_after, start.stop_after);
     if fence.due(clock::now()).is_some() {
         return Err(io::Error::other("the lease is over before the command could begin"));
     }
@@ -145,6 +148,9 @@ impl Guard {
                 if let Some((leader, signal)) = self.leader.zip(Signal::from_named_raw(number)) {
                     tree::signal_group(leader, signal);
                 }
+                if signals::stops(number) {
+                    self.fence.asked_to_end(now);
+                }
             }
             Some(Order::Holdings(holdings)) => self.holdings = Some(holdings),
             Some(Order::Stop) => self.fence.stop(Why::Asked, now),
@@ -197,6 +203,11 @@ impl Guard {
                 }
                 Why::AgentGone => {
                     Stderr::say("the agent is gone, so nobody renews the lease: stopping the command");
+                }
+                Why::Overdue => {
+                    Stderr::say(
+                        "the command has not ended in the time that --stop-after gives it: killing it",
+                    );
                 }
                 Why::Asked | Why::Ended => {}
             }

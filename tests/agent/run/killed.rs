@@ -200,7 +200,8 @@ fn it_is_released_too_where_the_agent_is_killed_as_its_command_has_just_ended() 
     operator.assert_nothing_left("p/one");
 }
 
-fn children(of: Pid) -> String {
+/// The processes that it has started.
+pub(super) fn children(of: Pid) -> String {
     let pid = of.as_raw_nonzero();
     std::fs::read_to_string(Path::new("/proc").join(format!("{pid}/task/{pid}/children"))).unwrap_or_default()
 }

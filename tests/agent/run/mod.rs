@@ -7,4 +7,5 @@ pub(crate) mod job;
 mod killed;
 mod namespace;
 mod progress;
+mod stop_after;
 mod terminal;
