@@ -2,6 +2,7 @@
 
 use crate::kubelet::Phase;
 use crate::scene::{LIVES, STUBBORN, Scene};
+use crate::support::life::now;
 use crate::wait_for;
 
 const ONE: &str = "
@@ -38,6 +39,24 @@ fn a_command_ends_with_its_slot() {
     runner.await_life();
     scene.operator.destroy(&scene.operator.holders("p/one")[0]);
     assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Failed, vec![80]));
+}
+
+/// The slot is released: a session that is left would last for 20 minutes.
+#[test]
+fn a_command_that_ignores_sigterm_has_its_own_time_and_then_the_next_one_runs() {
+    let values = ONE.replace("ttl: 10s", "ttl: 10m");
+    let scene =
+        Scene::new(&values.replace("workload: {", "workload: {terminationGracePeriodSeconds: 3, "), STUBBORN);
+    let mut first = scene.pod();
+    first.await_life();
+    let second = scene.pod();
+    wait_for("the second in line", || scene.operator.keys("p/one").len() == 3);
+    let deleted = now();
+    first.pod.delete();
+    second.await_life();
+    first.life.assert_before(&second.life);
+    assert!(first.life.last() > deleted + 2.0, "it had its time");
+    assert_eq!((first.pod.phase(), first.pod.exits("main")), (Phase::Failed, vec![137]));
 }
 
 #[test]

@@ -20,7 +20,9 @@ container as it would be without us; they give the whole container.
 {{- fail (printf "the container %s needs its `command`: in the mode wrapper slotkeeper runs it, and what the image would run is not known here" $container.name) -}}
 {{- end -}}
 {{- $_ := set $container "args" (concat $container.command (default list $container.args)) -}}
-{{- $_ := set $container "command" (list "/opt/slotkeeper/slotkeeper" "run" "--config" "/etc/slotkeeper/slotkeeper.yaml" "--kill-after" $.Values.killAfter "--") -}}
+{{- /* Its own time, of the pod's grace: what is left of that is for giving the slot back. */ -}}
+{{- $stopAfter := printf "%ds" (int64 $.Values.workload.terminationGracePeriodSeconds) -}}
+{{- $_ := set $container "command" (list "/opt/slotkeeper/slotkeeper" "run" "--config" "/etc/slotkeeper/slotkeeper.yaml" "--kill-after" $.Values.killAfter "--stop-after" $stopAfter "--") -}}
 {{- $theirs := list -}}
 {{- range $container.env -}}
 {{- $theirs = append $theirs .name -}}
