@@ -29,5 +29,6 @@ mod simulation;
 pub mod status;
 pub mod stderr;
 pub mod telemetry;
+mod termination;
 pub mod vitals;
 pub mod workload;

@@ -66,7 +66,7 @@ async fn live(config: String, status: watch::Sender<Arc<Snapshot>>, hold: Durati
     };
     // Boxed: with all that an agent is made of.
     let (exit, hold) = tokio::join!(Box::pin(agent::run(parts(config, status, Asks::of(asks)))), works);
-    assert_eq!(exit.expect("the agent runs"), Exit::Done);
+    assert_eq!(exit.expect("the agent runs").exit, Exit::Done);
     hold
 }
 

@@ -6,7 +6,7 @@ use tracing::{error, info, warn};
 
 use super::Agent;
 use super::files::PATIENCE;
-use crate::cli::Exit;
+use crate::cli::{Ended, Exit};
 use crate::clock;
 use crate::config::{self, Release};
 use crate::semaphore::{Keeper, Machine, Moment, Phase};
@@ -109,7 +109,7 @@ impl Agent {
             // Its end ends us, with its code.
             Some(running) => running.stop(clock::now()),
             None if self.parts.command.is_some() => {
-                self.end(Exit::NotInTime, "told to drain before the command had its slot");
+                self.fail(Exit::NotInTime, "told to drain before the command had its slot");
             }
             None => self.wait_no_longer("the workload is done"),
         }
@@ -122,6 +122,14 @@ impl Agent {
         }
         self.evictions.end_all(clock::now());
         self.end(Exit::Done, why);
+    }
+
+    /// Asks for an end that is not the workload's doing, nor one in order: the first reason is what is told of it in the end.
+    pub(super) fn fail(&mut self, exit: Exit, why: &str) {
+        if self.ending.is_none() {
+            self.why = Some(why.to_owned());
+        }
+        self.end(exit, why);
     }
 
     /// Asks for the end; the first one to ask says how. From here on nobody takes us for ready, and nothing new is taken.
@@ -215,7 +223,7 @@ impl Agent {
     }
 
     /// What is left to do once everything was given back, or the time for that is over. A second signal ends it.
-    pub(super) async fn finish(self) -> Exit {
+    pub(super) async fn finish(mut self) -> Ended {
         let unanswered = self.unanswered();
         let clean = self.everything_has_ended() && !self.abandoned && unanswered.refused.is_none();
         let keepers =
@@ -237,19 +245,19 @@ impl Agent {
         } else if clean {
             info!("drained: neither slot nor session of ours is left in Consul");
         } else if self.leaves_contested(clock::now()) {
-            error!(
+            self.leaves(format!(
                 "slots and session are left as they are: {CONTESTED}. The next agent with this session.state_file takes \
                  them up; otherwise they are given on once the session has ended, by its TTL"
-            );
+            ));
         } else if let Some(why) =
             unanswered.refused.filter(|_| self.everything_has_ended() && !self.abandoned)
         {
-            error!(
+            self.leaves(format!(
                 "everything that is known was given back, but the creation of a session was not answered, and Consul \
                  does not say whether there is one ({}): {why}. It ends by its TTL; to destroy it before, find it by its \
                  name with slotkeeper sessions",
                 unanswered.names
-            );
+            ));
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
             let contested = self.own.keeper.is_contested().then_some(CONTESTED);
@@ -263,11 +271,12 @@ impl Agent {
                     ". Whether it has created a session of ours without having said so is not known ({names})"
                 )
             };
-            error!(
+            let left = format!(
                 "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
                  given on once the session has ended, by its TTL at the latest{besides}",
                 self.parts.config.drain.timeout
             );
+            self.leaves(left);
         }
         let left = self.drain.map_or(Duration::ZERO, |drain| drain.ends.since(clock::now()));
         // Last of all, since everything before it needs the token.
@@ -286,12 +295,20 @@ impl Agent {
             ((), ()) = async { tokio::join!(self.hooks.finish(patience), log_out) } => {}
             () = told_to_stop(&mut asks) => {
                 warn!("told to stop again: leaving at once, without waiting for hooks");
-                return exit;
+                return Ended { exit, why: self.why };
             }
         }
         let left = self.drain.map_or(Duration::ZERO, |drain| drain.ends.since(clock::now()));
         self.parts.servers.end(left.clamp(LAST_WORDS.0, LAST_WORDS.1)).await;
-        exit
+        Ended { exit, why: self.why }
+    }
+
+    /// Something is left in Consul, which is what the end is told to be about where all else went as it should.
+    fn leaves(&mut self, what: String) {
+        error!("{what}");
+        if matches!(self.ending, Some(Exit::Done) | None) {
+            self.why = Some(what);
+        }
     }
 }
 

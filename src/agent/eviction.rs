@@ -62,17 +62,18 @@ impl Evictions {
 
 impl Agent {
     /// An operator wants it out. What it holds it loses, which is told next; what it only waits for it does not get.
-    pub(super) fn evicted(&mut self, name: &Name, held: bool) {
+    pub(super) fn evicted(&mut self, name: &Name, held: bool, by: &str) {
         let exits =
             self.own.keeper.machine(name).is_some_and(|machine| machine.settings().on_lost == OnLost::Exit);
         let awaits_command = self.parts.command.is_some() && self.running.is_none();
+        let evicted = format!("evicted from {} by {by}", self.labels.of(name));
         if awaits_command && self.is_required(name) {
-            self.end(Exit::NotInTime, "evicted before the command had its slot");
+            self.fail(Exit::NotInTime, &format!("{evicted} before the command had its slot"));
         } else if exits && held && self.withholds() {
             // Its lease had run out before, which was told.
-            self.end(Exit::SlotLost, "evicted, and on_lost is `exit`");
+            self.fail(Exit::SlotLost, &format!("{evicted}, and on_lost is `exit`"));
         } else if exits && !held {
-            self.end(Exit::NotInTime, "evicted from the line, and on_lost is `exit`");
+            self.fail(Exit::NotInTime, &format!("{evicted} while in line, and on_lost is `exit`"));
         }
     }
 

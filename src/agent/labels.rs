@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{self, Config, Mode};
+use crate::config::{self, Config, Mode, Wait};
 use crate::control::request::Kind;
 use crate::semaphore::{Name, Notice};
 
@@ -25,6 +25,7 @@ pub(super) struct Entry<'a> {
     pub(super) key: &'a str,
     pub(super) mode: Mode,
     pub(super) required: bool,
+    pub(super) wait: Wait,
 }
 
 impl Entry<'_> {
@@ -40,15 +41,15 @@ impl Entry<'_> {
 
 impl<'a> From<&'a config::Semaphore> for Entry<'a> {
     fn from(one: &'a config::Semaphore) -> Self {
-        let config::Semaphore { name, prefix, mode, required, .. } = one;
-        Self { kind: Kind::Semaphore, name, key: prefix, mode: *mode, required: *required }
+        let config::Semaphore { name, prefix, mode, required, wait, .. } = one;
+        Self { kind: Kind::Semaphore, name, key: prefix, mode: *mode, required: *required, wait: *wait }
     }
 }
 
 impl<'a> From<&'a config::Lock> for Entry<'a> {
     fn from(one: &'a config::Lock) -> Self {
-        let config::Lock { name, key, mode, required, .. } = one;
-        Self { kind: Kind::Lock, name, key, mode: *mode, required: *required }
+        let config::Lock { name, key, mode, required, wait, .. } = one;
+        Self { kind: Kind::Lock, name, key, mode: *mode, required: *required, wait: *wait }
     }
 }
 

@@ -28,14 +28,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tracing::{error, info, warn};
 
-use crate::cli::Exit;
+use crate::cli::{Ended, Exit};
 use crate::clock::{self, Alarm};
-use crate::config::{Config, Faults, Loaded, Mode};
+use crate::config::duration::show;
+use crate::config::{Config, Faults, Loaded, Mode, Wait};
 use crate::consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
 use crate::http::servers::Servers;
 use crate::metrics::Metrics;
-use crate::progress::Progress;
+use crate::progress::{Progress, View};
 use crate::semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Id, Snapshot, Stage, What};
@@ -43,7 +44,7 @@ use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
-use crate::workload::{Command, Running};
+use crate::workload::{Command, Running, signals};
 
 use driver::{Done, Driver, Owner, Requests};
 use ending::{Drain, Patience};
@@ -110,7 +111,7 @@ pub fn before_start(now: Moment) -> Snapshot {
 ///
 /// What it needs at its start cannot be had: the client's certificates, the files' folders, a descriptor. Or one of
 /// its own tasks ended, which is a defect.
-pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
+pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
     match parts.asks.unless_told_to_end(move || client(&config, &metrics)).await {
         Ok(client) => Box::pin(Agent::start(parts, client?)?.run()).await,
@@ -119,11 +120,14 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
 }
 
 /// How a process ends that is told to before its agent has begun, as while a file system does not answer.
-pub fn ended_before_start(ask: Ask) -> Exit {
+pub fn ended_before_start(ask: Ask) -> Ended {
     info!("told to stop during the start; nothing is held");
     match ask {
-        Ask::Stop | Ask::Reload => Exit::Done,
-        Ask::Signal(signal) => Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128)),
+        Ask::Stop | Ask::Reload => Exit::Done.into(),
+        Ask::Signal(signal) => {
+            let exit = Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128));
+            Ended::because(exit, format!("ended by {} during the start", signals::name(signal)))
+        }
     }
 }
 
@@ -155,6 +159,8 @@ struct Agent {
     ready: bool,
     /// How to end, once something has asked for it.
     ending: Option<Exit>,
+    /// Why, where that is to be explained.
+    why: Option<String>,
     drain: Option<Drain>,
     /// What it was told to leave and keeps while its workload is being stopped.
     evictions: Evictions,
@@ -211,6 +217,7 @@ impl Agent {
             started_up: false,
             ready: false,
             ending: None,
+            why: None,
             drain: None,
             evictions: Evictions::default(),
             patience: None,
@@ -229,7 +236,7 @@ impl Agent {
         Ok(agent)
     }
 
-    async fn run(mut self) -> anyhow::Result<Exit> {
+    async fn run(mut self) -> anyhow::Result<Ended> {
         loop {
             let now = clock::now();
             self.parts.vitals.beat(now);
@@ -296,13 +303,16 @@ impl Agent {
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.reload_wanted(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
-                        return Ok(self.ending.unwrap_or(Exit::Failed));
+                        return Ok(Ended { exit: self.ending.unwrap_or(Exit::Failed), why: self.why });
                     },
                     Ask::Stop if !self.told_to_stop => self.stop(),
                     Ask::Stop if self.holds_on() => self.wait_no_longer("told to stop again"),
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
-                        return Ok(Exit::Failed);
+                        return Ok(Ended::because(
+                            Exit::Failed,
+                            "told to stop again while it gave everything back; what is left ends with the session's TTL",
+                        ));
                     }
                 },
                 Some(ended) = self.parts.servers.ended() => {
@@ -389,16 +399,17 @@ impl Agent {
                 state.forget();
             }
         }
-        if let Notice::Evicted { name, held, .. } = notice {
-            self.evicted(name, *held);
+        if let Notice::Evicted { name, held, by } = notice {
+            self.evicted(name, *held, by);
         }
-        if let Notice::Lost { name, .. } = notice {
+        if let Notice::Lost { name, reason, .. } = notice {
             self.keep(name, hook);
+            let lost = format!("the slot of {} was lost ({})", self.labels.of(name), reason.as_str());
             if self.running.is_some() && self.is_required(name) {
-                self.end(Exit::SlotLost, "the slot was lost, on which the command runs");
+                self.fail(Exit::SlotLost, &format!("{lost}, on which the command runs"));
             } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
             {
-                self.end(Exit::SlotLost, "the slot was lost and on_lost is `exit`");
+                self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
         if let Notice::Trouble { name: Some(_), failure } = notice
@@ -408,14 +419,38 @@ impl Agent {
             // Waiting does not help: Consul refuses the same name tomorrow too. An agent that has had all of its slots
             // keeps them: only its reads fail, and renewals keep the slots.
             error!("this is a fault of the configuration: {}", failure.text);
-            self.end(Exit::Config, "Consul does not take the name of a key");
+            self.fail(Exit::Config, &format!("Consul does not take the name of a key: {}", failure.text));
         }
-        if let Notice::GaveUp { name, reached, .. } = notice
+        if let Notice::GaveUp { name, reached, trouble } = notice
             && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
-            self.end(exit, "a required slot was not to be had in time");
+            self.fail(exit, &self.waited_in_vain(name, *reached, trouble.as_deref()));
         }
+    }
+
+    /// What is said of a required slot that was not to be had in time.
+    fn waited_in_vain(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
+        let label = self.labels.of(name);
+        let entry = labels::entries(&self.parts.config).find(|entry| entry.id() == *name);
+        let wait = match entry.map(|entry| entry.wait) {
+            Some(Wait::AtMost(time)) => time,
+            Some(Wait::Forever) | None => Duration::ZERO,
+        };
+        let in_vain = match self.awaited() {
+            _ if !reached => format!("no answer from Consul in {}, and so no slot of {label}", show(wait)),
+            Some(awaited) if wait > Duration::ZERO => {
+                format!("timed out after {} waiting for {awaited}", show(wait))
+            }
+            _ => format!("no slot of {label} at once, and none is waited for"),
+        };
+        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last trouble was: {trouble}"))
+    }
+
+    /// The required slots that are waited for, in words, as they were seen last.
+    fn awaited(&self) -> Option<String> {
+        let shown = Arc::clone(&self.parts.status.borrow());
+        View::of(&shown, clock::now()).awaited()
     }
 
     fn is_required(&self, name: &Name) -> bool {

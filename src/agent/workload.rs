@@ -99,7 +99,7 @@ impl Agent {
             error!("the command does not run: {why}");
         }
         self.command_is_over();
-        self.end(Exit::Failed, "the command does not run");
+        self.fail(Exit::Failed, &format!("the command does not run: {why}"));
     }
 
     /// What the guard is to release, should this process be killed; `None` without a session.
@@ -123,13 +123,19 @@ impl Agent {
             Told::Stopping(Why::Lease) => {
                 // Whether it is lost is not known, and so it counts as lost.
                 self.own.keeper.forfeit(clock::now());
-                self.end(
+                self.fail(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
                 );
             }
             Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
                 debug!(?why, "stopping the command");
+                if why == Why::Overdue && self.ending.is_none() {
+                    // The code will be the command's own, and the reason ours.
+                    let why =
+                        "the command had not ended in the time that --stop-after gives it, and was killed";
+                    self.why = Some(why.to_owned());
+                }
             }
             Told::Gone(outcome) => {
                 self.command_is_over();
@@ -138,7 +144,7 @@ impl Agent {
                         info!(code = outcome.code(), "the command has ended");
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
-                    None => self.end(Exit::Failed, "the command was killed with its guard"),
+                    None => self.fail(Exit::Failed, "the command was killed with its guard"),
                 }
             }
         }
@@ -149,7 +155,8 @@ impl Agent {
         let now = clock::now();
         if signals::ends(signal) && self.running.as_ref().is_some_and(Running::awaits_guard) {
             // What waits for its guard would hear of it only then: it is stopped instead, with the next round.
-            self.end(passed_on(signal), "told to stop before the command could begin");
+            let why = format!("ended by {} before the command could begin", signals::name(signal));
+            self.fail(passed_on(signal), &why);
         } else if let Some(running) = self.running.as_ref() {
             match signal {
                 SIGCONT => running.resume(),
@@ -172,7 +179,9 @@ impl Agent {
             if self.ending.is_none() && self.drain.is_none() {
                 // Its command will not run any more.
                 self.parts.command = None;
-                self.end(passed_on(signal), "told to stop");
+                let awaited = self.awaited().map(|awaited| format!(" while it waited for {awaited}"));
+                let why = format!("ended by {}{}", signals::name(signal), awaited.unwrap_or_default());
+                self.fail(passed_on(signal), &why);
             } else if !echo {
                 warn!(
                     "told to stop again: leaving at once; what is not given back yet ends with the session's TTL"

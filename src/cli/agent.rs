@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Exit};
+use super::{ConsulFlags, Ended};
 use crate::config::{self, Environment, Overrides};
 
 /// Hold slots on behalf of the workload beside this process, until SIGTERM.
@@ -28,7 +28,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Ended> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         let path = self.config.clone();

@@ -43,6 +43,28 @@ impl Exit {
     }
 }
 
+/// How a command ended, and why, where that is not its workload's doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// How.
+    pub exit: Exit,
+    /// A sentence for the termination message; none where everything went as it should, or the workload has its own code.
+    pub why: Option<String>,
+}
+
+impl Ended {
+    /// One that is to be explained.
+    pub fn because(exit: Exit, why: impl Into<String>) -> Self {
+        Self { exit, why: Some(why.into()) }
+    }
+}
+
+impl From<Exit> for Ended {
+    fn from(exit: Exit) -> Self {
+        Self { exit, why: None }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())

@@ -32,6 +32,7 @@ const MAIN: &[Section] = &[
         entries: &[
             ("SLOTKEEPER_CONFIG", "The configuration file, in place of --config"),
             ("SLOTKEEPER_STOP_AFTER", "In place of --stop-after, for run"),
+            ("SLOTKEEPER_TERMINATION_MESSAGE", "A file that agent, run and wait say in why they failed"),
             ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; where the local agent is asked"),
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::config::Faults;
 use crate::files::FileError;
 use crate::operator;
+use crate::termination;
 
 mod agent;
 mod check;
@@ -43,8 +44,12 @@ mod wait;
 mod window;
 
 pub use consul_flags::ConsulFlags;
-pub use exit::Exit;
+pub use exit::{Ended, Exit};
 use operator_flags::ask;
+
+/// The subcommands whose end a termination message explains: those that containers run. A person's `status` in the same container
+/// writes none.
+const EXPLAINED: [&str; 3] = ["agent", "run", "wait"];
 
 /// Holds slots of Consul semaphores on behalf of the workload beside it.
 #[derive(Debug, Parser)]
@@ -95,15 +100,19 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            let command = std::env::args().nth(1).unwrap_or_default();
+            if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
+                termination::write(error.to_string().lines().next().unwrap_or_default());
+            }
             // Nothing is left to do where even this cannot be printed.
             let _ = error.print();
             return exit.into();
         }
     };
     let ended = match cli.command {
-        Command::Agent(agent) => agent.run(),
-        Command::Run(run) => run.run(),
-        Command::Wait(wait) => wait.run(),
+        Command::Agent(agent) => return explain(agent.run()),
+        Command::Run(run) => return explain(run.run()),
+        Command::Wait(wait) => return explain(wait.run()),
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
         Command::Sessions(sessions) => sessions.run(),
@@ -121,16 +130,28 @@ pub fn main() -> ExitCode {
         Command::Guard(guard) => guard.run(),
         Command::Exec(exec) => Ok(exec.run()),
     };
-    let exit = ended.unwrap_or_else(|error| {
-        let reader_is_gone =
-            error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-        if !reader_is_gone {
-            // Nothing is left to do where even this cannot be printed.
-            let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
-        }
-        exit_of(&error)
-    });
+    ended.unwrap_or_else(|error| failed(&error)).into()
+}
+
+/// Ends a command that may be what a container runs.
+fn explain(ended: anyhow::Result<Ended>) -> ExitCode {
+    let Ended { exit, why } =
+        ended.unwrap_or_else(|error| Ended::because(failed(&error), format!("{error:#}")));
+    if let Some(why) = why {
+        termination::write(&why);
+    }
     exit.into()
+}
+
+/// Says what has failed.
+fn failed(error: &anyhow::Error) -> Exit {
+    let reader_is_gone =
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+    if !reader_is_gone {
+        // Nothing is left to do where even this cannot be printed.
+        let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
+    }
+    exit_of(error)
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
@@ -145,6 +166,13 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     } else {
         Exit::Failed
     }
+}
+
+/// Says why a command ends, and ends it so.
+fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
+    let why = why.into();
+    complain(&why)?;
+    Ok(Ended::because(exit, why))
 }
 
 /// Says what is wrong, under the name of the program, as all of its commands do.

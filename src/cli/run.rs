@@ -1,7 +1,6 @@
 //! `slotkeeper run`: a command that runs while a slot is held.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +8,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::start::{self, Purpose};
-use super::{ConsulFlags, Exit};
+use super::{ConsulFlags, Ended, Exit, end_with};
 use crate::agent::{Files, ReadConfig};
 use crate::config::duration::{self, show};
 use crate::config::{self, Environment, Faults, Loaded, Overrides};
 use crate::workload::guard::{self, fence};
-use crate::workload::{Command, init, unfit_proc};
+use crate::workload::init::{self, Below};
+use crate::workload::{Command, unfit_proc};
 
 /// What stands for `--stop-after` in the environment.
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
@@ -104,29 +104,25 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
+    pub(super) fn run(mut self) -> anyhow::Result<Ended> {
         if self.prefix.is_none() {
             let variable = std::env::var_os("SLOTKEEPER_CONFIG").filter(|path| !path.is_empty());
             self.config = self.config.take().or(variable.map(PathBuf::from));
             if self.config.is_none() {
-                writeln!(
-                    io::stderr(),
-                    "slotkeeper: which slot? Write PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; --help says \
-                     more"
-                )?;
-                return Ok(Exit::Usage);
+                return Ok(end_with(
+                    Exit::Usage,
+                    "which slot? Write PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; --help says more",
+                )?);
             }
         }
         if self.limit.is_some() && !self.lock && self.lock_delay.is_some() {
-            writeln!(io::stderr(), "slotkeeper: --lock-delay is for a lock; leave it out, or --limit")?;
-            return Ok(Exit::Usage);
+            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; leave it out, or --limit")?);
         }
         if self.lock && self.limit.is_some_and(|limit| limit != 1) {
-            writeln!(
-                io::stderr(),
-                "slotkeeper: a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock"
-            )?;
-            return Ok(Exit::Usage);
+            return Ok(end_with(
+                Exit::Usage,
+                "a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock",
+            )?);
         }
         // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
         if let Some(why) = unfit_proc() {
@@ -138,8 +134,17 @@ impl Run {
             Err(_) => {}
         }
         // As a container's first process it has to reap what others leave behind, and does that from a process apart.
-        if let Some(code) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
-            return Ok(Exit::PassedOn(code));
+        if let Some(below) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
+            return Ok(match below {
+                // It has said itself why.
+                Below::Ended(code) => Exit::PassedOn(code).into(),
+                Below::Killed(signal) => {
+                    let why = format!(
+                        "slotkeeper itself was killed by signal {signal}, so its guard ended the command"
+                    );
+                    Ended::because(Exit::PassedOn(128_u8.saturating_add(signal)), why)
+                }
+            });
         }
         let command =
             Command { words: self.words(), kill_after: self.kill_after, stop_after: self.stop_after };
@@ -153,12 +158,11 @@ impl Run {
     }
 
     /// Says why nothing can be run, and leaves no readiness file of before.
-    fn refuse(&self, why: &str) -> anyhow::Result<Exit> {
+    fn refuse(&self, why: &str) -> anyhow::Result<Ended> {
         if let Some(file) = &self.config {
             Files::forget(file);
         }
-        super::complain(why)?;
-        Ok(Exit::Config)
+        Ok(end_with(Exit::Config, why)?)
     }
 
     fn words(&self) -> Vec<OsString> {

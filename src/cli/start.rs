@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::Exit;
+use super::{Ended, Exit};
 use crate::agent::{self, Files, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::consul::{self, Address, Code, Operation};
@@ -39,7 +39,7 @@ pub(super) enum Purpose {
 }
 
 /// Runs it to its end. `file` is what the configuration is read from, where that is a file.
-pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpose) -> anyhow::Result<Exit> {
+pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpose) -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(read_and_start(file, read_config, purpose));
     // A read or a write that hangs on a slow disk is left behind.
@@ -51,7 +51,7 @@ async fn read_and_start(
     file: Option<PathBuf>,
     read_config: ReadConfig,
     purpose: Purpose,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Ended> {
     // A semaphore takes several connections, and nobody has to raise the limit for us.
     open_files::raise();
     let asks = match &purpose {
@@ -71,7 +71,7 @@ async fn read_and_start(
         Ok(Ok(loaded)) => loaded,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
-            return Ok(Exit::Config);
+            return Ok(Ended::because(Exit::Config, faults.to_string()));
         }
         Err(ask) => return Ok(ended_before_start(ask)),
     };
@@ -82,7 +82,8 @@ async fn read_and_start(
     let ended = Box::pin(start(config, read_config, purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
-        if FileError::is_misplaced(&failure) { Exit::Config } else { Exit::Failed }
+        let exit = if FileError::is_misplaced(&failure) { Exit::Config } else { Exit::Failed };
+        Ended::because(exit, format!("{failure:#}"))
     }))
 }
 
@@ -92,7 +93,7 @@ async fn start(
     purpose: Purpose,
     mut asks: Asks,
     log: telemetry::Handle,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<Ended> {
     let (command, dev) = match purpose {
         Purpose::Agent { dev } => (None, dev),
         Purpose::Command(command) => (Some(command), false),

@@ -12,9 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::status::Report;
-use super::{Exit, block_on, complain, harmless};
+use super::{Ended, Exit, block_on, end_with, harmless};
 use crate::config::duration;
 use crate::progress::{Progress, View};
+use crate::workload::signals;
 
 /// Time between two questions, before jitter.
 const EVERY: Duration = Duration::from_millis(250);
@@ -39,7 +40,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(self) -> anyhow::Result<Ended> {
         block_on(async {
             // As the first process of a container it is ended by no signal but those that it listens to.
             let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
@@ -47,42 +48,50 @@ impl Wait {
             let agent = self.agent.clone();
             let address = tokio::select! {
                 address = spawn_blocking(move || agent.address()) => address?,
-                Some(signal) = signals.next() => return Ok(ended_by(signal)),
+                Some(signal) = signals.next() => return Ok(ended_by(signal, "")),
             };
             match address {
                 Ok(address) => self.wait_for(address, signals).await,
                 Err(error @ (NoAnswer::Config(_) | NoAnswer::Off | NoAnswer::Unreachable { .. })) => {
-                    complain(error)?;
-                    Ok(Exit::Config)
+                    Ok(end_with(Exit::Config, error.to_string())?)
                 }
             }
         })?
     }
 
-    async fn wait_for(&self, address: String, mut signals: Signals) -> anyhow::Result<Exit> {
+    async fn wait_for(&self, address: String, mut signals: Signals) -> anyhow::Result<Ended> {
         let until = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut waiting = Waiting::at(address, until);
-        let exit = {
+        let ended = {
             let shown = waiting.shown.subscribe();
             let progress = Progress::start(move || shown.borrow().clone(), true);
-            let exit = tokio::select! {
-                waited = waiting.wait() => waited,
-                Some(signal) = signals.next() => ended_by(signal),
+            let ended = tokio::select! {
+                exit = waiting.wait() => Ok(exit),
+                Some(signal) = signals.next() => Err(signal),
             };
             if let Some(progress) = progress {
                 progress.end().await;
             }
-            exit
+            ended
         };
-        if exit == Exit::NotInTime {
-            complain(format!("not ready in the time given: {}", waiting.last))?;
+        match ended {
+            Ok(Exit::NotInTime) => {
+                Ok(end_with(Exit::NotInTime, format!("not ready in the time given: {}", waiting.last))?)
+            }
+            Ok(exit) => Ok(exit.into()),
+            Err(signal) => Ok(ended_by(signal, &waiting.last)),
         }
-        Ok(exit)
     }
 }
 
-fn ended_by(signal: i32) -> Exit {
-    Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+/// A signal ended the wait, for which this was missing.
+fn ended_by(signal: i32, missing: &str) -> Ended {
+    let name = signals::name(signal);
+    let separator = if missing.is_empty() { "" } else { ": " };
+    Ended::because(
+        Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
+        format!("ended by {name} while it waited{separator}{missing}"),
+    )
 }
 
 struct Waiting {

@@ -9,6 +9,7 @@ use super::fault::{Fault, Place};
 use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
+use crate::termination;
 
 /// Variables that stand for one field.
 const FIELDS: &[(&str, &str)] = &[
@@ -43,6 +44,7 @@ const OTHERS: &[&str] = &[
     LOGIN_META,
     "SLOTKEEPER_CONFIG",
     "SLOTKEEPER_STOP_AFTER",
+    termination::VARIABLE,
     "SLOTKEEPER_POD_NAME",
     "SLOTKEEPER_POD_NAMESPACE",
     "SLOTKEEPER_NODE_NAME",

@@ -87,11 +87,20 @@ impl View {
     /// The same for a log, without the time.
     pub(super) fn entry(&self) -> Option<String> {
         match self {
+            Self::Missing { .. } => Some(format!("waiting for {}", self.awaited()?)),
+            Self::Nothing => None,
+            Self::Else(words) => Some(format!("waiting: {words}")),
+        }
+    }
+
+    /// What is missing.
+    pub fn awaited(&self) -> Option<String> {
+        match self {
             Self::Nothing => None,
             Self::Missing { of, missing } => {
-                Some(format!("waiting for {}{}", count(*of, missing.len()), missing.first()?.text()))
+                Some(format!("{}{}", count(*of, missing.len()), missing.first()?.text()))
             }
-            Self::Else(words) => Some(format!("waiting: {words}")),
+            Self::Else(words) => Some(words.clone()),
         }
     }
 

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::{open_files, terminal};
 use crate::stderr::Stderr;
+use crate::termination;
 
 /// As shells have it: the program is not there, or is none.
 const NOT_FOUND: u8 = 127;
@@ -56,7 +57,9 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
         this
     } else {
         // Without `/proc` the hook keeps the raised limit.
-        Command::new(program)
+        let mut this = Command::new(program);
+        this.env_remove(termination::VARIABLE);
+        this
     };
     this.args(arguments).process_group(0);
     this
@@ -81,7 +84,12 @@ pub fn run(start: &Start) -> u8 {
         open_files::restore(soft);
     }
     let Some((program, arguments)) = start.command.split_first() else { return NOT_FOUND };
-    let error = Command::new(program).args(arguments).exec();
-    Stderr::say(&format!("cannot run {}: {error}", program.display()));
+    let error = Command::new(program).args(arguments).env_remove(termination::VARIABLE).exec();
+    let why = format!("cannot run {}: {error}", program.display());
+    Stderr::say(&why);
+    if start.parent.is_some() {
+        // The code is ours, and what ends with it takes it for the command's own.
+        termination::write(&why);
+    }
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }
 }

@@ -20,13 +20,22 @@ use crate::clock;
 /// How often it is looked whether all that a killed agent has left behind has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where this is the first process: runs this same command line in a process below, and gives its exit code. `None`
+/// What has become of the process below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// It has ended with this exit code.
+    Ended(u8),
+    /// It was killed by this signal.
+    Killed(u8),
+}
+
+/// Where this is the first process: runs this same command line in a process below, and tells how that has ended. `None`
 /// where it is not. Where the process below is killed, what it leaves behind has `linger` for its end.
 ///
 /// # Errors
 ///
 /// The process below cannot be started.
-pub fn run_below(linger: Duration) -> io::Result<Option<u8>> {
+pub fn run_below(linger: Duration) -> io::Result<Option<Below>> {
     if !getpid().is_init() {
         return Ok(None);
     }
@@ -51,12 +60,12 @@ pub fn run_below(linger: Duration) -> io::Result<Option<u8>> {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == below => {
                 has_ended.store(true, Ordering::Relaxed);
-                let signal = status.terminating_signal().map(|signal| 128 + signal);
-                if signal.is_some() {
+                let low = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+                if let Some(signal) = status.terminating_signal() {
                     await_all(linger);
+                    return Ok(Some(Below::Killed(low(signal))));
                 }
-                let code = signal.or(status.exit_status()).unwrap_or(1);
-                return Ok(Some(u8::try_from(code).unwrap_or(u8::MAX)));
+                return Ok(Some(Below::Ended(low(status.exit_status().unwrap_or(1)))));
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -3,6 +3,7 @@
 use std::fs;
 
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::low_level::signal_name;
 
 /// Those that are passed on; the last two to a command that has no terminal of its own.
 const PASSED_ON: [i32; 9] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
@@ -30,6 +31,11 @@ pub(crate) fn ends(signal: i32) -> bool {
 /// Whether the signal asks a command to end and for nothing else, so that `--stop-after` counts from it.
 pub(crate) fn stops(signal: i32) -> bool {
     STOPPING.contains(&signal)
+}
+
+/// Its name for people, such as SIGTERM.
+pub(crate) fn name(signal: i32) -> &'static str {
+    signal_name(signal).unwrap_or("a signal")
 }
 
 /// The set of ignored signals in `/proc/<pid>/status`, the first in the lowest bit.

@@ -64,6 +64,7 @@ mod shell;
 mod steps;
 mod stub;
 mod terminal;
+mod termination;
 mod together;
 mod token;
 mod unanswered;

@@ -97,7 +97,7 @@ impl Lender {
                     command: None,
                     servers: Servers::default(),
                 };
-                Box::pin(agent::run(parts)).await.expect("the agent runs")
+                Box::pin(agent::run(parts)).await.expect("the agent runs").exit
             })
         });
         let lender =

@@ -1,0 +1,90 @@
+//! The termination message: a sentence in a file, by which `kubectl describe` says why a container has ended.
+//!
+//! It is written where slotkeeper ends by an error, or with a code that is not its workload's own. Whether that succeeds changes
+//! nothing else.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use tracing::debug;
+
+use crate::semaphore::printable;
+
+/// The variable that names the file. Whatever a process of ours starts does not inherit it: the file is this one's.
+pub(crate) const VARIABLE: &str = "SLOTKEEPER_TERMINATION_MESSAGE";
+/// Kubernetes reads no more of a container's message.
+const MAX_BYTES: usize = 4096;
+/// The longest that it is waited for: a disk may hang.
+const MAX_TIME: Duration = Duration::from_secs(1);
+
+/// Writes why this process ends, in place of what the file says, where the environment names one.
+pub(crate) fn write(why: &str) {
+    let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) else {
+        return;
+    };
+    if let Err(error) = write_in_time(path.clone(), sentence(why)) {
+        debug!("the termination message cannot be written to {}: {error}", path.display());
+    }
+}
+
+fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
+    let (done, is_done) = channel();
+    thread::Builder::new().name("termination".into()).spawn(move || {
+        // Nobody listens any more where it took too long.
+        let _ = done.send(replace(&path, &text));
+    })?;
+    is_done.recv_timeout(MAX_TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Not by a file of another name: Kubernetes mounts this very one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // A FIFO that nobody reads is not waited for.
+    let at_once = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(at_once).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// As it stands there: on one line, with our name, since a container's own program may write there too.
+fn sentence(why: &str) -> String {
+    const CUT: usize = '…'.len_utf8();
+    let lines: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    printable(&format!("slotkeeper: {}", lines.join("; ")), MAX_BYTES - CUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_one_line_that_kubernetes_reads_to_its_end() {
+        assert_eq!(sentence("a: is wrong\n\n  b\x1b: too\n"), "slotkeeper: a: is wrong; b\\u{1b}: too");
+        for filler in ["x", "é", "☃"] {
+            let long = sentence(&filler.repeat(5000));
+            assert!(
+                long.ends_with('…') && (MAX_BYTES - 4..=MAX_BYTES).contains(&long.len()),
+                "{}",
+                long.len()
+            );
+        }
+    }
+
+    #[test]
+    fn what_stood_there_is_replaced_and_what_cannot_be_written_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("message");
+        std::fs::write(&file, "longer than what follows").unwrap();
+        replace(&file, "short").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "short");
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(write_in_time(fifo, "short".into()).is_err());
+        assert!(write_in_time(folder.path().join("none/message"), "short".into()).is_err());
+    }
+}
