@@ -423,6 +423,55 @@ fn a_wrapped_workload_keeps_its_own_probes() {
     assert_eq!(ours["readinessProbe"]["httpGet"]["path"], "/readyz");
 }
 
+/// `kubectl describe` says why a container has ended, by the file where slotkeeper writes it or by the log's end.
+#[test]
+fn the_end_of_a_container_is_explained() {
+    let variable = |container: &Value| -> Option<String> {
+        let variables = environment(container, &|path| format!("<{path}>"));
+        variables.into_iter().find(|(name, _)| name == "SLOTKEEPER_TERMINATION_MESSAGE").map(|(_, path)| path)
+    };
+    let own: Vec<_> =
+        matrix().values().filter(|rendered| rendered.find("Job", "").is_some()).flat_map(ours).collect();
+    assert!(own.len() > 10);
+    for container in own {
+        assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError", "{container}");
+        let runs = container["name"] != "slotkeeper-install";
+        assert_eq!(variable(container).as_deref(), runs.then_some("/dev/termination-log"), "{container}");
+    }
+    let wrapped = |fields: &str| {
+        let container = format!("{{image: a, command: [a], {fields}}}");
+        let rendered = render(&format!(
+            "{{config: {{locks: [{{name: a, key: b}}]}}, workload: {{container: {container}}}}}"
+        ));
+        rendered.pod()["spec"]["containers"][0].clone()
+    };
+    let container = wrapped("");
+    assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError");
+    assert_eq!(variable(&container).as_deref(), Some("/dev/termination-log"));
+    let container = wrapped("terminationMessagePath: /tmp/why, terminationMessagePolicy: File");
+    assert_eq!(container["terminationMessagePolicy"], "File");
+    assert_eq!(variable(&container).as_deref(), Some("/tmp/why"));
+    let container = wrapped("env: [{name: SLOTKEEPER_TERMINATION_MESSAGE, value: ''}]");
+    assert_eq!(variable(&container).as_deref(), Some(""), "theirs goes before ours");
+}
+
+/// The init containers with slotkeeper's image.
+fn ours(rendered: &Rendered) -> impl Iterator<Item = &Value> {
+    let containers = rendered.pod()["spec"]["initContainers"].as_array().unwrap();
+    containers.iter().filter(|container| container["name"].as_str().unwrap().starts_with("slotkeeper"))
+}
+
+/// Each readiness probe that fails is an event: none is asked before anything can answer, and a waiting sidecar seldom.
+#[test]
+fn a_pod_that_waits_makes_few_events() {
+    for (name, period) in [("defaults", 5), ("sidecar", 10), ("on-demand", 10)] {
+        let probe = &agent(&matrix()[name].pod()["spec"])["readinessProbe"];
+        let expected = json!({"httpGet": {"path": "/readyz", "port": "slotkeeper"},
+            "initialDelaySeconds": 1, "periodSeconds": period});
+        assert_eq!(*probe, expected, "{name}");
+    }
+}
+
 #[test]
 fn a_workloads_own_addresses_are_its_own() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];

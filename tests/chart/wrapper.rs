@@ -1,6 +1,6 @@
 //! The mode wrapper, run.
 
-use crate::kubelet::Phase;
+use crate::kubelet::{Phase, Pod};
 use crate::scene::{LIVES, STUBBORN, Scene};
 use crate::support::life::now;
 use crate::wait_for;
@@ -76,13 +76,19 @@ fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
 
 #[test]
 fn a_wait_that_is_over_fails_the_pod() {
-    let scene = Scene::new(&format!("{ONE}\n    wait: 5s"), LIVES);
+    let told = ONE.replace("name: main", "name: main, terminationMessagePath: /life/why");
+    let scene = Scene::new(&format!("{told}\n    wait: 5s"), LIVES);
     let mut first = scene.pod();
     first.await_life();
     let mut second = scene.pod();
     assert_eq!((second.pod.phase(), second.pod.exits("main")), (Phase::Failed, vec![75]));
     assert!(!second.life.has_begun());
+    let why = |pod: &Pod| std::fs::read_to_string(pod.file("life", "why")).unwrap_or_default();
+    let said = why(&second.pod);
+    let expected = "slotkeeper: timed out after 5s waiting for one: 1st of 1 in line, held by demo-1";
+    assert!(said.starts_with(expected), "{said}");
     first.finish();
     assert_eq!(first.pod.phase(), Phase::Succeeded);
+    assert_eq!(why(&first.pod), "");
     scene.operator.assert_nothing_left("p/one");
 }

@@ -15,6 +15,7 @@
 {{- define "slotkeeper.ownContainer" -}}
 image: {{ include "slotkeeper.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
@@ -48,7 +49,9 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
   {{- end }}
   readinessProbe:
     httpGet: {path: /readyz, port: slotkeeper}
-    periodSeconds: 5
+    {{- /* Each answer that is no is an event of the pod's. The gate asks by itself, and more often. */}}
+    initialDelaySeconds: 1
+    periodSeconds: 10
   volumeMounts: {{- include "slotkeeper.agentMounts" . | nindent 4 }}
 {{- end -}}
 

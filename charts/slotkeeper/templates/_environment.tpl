@@ -9,6 +9,8 @@ variable by which it listens. All names are our own: a wrapped workload may have
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: SLOTKEEPER_HTTP_LISTEN
   value: "[$(SLOTKEEPER_POD_IP)]:{{ .Values.port }}"
+- name: SLOTKEEPER_TERMINATION_MESSAGE
+  value: /dev/termination-log
 {{- end -}}
 
 {{/*

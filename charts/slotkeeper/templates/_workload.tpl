@@ -29,6 +29,9 @@ container as it would be without us; they give the whole container.
 {{- end -}}
 {{- $env := list -}}
 {{- range include "slotkeeper.agentEnvironment" $ | fromYamlArray -}}
+{{- if and (eq .name "SLOTKEEPER_TERMINATION_MESSAGE") $container.terminationMessagePath -}}
+{{- $_ := set . "value" $container.terminationMessagePath -}}
+{{- end -}}
 {{- if not (has .name $theirs) -}}
 {{- $env = append $env . -}}
 {{- end -}}
@@ -41,11 +44,11 @@ container as it would be without us; they give the whole container.
 {{- $_ := set $container "volumeMounts" (concat $mounts (default list $container.volumeMounts)) -}}
 {{- /* One that stands still would keep the pod for ever; its guard has ended the command by then. */ -}}
 {{- $live := dict "httpGet" (dict "path" "/livez" "port" "slotkeeper") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6 -}}
-{{- $ready := dict "httpGet" (dict "path" "/readyz" "port" "slotkeeper") "periodSeconds" 5 -}}
+{{- $ready := dict "httpGet" (dict "path" "/readyz" "port" "slotkeeper") "initialDelaySeconds" 1 "periodSeconds" 5 -}}
 {{- /* Whole or not at all: merged with one of theirs, a probe would have two handlers. */ -}}
-{{- range $name, $probe := dict "livenessProbe" $live "readinessProbe" $ready -}}
+{{- range $name, $value := dict "livenessProbe" $live "readinessProbe" $ready "terminationMessagePolicy" "FallbackToLogsOnError" -}}
 {{- if not (hasKey $container $name) -}}
-{{- $_ := set $container $name $probe -}}
+{{- $_ := set $container $name $value -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $container -}}
