@@ -44,10 +44,11 @@ fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
 
 /// Not by a file of another name: Kubernetes mounts this very one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A FIFO that nobody reads is not waited for.
-    let at_once = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    // A FIFO that nobody reads is not waited for, and a link leads to no other's file.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(at_once).open(path)?;
+        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
     file.write_all(text.as_bytes())
 }
 
@@ -85,6 +86,10 @@ mod tests {
         let fifo = folder.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         assert!(write_in_time(fifo, "short".into()).is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(write_in_time(link, "through a link".into()).is_err());
         assert!(write_in_time(folder.path().join("none/message"), "short".into()).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "short");
     }
 }
