@@ -46,7 +46,7 @@ fn survives(lasts: Duration, age: Duration, later: Duration, hangs: bool) -> boo
             });
         }
         if fence.is_none() && keeper.machine("a").unwrap().holds() {
-            fence = keeper.lease().map(|lease| Fence::new(lease.ends(), KILL_AFTER));
+            fence = keeper.lease().map(|lease| Fence::new(lease.ends(), KILL_AFTER, None));
             outage = Some((now + later, now + later + lasts));
         }
         if let Some((fence, lease)) = fence.as_mut().zip(keeper.lease()) {
