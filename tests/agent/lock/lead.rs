@@ -93,7 +93,9 @@ fn who_follows_sees_who_leads_and_takes_over() {
     wait_for("the second to lead", || lock(&second)["state"] == "held");
     assert_eq!(second.metric("slotkeeper_leader_changes_total{semaphore=\"leader\"}"), 2.0);
     let told = || std::fs::read_to_string(home_b.path("told")).unwrap_or_default();
-    wait_for("the hooks", || told() == "leader first false\nleader nobody false\nleader second true\n");
+    // A watch that comes late on a busy machine shows the lock when it is taken again already.
+    let leaders = || told().replace("leader nobody false\n", "");
+    wait_for("the hooks", || leaders() == "leader first false\nleader second true\n");
     assert_eq!(second.terminate(), Some(0));
 }
 
