@@ -427,8 +427,37 @@ fn a_wrapped_workload_keeps_its_own_probes() {
 fn a_workloads_own_addresses_are_its_own() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
     let variables: BTreeMap<_, _> = environment(container, &|path| format!("<{path}>")).into_iter().collect();
-    assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[<status.podIP>]:9377");
+    assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[::]:9377");
     assert_eq!((variables["POD_IP"].as_str(), variables["HOST_IP"].as_str()), ("127.0.0.9", "127.0.0.8"));
+}
+
+/// On the node's network the agent is at the node's address alone: another one may have the node's loopback.
+#[test]
+fn on_the_nodes_network_not_all_addresses_are_the_pods() {
+    let spec = render("{mode: sidecar, workload: {pod: {hostNetwork: true}}}").pod()["spec"].clone();
+    for container in spec["initContainers"].as_array().unwrap() {
+        let variables: BTreeMap<_, _> =
+            environment(container, &|path| format!("<{path}>")).into_iter().collect();
+        assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[<status.podIP>]:9377");
+    }
+}
+
+/// A name of ours in `extraEnv` is theirs, once. Theirs can name what ours take from the pod, and ours can name theirs.
+#[test]
+fn more_environment_wins_over_ours() {
+    let values = "{mode: sidecar, consul: {login: {authMethod: pods}}, extraEnv: [{name: SLOTKEEPER_POD_NAME, value: \
+                  import-7}, {name: SLOTKEEPER_HTTP_LISTEN, value: '127.0.0.1:9377'}, {name: WHERE, value: \
+                  $(SLOTKEEPER_POD_NAMESPACE)}]}";
+    for container in render(values).pod()["spec"]["initContainers"].as_array().unwrap() {
+        let listed = environment(container, &|path| format!("<{path}>"));
+        let variables: BTreeMap<_, _> = listed.iter().cloned().collect();
+        assert_eq!(variables.len(), listed.len(), "a name is there twice: {listed:?}");
+        assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "127.0.0.1:9377");
+        if container["name"] == "slotkeeper" {
+            assert_eq!(variables["SLOTKEEPER_CONSUL_LOGIN_META"], "pod=<metadata.namespace>/import-7");
+            assert_eq!(variables["WHERE"], "<metadata.namespace>");
+        }
+    }
 }
 
 /// What Kubernetes wants a string is one, whatever it looks like.
