@@ -122,7 +122,7 @@ fn another_chart_takes_it_in_in_every_mode() {
         let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));
         let policy = |from: &Rendered| from.find("Job", "").unwrap()["spec"]["podFailurePolicy"].clone();
         assert_eq!(policy(&rendered), policy(&own), "{mode}");
-        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 1 });
+        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 2 });
         let container = &pod["containers"][0];
         assert_eq!(container["resources"], json!({"limits": {"memory": "1Gi"}}));
         let words = if mode == "wrapper" { "args" } else { "command" };

@@ -152,7 +152,7 @@
 {{- define "slotkeeper.refuse" -}}
 {{- $config := .Values.config -}}
 {{- if hasKey $config "http" -}}
-{{- fail "config.http: the endpoints listen at the pod's address, where probes reach them; write the port as `port`" -}}
+{{- fail "config.http: the endpoints listen at the pod's addresses, where probes reach them; write the port as `port`" -}}
 {{- end -}}
 {{- if hasKey (default dict $config.readiness) "file" -}}
 {{- fail "config.readiness.file: it is /run/slotkeeper/ready, in the volume slotkeeper-run; remove it" -}}

@@ -6,7 +6,7 @@
 {{ include "slotkeeper.install" . }}
 {{- else -}}
 {{ include "slotkeeper.sidecar" . }}
-{{- if or (eq .Values.mode "on_demand") (eq .Values.gate "waiter") }}
+{{- if include "slotkeeper.hasWaiter" . }}
 {{ include "slotkeeper.waiter" . }}
 {{- end }}
 {{- end -}}
@@ -50,6 +50,10 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
     httpGet: {path: /readyz, port: slotkeeper}
     periodSeconds: 5
   volumeMounts: {{- include "slotkeeper.agentMounts" . | nindent 4 }}
+{{- end -}}
+
+{{- define "slotkeeper.hasWaiter" -}}
+{{- if or (eq .Values.mode "on_demand") (and (eq .Values.mode "sidecar") (eq .Values.gate "waiter")) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Ends when every required slot is held. Where it fails, with restartPolicy Never, so does the pod. */}}

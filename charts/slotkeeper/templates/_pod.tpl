@@ -55,8 +55,9 @@ template:
 {{- end -}}
 
 {{/*
-A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Takes the
-same dict as `slotkeeper.container`.
+A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Nor is it one
+that the waiter was killed: by SIGKILL, by SIGTERM, or with its node, which leaves 255 and no DisruptionTarget. Takes the same dict as
+`slotkeeper.container`.
 */}}
 {{- define "slotkeeper.podFailurePolicy" -}}
 rules:
@@ -67,5 +68,8 @@ rules:
     onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [80]}
   - action: FailJob
     onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [78]}
+{{- else if include "slotkeeper.hasWaiter" .slotkeeper }}
+  - action: Ignore
+    onExitCodes: {containerName: slotkeeper-wait, operator: In, values: [137, 143, 255]}
 {{- end }}
 {{- end -}}
