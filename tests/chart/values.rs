@@ -170,6 +170,8 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
         ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: without effect on a Job"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
+        ("workload: {pod: {terminationGracePeriodSeconds: 9}}", "write what the workload itself needs"),
+        ("workload: {pod: {serviceAccountName: batch}}", "write `serviceAccount.name: batch`"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
         ("port: 80", "/port"),
@@ -543,6 +545,38 @@ fn what_helm_says_in_the_end_fits_the_mode() {
         let (kind, named) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
         assert!(matrix()[name].notes.contains(&format!("{kind} {named} runs")), "{}", matrix()[name].notes);
     }
+}
+
+/// Its commands can be pasted, but for the pod's name.
+#[test]
+fn what_helm_says_in_the_end_names_what_is_asked_for() {
+    for (name, key) in [
+        ("defaults", "service/example"),
+        ("wrapper", "service/warehouse/writers"),
+        ("on-demand", "service/licences"),
+    ] {
+        let notes = &matrix()[name].notes;
+        assert!(notes.contains(&format!("slotkeeper sessions {key}\n")), "{name}: {notes}");
+    }
+    let lock = render("{mode: sidecar, config: {locks: [{name: a, key: service/migration}]}}");
+    assert!(lock.notes.contains("/slotkeeper sessions service/migration\n"), "{}", lock.notes);
+}
+
+/// Our volumes alone keep no node from being emptied; the workload's own are for it to name.
+#[test]
+fn our_empty_dirs_keep_no_autoscaler_from_a_node() {
+    const VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+    for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
+        let pod = rendered.pod();
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        let ours = volumes.iter().filter(|volume| {
+            volume["emptyDir"].is_object() && volume["name"].as_str().unwrap().starts_with("slotkeeper")
+        });
+        let ours: Vec<_> = ours.map(|volume| volume["name"].as_str().unwrap()).collect();
+        assert_eq!(pod["metadata"]["annotations"][VOLUMES], ours.join(","), "{name}");
+    }
+    let both = render(&format!("workload: {{podAnnotations: {{{VOLUMES}: scratch}}}}"));
+    assert_eq!(both.pod()["metadata"]["annotations"][VOLUMES], "slotkeeper-bin,scratch");
 }
 
 #[test]

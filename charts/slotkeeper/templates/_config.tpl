@@ -130,6 +130,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The prefix of the first semaphore, or without one the key of the first lock. */}}
+{{- define "slotkeeper.firstKey" -}}
+{{- $config := include "slotkeeper.config" . | fromYaml -}}
+{{- $entry := first (concat (default list $config.semaphores) (default list $config.locks)) -}}
+{{- default $entry.key $entry.prefix -}}
+{{- end -}}
+
 {{- define "slotkeeper.namesSlots" -}}
 {{- if or .Values.config.semaphores .Values.config.locks -}}true{{- end -}}
 {{- end -}}
@@ -185,6 +192,12 @@
 {{- end -}}
 {{- end -}}
 {{- with .Values.workload -}}
+{{- if hasKey .pod "terminationGracePeriodSeconds" -}}
+{{- fail "workload.pod.terminationGracePeriodSeconds: it is computed, and the fence reckons with it; write what the workload itself needs as `workload.terminationGracePeriodSeconds`" -}}
+{{- end -}}
+{{- if hasKey .pod "serviceAccountName" -}}
+{{- fail (printf "workload.pod.serviceAccountName: the chart writes it; write `serviceAccount.name: %s`, with `serviceAccount.create: false` where that account is there already" (toString .pod.serviceAccountName)) -}}
+{{- end -}}
 {{- if and .enabled (not .container.image) (or .container.command .container.args) -}}
 {{- fail "workload.container.image: missing, and the example's image would run your command; write the image that has it" -}}
 {{- end -}}

@@ -8,17 +8,28 @@ metadata:
     {{- with .Values.workload.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  annotations:
-    {{- include "slotkeeper.podAnnotations" . | nindent 4 }}
-    {{- with .Values.workload.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  annotations: {{- include "slotkeeper.workloadAnnotations" . | nindent 4 }}
 spec:
   {{- include "slotkeeper.podSpec" . | nindent 2 }}
 {{- end -}}
 
+{{/* An emptyDir keeps the cluster autoscaler from a node; nothing in ours is missed. */}}
 {{- define "slotkeeper.podAnnotations" -}}
 checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
+{{- with include "slotkeeper.emptyDirs" . }}
+cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Ours and the workload's, whose volumes are named beside ours. */}}
+{{- define "slotkeeper.workloadAnnotations" -}}
+{{- $ours := include "slotkeeper.podAnnotations" . | fromYaml -}}
+{{- $theirs := deepCopy .Values.workload.podAnnotations -}}
+{{- $volumes := "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes" -}}
+{{- if and (hasKey $ours $volumes) (hasKey $theirs $volumes) -}}
+{{- $_ := set $theirs $volumes (printf "%s,%s" (get $ours $volumes) (get $theirs $volumes)) -}}
+{{- end -}}
+{{- toYaml (merge $theirs $ours) -}}
 {{- end -}}
 
 {{/* Never: a container that was killed for its lost slot must not begin again without one. */}}

@@ -52,6 +52,17 @@
 {{- end }}
 {{- end -}}
 
+{{/* Names of those above that are emptyDirs. */}}
+{{- define "slotkeeper.emptyDirs" -}}
+{{- $names := list -}}
+{{- range include "slotkeeper.volumes" . | fromYamlArray -}}
+{{- if .emptyDir -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
 {{- define "slotkeeper.hasRunVolume" -}}
 {{- if or (ne .Values.mode "wrapper") (include "slotkeeper.hasControl" .) -}}true{{- end -}}
 {{- end -}}
