@@ -297,7 +297,8 @@ fn runs_on_a_slot(pod: &str, mut manifest: Value) {
     assert_eq!(generator["files"], json!(["slotkeeper.yaml"]));
     let map = json!({"kind": "ConfigMap", "metadata": {"name": generator["name"]},
         "data": {"slotkeeper.yaml": config.to_string()}});
-    let scene = Scene::of(consul, &Rendered { manifests: vec![map, manifest], notes: String::new() });
+    let manifests = vec![map, manifest];
+    let scene = Scene::of(consul, &Rendered { manifests, hooks: Vec::new(), notes: String::new() });
     let mut runner = scene.pod();
     runner.await_life();
     runner.finish();

@@ -18,6 +18,7 @@ mod consul;
 mod consumer;
 mod failure;
 mod helm;
+mod hook;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/http.rs"]
 mod http;

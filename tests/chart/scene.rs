@@ -63,10 +63,15 @@ impl Scene {
     }
 
     pub(crate) fn of(consul: Consul, rendered: &Rendered) -> Self {
+        Self::of_pod(consul, &rendered.manifests, rendered.pod())
+    }
+
+    /// Pods of this template, which mount what is among the manifests.
+    pub(crate) fn of_pod(consul: Consul, manifests: &[Value], template: &Value) -> Self {
         let operator = Operator::at(&consul.address());
-        let mut node = Node::with(&rendered.manifests);
+        let mut node = Node::with(manifests);
         node.reached.push(consul.address().parse().unwrap());
-        let template = rendered.pod().clone();
+        let template = template.clone();
         Self { consul, operator, node, template, ports: Ports::reserve(), pods: Cell::new(0) }
     }
 

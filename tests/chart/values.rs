@@ -42,7 +42,10 @@ fn nothing_is_wrong_with_the_chart() {
 fn all_that_is_rendered_fits_kubernetes_schemas() {
     let jobs: Vec<Value> = matrix()
         .values()
-        .map(|rendered| json!({"do": "validate", "manifests": rendered.manifests, "versions": VERSIONS}))
+        .map(|rendered| {
+            let manifests = [&rendered.manifests[..], &rendered.hooks].concat();
+            json!({"do": "validate", "manifests": manifests, "versions": VERSIONS})
+        })
         .collect();
     for (name, answer) in matrix().keys().zip(helm(&jobs)) {
         assert_eq!(answer["faults"], json!([]), "{name}");
@@ -176,6 +179,13 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
         ("port: 80", "/port"),
         ("wait: soon", "/wait"),
+        ("wrapper: {binary: copy}", "/wrapper/binary"),
+        ("test: {prefix: /p}", "/test/prefix"),
+        ("test: {prefix: service/example/test}", "would be in the way of example, at `service/example`"),
+        (
+            "{test: {prefix: p}, config: {locks: [{name: a, key: p/q}]}}",
+            "test.prefix: `p` would be in the way of a, at `p/q`",
+        ),
         ("image: {digest: latest}", "/image/digest"),
     ];
     let jobs: Vec<Value> = refusals.iter().map(|(values, _)| to_render(&chart(), &yaml(values))).collect();
@@ -425,6 +435,29 @@ fn a_wrapped_workload_keeps_its_own_probes() {
     assert_eq!(ours["readinessProbe"]["httpGet"]["path"], "/readyz");
 }
 
+/// An image volume, no init container and no emptyDir; where the cluster has none, that is said when it is installed.
+#[test]
+fn the_binary_comes_from_an_image_volume_where_there_are_some() {
+    let values =
+        yaml("{wrapper: {binary: image}, image: {repository: mirror/slotkeeper, pullPolicy: Always}}");
+    let at = |version: &str| {
+        let mut job = to_render(&chart(), &values);
+        job["kubernetes"] = version.into();
+        rendered(&helm(&[job])[0])
+    };
+    let since = ["1.35", "1.36", "1.37"];
+    let taken = at(since[0]).unwrap();
+    let validate = json!({"do": "validate", "manifests": taken.manifests, "versions": since});
+    assert_eq!(helm(&[validate])[0]["faults"], json!([]));
+    let pod = taken.pod();
+    let reference = concat!("mirror/slotkeeper:", env!("CARGO_PKG_VERSION"));
+    let image = json!({"reference": reference, "pullPolicy": "Always"});
+    assert_eq!(pod["spec"]["volumes"][1], json!({"name": "slotkeeper-bin", "image": image}));
+    assert_eq!(pod["spec"]["initContainers"], Value::Null);
+    let refused = at("1.34").unwrap_err();
+    assert!(refused.contains("wrapper.binary: Kubernetes v1.34.0 has no image volumes"), "{refused}");
+}
+
 #[test]
 fn a_workloads_own_addresses_are_its_own() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
@@ -575,6 +608,8 @@ fn our_empty_dirs_keep_no_autoscaler_from_a_node() {
         let ours: Vec<_> = ours.map(|volume| volume["name"].as_str().unwrap()).collect();
         assert_eq!(pod["metadata"]["annotations"][VOLUMES], ours.join(","), "{name}");
     }
+    let none = render("wrapper: {binary: image}");
+    assert_eq!(none.pod()["metadata"]["annotations"].get(VOLUMES), None);
     let both = render(&format!("workload: {{podAnnotations: {{{VOLUMES}: scratch}}}}"));
     assert_eq!(both.pod()["metadata"]["annotations"][VOLUMES], "slotkeeper-bin,scratch");
 }

@@ -53,6 +53,24 @@
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* The same Consul and session, for one slot of a semaphore of `helm test`'s own, which is waited for no longer than a minute. */}}
+{{- define "slotkeeper.testConfig" -}}
+{{- $config := include "slotkeeper.config" . | fromYaml -}}
+{{- $own := pick $config "consul" "log" -}}
+{{- with omit (default dict $config.session) "state_file" -}}
+{{- $_ := set $own "session" . -}}
+{{- end -}}
+{{- $prefix := default (printf "%s-test" (include "slotkeeper.firstKey" . | trimSuffix "/")) .Values.test.prefix -}}
+{{- range concat (default list $config.semaphores) (default list $config.locks) -}}
+{{- $key := default .key .prefix | trimAll "/" -}}
+{{- if or (eq $key $prefix) (hasPrefix (printf "%s/" $key) $prefix) (hasPrefix (printf "%s/" $prefix) $key) -}}
+{{- fail (printf "test.prefix: `%s` would be in the way of %s, at `%s`; write another one, beside it" $prefix .name $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $own "semaphores" (list (dict "name" "test" "prefix" $prefix "limit" 1 "wait" "1m")) -}}
+{{- toYaml $own -}}
+{{- end -}}
+
 {{/* What slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
 {{- define "slotkeeper.refuseConfig" -}}
 {{- if hasKey .consul "address" -}}
@@ -171,6 +189,9 @@
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
 {{- if eq .Values.mode "wrapper" -}}
+{{- if and (eq .Values.wrapper.binary "image") (semverCompare "<1.35-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are on by default from 1.35; write `init`, by which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- $ttl := include "slotkeeper.ttl" . -}}
 {{- $longest := mul 1000000 (include "slotkeeper.milliseconds" $ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
 {{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}

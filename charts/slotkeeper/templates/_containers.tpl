@@ -3,7 +3,9 @@
 {{/* Those that the mode needs, in their order. Whatever is to run on the slot, other init containers too, comes after. */}}
 {{- define "slotkeeper.initContainers" -}}
 {{- if eq .Values.mode "wrapper" -}}
+{{- if eq .Values.wrapper.binary "init" -}}
 {{ include "slotkeeper.install" . }}
+{{- end -}}
 {{- else -}}
 {{ include "slotkeeper.sidecar" . }}
 {{- if include "slotkeeper.hasWaiter" . }}

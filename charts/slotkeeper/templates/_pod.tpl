@@ -43,7 +43,9 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
 {{- $own := dict "restartPolicy" "Never" "serviceAccountName" (include "slotkeeper.serviceAccountName" .) -}}
 {{- $_ := set $own "terminationGracePeriodSeconds" (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
-{{- $_ := set $own "initContainers" (concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers)) -}}
+{{- with concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers) -}}
+{{- $_ := set $own "initContainers" . -}}
+{{- end -}}
 {{- $_ := set $own "containers" (list $container) -}}
 {{- $_ := set $own "volumes" (concat (include "slotkeeper.volumes" . | fromYamlArray) (default list $pod.volumes)) -}}
 {{- toYaml (merge $own $pod) -}}
