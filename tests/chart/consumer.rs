@@ -154,6 +154,39 @@ fn what_another_chart_makes_of_it_runs() {
     scene.operator.assert_nothing_left("service/warehouse/writers");
 }
 
+/// The README's values name no user: OpenShift gives all containers of the pod one that it chooses, and its group to the volumes.
+#[test]
+fn any_user_will_do_on_openshift() {
+    let readme = read("charts/slotkeeper/README.md");
+    let (_, block) = readme.split_once("```yaml\n# openshift.yaml\n").unwrap();
+    let shown = yaml(block.split_once("```").unwrap().0);
+    for mode in ["wrapper", "sidecar"] {
+        let consul = Consul::start();
+        let mut values = shown.clone();
+        values["mode"] = mode.into();
+        values["consul"] = json!({"address": format!("http://{}", consul.address())});
+        values["config"] = json!({"semaphores": [{"name": "one", "prefix": "p/one", "limit": 1}]});
+        values["workload"]["container"] = json!({"name": "main", "image": "import:7", "command": ["/bin/sh", "-c", LIVES],
+            "volumeMounts": [{"name": "life", "mountPath": "/life"}]});
+        values["workload"]["pod"]["volumes"] = json!([{"name": "life", "emptyDir": {}}]);
+        let mut rendered = render(&values.to_string());
+        let pods = rendered.manifests.iter().chain(&rendered.hooks).map(Value::to_string).collect::<String>();
+        for field in ["runAsUser", "runAsGroup", "fsGroup\""] {
+            assert!(!pods.contains(field), "{mode}: {field}");
+        }
+        let job = rendered.manifests.iter_mut().find(|manifest| manifest["kind"] == "Job").unwrap();
+        let context = &mut job["spec"]["template"]["spec"]["securityContext"];
+        context["runAsUser"] = 1_000_680_000.into();
+        context["fsGroup"] = 1_000_680_000.into();
+        let scene = Scene::of(consul, &rendered);
+        let mut runner = scene.pod();
+        runner.await_life();
+        runner.finish();
+        assert_eq!(runner.pod.phase(), Phase::Succeeded, "{mode}");
+        scene.operator.assert_nothing_left("p/one");
+    }
+}
+
 /// Puts a command that can be watched in the place of the example's, in a volume mounted at `path`.
 fn live(pod: &mut Value, path: &str) {
     let container = &mut pod["containers"][0];

@@ -30,6 +30,7 @@ KINDS = [
     ("Pod", "pods", "v1"),
     ("Job", "jobs", "batch/v1"),
     ("CronJob", "cronjobs", "batch/v1"),
+    ("NetworkPolicy", "networkpolicies", "networking.k8s.io/v1"),
     ("PodMonitor", "podmonitors", "monitoring.coreos.com/v1"),
     ("PrometheusRule", "prometheusrules", "monitoring.coreos.com/v1"),
 ]

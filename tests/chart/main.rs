@@ -24,6 +24,7 @@ mod hook;
 mod http;
 mod kubelet;
 mod monitoring;
+mod network;
 mod on_demand;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/operator.rs"]

@@ -179,6 +179,12 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
         ("port: 80", "/port"),
         ("wait: soon", "/wait"),
+        ("workload: {name: Import}", "/workload/name"),
+        (
+            "workload: {podLabels: {app.kubernetes.io/name: import}}",
+            "find the pods by app.kubernetes.io/name; remove it",
+        ),
+        ("networkPolicy: {from: monitoring}", "/networkPolicy/from"),
         ("wrapper: {binary: copy}", "/wrapper/binary"),
         ("test: {prefix: /p}", "/test/prefix"),
         ("test: {prefix: service/example/test}", "would be in the way of example, at `service/example`"),
@@ -493,6 +499,35 @@ fn more_environment_wins_over_ours() {
             assert_eq!(variables["WHERE"], "<metadata.namespace>");
         }
     }
+}
+
+/// The PodMonitor goes on finding it: name and instance are as they were.
+#[test]
+fn a_workload_has_its_own_name() {
+    const COMPONENT: &str = "app.kubernetes.io/component";
+    let labels = |rendered: &Rendered| rendered.pod()["metadata"]["labels"].clone();
+    let named = render("{workload: {name: import}, podMonitor: {enabled: true}}");
+    let job = named.find("Job", "").unwrap();
+    assert!(
+        job["metadata"]["name"].as_str().unwrap().starts_with("demo-import-"),
+        "{}",
+        job["metadata"]["name"]
+    );
+    assert_eq!(
+        (&job["metadata"]["labels"][COMPONENT], &labels(&named)[COMPONENT]),
+        (&json!("import"), &json!("import"))
+    );
+    let selected = &named.find("PodMonitor", "").unwrap()["spec"]["selector"]["matchLabels"];
+    assert!(selected.as_object().unwrap().iter().all(|(label, value)| &labels(&named)[label] == value));
+    // One that the release is called by is not said twice.
+    let cron = render("{workload: {name: demo, kind: CronJob, cronJob: {schedule: '0 3 * * *'}}}");
+    assert_eq!(cron.find("CronJob", "").unwrap()["metadata"]["name"], "demo");
+    assert_eq!(labels(&matrix()["defaults"])[COMPONENT], "workload");
+    assert_eq!(
+        labels(&matrix()["network-policy"])[COMPONENT],
+        "import",
+        "what is written for the pods stands"
+    );
 }
 
 /// What Kubernetes wants a string is one, whatever it looks like.

@@ -71,6 +71,25 @@
 {{- toYaml $own -}}
 {{- end -}}
 
+{{/* The ports at which Consul is reached: that of each address, or its scheme's. A unix socket has none. */}}
+{{- define "slotkeeper.consulPorts" -}}
+{{- $ports := list -}}
+{{- if .Values.consul.nodeAgent.enabled -}}
+{{- $ports = list (int .Values.consul.nodeAgent.port) -}}
+{{- else -}}
+{{- $address := (include "slotkeeper.config" . | fromYaml).consul.address -}}
+{{- range ternary (splitList "," (toString $address)) $address (kindIs "string" $address) -}}
+{{- $one := trim . -}}
+{{- if not (hasPrefix "unix:" $one) -}}
+{{- $authority := regexReplaceAll "^https?://" $one "" | splitList "/" | first -}}
+{{- $written := regexFind ":[0-9]+$" $authority | trimPrefix ":" -}}
+{{- $ports = append $ports (int (default (ternary "443" "80" (hasPrefix "https://" $one)) $written)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $ports | toYaml -}}
+{{- end -}}
+
 {{/* What slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
 {{- define "slotkeeper.refuseConfig" -}}
 {{- if hasKey .consul "address" -}}
@@ -215,6 +234,11 @@
 {{- with .Values.workload -}}
 {{- if hasKey .pod "terminationGracePeriodSeconds" -}}
 {{- fail "workload.pod.terminationGracePeriodSeconds: it is computed, and the fence reckons with it; write what the workload itself needs as `workload.terminationGracePeriodSeconds`" -}}
+{{- end -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey $.Values.workload.podLabels $label -}}
+{{- fail (printf "workload.podLabels: the PodMonitor and the NetworkPolicy find the pods by %s; remove it, and name the workload by `workload.name`, or all of this chart by `nameOverride`" $label) -}}
+{{- end -}}
 {{- end -}}
 {{- if hasKey .pod "serviceAccountName" -}}
 {{- fail (printf "workload.pod.serviceAccountName: the chart writes it; write `serviceAccount.name: %s`, with `serviceAccount.create: false` where that account is there already" (toString .pod.serviceAccountName)) -}}

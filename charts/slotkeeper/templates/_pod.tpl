@@ -2,12 +2,7 @@
 
 {{- define "slotkeeper.podTemplate" -}}
 metadata:
-  labels:
-    {{- include "slotkeeper.selectorLabels" . | nindent 4 }}
-    app.kubernetes.io/component: workload
-    {{- with .Values.workload.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  labels: {{- merge (deepCopy .Values.workload.podLabels) (include "slotkeeper.podLabels" . | fromYaml) | toYaml | nindent 4 }}
   annotations: {{- include "slotkeeper.workloadAnnotations" . | nindent 4 }}
 spec:
   {{- include "slotkeeper.podSpec" . | nindent 2 }}
@@ -53,7 +48,13 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 
 {{/* A Job's template cannot be changed: another one is another Job. */}}
 {{- define "slotkeeper.workloadName" -}}
+{{- if not .Values.workload.name -}}
 {{- include "slotkeeper.fullname" . -}}
+{{- else if contains .Values.workload.name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Values.workload.name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
 {{- if eq .Values.workload.kind "Job" -}}
 {{- printf "-%s" (include "slotkeeper.jobSpec" . | sha256sum | trunc 8) -}}
 {{- end -}}
