@@ -23,6 +23,7 @@ mod hook;
 #[path = "../agent/http.rs"]
 mod http;
 mod kubelet;
+mod kustomize;
 mod monitoring;
 mod network;
 mod on_demand;
