@@ -164,9 +164,10 @@ fn kustomized(component: &str, mut manifest: Value) -> Result<Value, String> {
         // Those without the label are left as they are.
         let (key, value) = patch["target"]["labelSelector"].as_str().unwrap().split_once('=').unwrap();
         assert_eq!(manifest["metadata"]["labels"][key], value);
-        match yaml(&read(&format!("{folder}/{}", patch["path"].as_str().unwrap()))) {
-            Value::Array(operations) => change(&mut manifest, &operations)?,
-            patch => merge(&mut manifest, &patch),
+        let patch = yaml(&read(&format!("{folder}/{}", patch["path"].as_str().unwrap())));
+        match patch.as_array() {
+            Some(operations) => change(&mut manifest, operations)?,
+            None => merge(&mut manifest, &patch),
         }
         patched += 1;
     }
