@@ -59,10 +59,15 @@ impl Rendered {
     }
 }
 
+/// The Python that has the Helm engine.
+pub(crate) fn python() -> PathBuf {
+    let cached = repository(".tools/helm/bin/python");
+    std::env::var_os("HELM_PYTHON").map_or(cached, PathBuf::from)
+}
+
 /// Does all these jobs in one process, since starting it costs most.
 pub(crate) fn helm(jobs: &[Value]) -> Vec<Value> {
-    let cached = repository(".tools/helm/bin/python");
-    let python = std::env::var_os("HELM_PYTHON").map_or(cached, PathBuf::from);
+    let python = python();
     let mut child = Command::new(&python)
         .arg(repository("tests/chart/helm.py"))
         .env("HELM_DRIVER", "memory")

@@ -101,7 +101,7 @@ fn wraps(kind: &str, command: &Value) -> Value {
 }
 
 /// A strategic merge, as kustomize does it: lists of named things by their names, new ones first.
-fn merge(base: &mut Value, patch: &Value) {
+pub(crate) fn merge(base: &mut Value, patch: &Value) {
     match (base, patch) {
         (Value::Object(base), Value::Object(patch)) => {
             for (key, patch) in patch {

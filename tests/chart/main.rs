@@ -37,6 +37,7 @@ mod sidecar;
 #[path = "../support/mod.rs"]
 mod support;
 mod values;
+mod wrapped;
 mod wrapper;
 
 /// The binary under test.
