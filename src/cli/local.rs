@@ -1,6 +1,7 @@
 //! Questions to the agent on this machine.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,9 +58,9 @@ pub(super) enum NoAnswer {
 }
 
 impl LocalAgent {
-    /// Where the agent listens, as `host:port`. One that listens on all addresses is asked on loopback.
+    /// Where the agent listens, as `host:port`.
     pub(super) fn address(&self) -> Result<String, NoAnswer> {
-        let address = match (&self.address, &self.config) {
+        Ok(match (&self.address, &self.config) {
             (Some(off), _) if off == "off" => return Err(NoAnswer::Off),
             (Some(address), _) => address.clone(),
             (None, Some(path)) => {
@@ -67,16 +68,6 @@ impl LocalAgent {
                 loaded.config.http.listen.ok_or(NoAnswer::Off)?.to_string()
             }
             (None, None) => DEFAULT.to_owned(),
-        };
-        Ok(match address.parse::<SocketAddr>() {
-            Ok(all) if all.ip().is_unspecified() => {
-                let loopback = match all.ip() {
-                    IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-                    IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-                };
-                SocketAddr::new(loopback, all.port()).to_string()
-            }
-            Ok(_) | Err(_) => address,
         })
     }
 }
@@ -107,7 +98,7 @@ pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<A
 /// One request on a connection of its own: without TLS, pools and redirects a whole client would be idle weight in a
 /// probe that runs every few seconds.
 async fn exchange(address: &str, path: &str) -> anyhow::Result<Answer> {
-    let stream = TcpStream::connect(address).await?;
+    let stream = connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
     let exchange = async {
@@ -120,6 +111,19 @@ async fn exchange(address: &str, path: &str) -> anyhow::Result<Answer> {
     tokio::select! {
         answer = exchange => answer,
         Err(error) = connection => Err(error.into()),
+    }
+}
+
+/// An agent that listens on all addresses is asked on loopback. `[::]` is IPv4's too, and all there is where IPv6 is off.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    match address.parse::<SocketAddr>() {
+        Ok(all) if all.ip().is_unspecified() => {
+            let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, all.port()));
+            let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, all.port()));
+            let either = [v6, v4];
+            TcpStream::connect(if all.is_ipv4() { &either[1..] } else { &either }).await
+        }
+        Ok(_) | Err(_) => TcpStream::connect(address).await,
     }
 }
 

@@ -37,6 +37,8 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),
             ("SLOTKEEPER_STATE_FILE", "In place of session.state_file; empty for no file"),
+            ("SLOTKEEPER_DRAIN_TIMEOUT", "In place of drain.timeout"),
+            ("SLOTKEEPER_DRAIN_RELEASE", "In place of drain.release: at_once or after_workload"),
             ("SLOTKEEPER_SESSION_NAME", "In place of session.name"),
             ("SLOTKEEPER_SESSION_TTL", "In place of session.ttl"),
             ("SLOTKEEPER_LOG_FORMAT", "In place of log.format: text or json"),

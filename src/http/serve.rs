@@ -7,7 +7,7 @@ mod reader;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
@@ -132,13 +134,35 @@ impl Listen for TcpListener {
     }
 }
 
-/// Listens at an address. Needs a tokio runtime.
+/// Listens at an address. `[::]` takes connections of both families; on a system without IPv6 it is `0.0.0.0`. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// The system does not give it.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    in_a_family_that_is_there(address, listen_at)
+}
+
+/// Opens `address`, and in place of `[::]` `0.0.0.0` where the system refuses the family itself (`ipv6.disable=1`).
+fn in_a_family_that_is_there<T>(
+    address: SocketAddr,
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let is_any = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    match open(address) {
+        Err(error) if is_any && Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) => {
+            open((Ipv4Addr::UNSPECIFIED, address.port()).into())
+        }
+        opened => opened,
+    }
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if address.is_ipv6() {
+        // By itself that is as the system is set.
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
     // What an earlier process of ours had open there keeps nobody from it.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;

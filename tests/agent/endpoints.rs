@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
 use crate::http::request;
-use crate::process::{Agent, Home};
+use crate::process::{Agent, BINARY, Home};
 use crate::wait_for;
 
 #[test]
@@ -139,6 +140,27 @@ fn a_website_that_has_its_name_lead_to_loopback_reads_nothing() {
     let agent = Agent::start_with(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:0")]);
     let answer = get(&agent, "/livez", "Host: agents.example\r\n");
     assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+}
+
+/// Of either family, and the commands that ask the agent by the variable by which it listens find it.
+#[test]
+fn an_agent_at_all_addresses_is_found() {
+    let consul = Consul::start();
+    let home = home(&consul);
+    for (listen, loopbacks) in [("0.0.0.0:0", &["127.0.0.1"][..]), ("[::]:0", &["127.0.0.1", "[::1]"])] {
+        let agent = Agent::start_with(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", listen)]);
+        let port = agent.address().rsplit_once(':').unwrap().1;
+        for loopback in loopbacks {
+            assert_eq!(request(&format!("{loopback}:{port}"), "GET /livez", "").status, 200, "{loopback}");
+        }
+        for command in [&["wait", "--timeout", "60s"][..], &["probe", "ready"], &["status"]] {
+            let mut asked = Command::new(BINARY);
+            asked.args(command).env("SLOTKEEPER_HTTP_LISTEN", agent.address());
+            let output = asked.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{command:?} of {listen}: {said}");
+        }
+    }
 }
 
 /// The names of the contract, every one from the start.

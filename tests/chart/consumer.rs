@@ -1,9 +1,9 @@
-//! Those who take the chart in: another chart, a kustomization, and manifests that are applied as they are.
+//! Those who take the chart in: another chart, and manifests that are applied as they are.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::consul::Consul;
 use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
@@ -11,14 +11,12 @@ use crate::kubelet::Phase;
 use crate::scene::{LIVES, Scene};
 use crate::values::assert_current;
 
-const KUSTOMIZE: &str = "examples/kubernetes/kustomize";
-
-fn assert_valid(manifests: &[Value]) {
+pub(crate) fn assert_valid(manifests: &[Value]) {
     let answers = helm(&[json!({"do": "validate", "manifests": manifests, "versions": VERSIONS})]);
     assert_eq!(answers[0]["faults"], json!([]));
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap()
 }
 
@@ -122,7 +120,7 @@ fn another_chart_takes_it_in_in_every_mode() {
         let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));
         let policy = |from: &Rendered| from.find("Job", "").unwrap()["spec"]["podFailurePolicy"].clone();
         assert_eq!(policy(&rendered), policy(&own), "{mode}");
-        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 1 });
+        assert_eq!(policy(&own)["rules"].as_array().unwrap().len(), if mode == "wrapper" { 3 } else { 2 });
         let container = &pod["containers"][0];
         assert_eq!(container["resources"], json!({"limits": {"memory": "1Gi"}}));
         let words = if mode == "wrapper" { "args" } else { "command" };
@@ -154,8 +152,41 @@ fn what_another_chart_makes_of_it_runs() {
     scene.operator.assert_nothing_left("service/warehouse/writers");
 }
 
+/// The README's values name no user: OpenShift gives all containers of the pod one that it chooses, and its group to the volumes.
+#[test]
+fn any_user_will_do_on_openshift() {
+    let readme = read("charts/slotkeeper/README.md");
+    let (_, block) = readme.split_once("```yaml\n# openshift.yaml\n").unwrap();
+    let shown = yaml(block.split_once("```").unwrap().0);
+    for mode in ["wrapper", "sidecar"] {
+        let consul = Consul::start();
+        let mut values = shown.clone();
+        values["mode"] = mode.into();
+        values["consul"] = json!({"address": format!("http://{}", consul.address())});
+        values["config"] = json!({"semaphores": [{"name": "one", "prefix": "p/one", "limit": 1}]});
+        values["workload"]["container"] = json!({"name": "main", "image": "import:7", "command": ["/bin/sh", "-c", LIVES],
+            "volumeMounts": [{"name": "life", "mountPath": "/life"}]});
+        values["workload"]["pod"]["volumes"] = json!([{"name": "life", "emptyDir": {}}]);
+        let mut rendered = render(&values.to_string());
+        let pods = rendered.manifests.iter().chain(&rendered.hooks).map(Value::to_string).collect::<String>();
+        for field in ["runAsUser", "runAsGroup", "fsGroup\""] {
+            assert!(!pods.contains(field), "{mode}: {field}");
+        }
+        let job = rendered.manifests.iter_mut().find(|manifest| manifest["kind"] == "Job").unwrap();
+        let context = &mut job["spec"]["template"]["spec"]["securityContext"];
+        context["runAsUser"] = 1_000_680_000.into();
+        context["fsGroup"] = 1_000_680_000.into();
+        let scene = Scene::of(consul, &rendered);
+        let mut runner = scene.pod();
+        runner.await_life();
+        runner.finish();
+        assert_eq!(runner.pod.phase(), Phase::Succeeded, "{mode}");
+        scene.operator.assert_nothing_left("p/one");
+    }
+}
+
 /// Puts a command that can be watched in the place of the example's, in a volume mounted at `path`.
-fn live(pod: &mut Value, path: &str) {
+pub(crate) fn live(pod: &mut Value, path: &str) {
     let container = &mut pod["containers"][0];
     container["command"] = json!(["/bin/sh", "-c", LIVES]);
     let mounts = container["volumeMounts"].as_array_mut().unwrap();
@@ -189,118 +220,4 @@ fn the_generated_manifests_are_current() {
         }
         assert_current(&format!("examples/kubernetes/{}.yaml", mode.replace('_', "-")), &text);
     }
-}
-
-/// The kustomization's patches are what the chart would have made of a container `main`.
-#[test]
-fn the_generated_patches_and_configuration_are_current() {
-    let folder = format!("{KUSTOMIZE}/slotkeeper");
-    let rendered = render(&read(&format!("{folder}/values.yaml")));
-    let pod = &rendered.pod()["spec"];
-    let container = &pod["containers"][0];
-    let parts = |from: &Value, keys: &[&str]| -> Map<String, Value> {
-        keys.iter().map(|key| ((*key).to_owned(), from[*key].clone())).collect()
-    };
-    let mut spec =
-        parts(pod, &["restartPolicy", "terminationGracePeriodSeconds", "initContainers", "volumes"]);
-    spec.insert("containers".into(), json!([parts(container, &["name", "livenessProbe", "volumeMounts"])]));
-    let job = json!({"template": {"spec": spec}});
-    let patch = |kind: &str, spec: &Value| {
-        let patch =
-            json!({"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "any"}, "spec": spec});
-        serde_yaml::to_string(&patch).unwrap()
-    };
-    for (name, text) in [
-        ("job", patch("Job", &job)),
-        ("cronjob", patch("CronJob", &json!({"jobTemplate": {"spec": job}}))),
-        ("slotkeeper", rendered.config().to_owned()),
-    ] {
-        let written = format!("# Made by the chart slotkeeper of values.yaml. Generated.\n{text}");
-        assert_current(&format!("{folder}/{name}.yaml"), &written);
-    }
-}
-
-/// A strategic merge, as kustomize does it: lists of named things by their names, new ones first.
-fn merge(base: &mut Value, patch: &Value) {
-    match (base, patch) {
-        (Value::Object(base), Value::Object(patch)) => {
-            for (key, patch) in patch {
-                merge(base.entry(key).or_insert(Value::Null), patch);
-            }
-        }
-        (Value::Array(base), Value::Array(patch)) if patch.iter().all(|one| one["name"].is_string()) => {
-            let mut new = Vec::new();
-            for patch in patch {
-                // One volume can be mounted twice.
-                let key = if patch["mountPath"].is_string() { "mountPath" } else { "name" };
-                match base.iter_mut().find(|one| one[key] == patch[key]) {
-                    Some(one) => merge(one, patch),
-                    None => new.push(patch.clone()),
-                }
-            }
-            base.splice(..0, new);
-        }
-        (base, patch) => *base = patch.clone(),
-    }
-}
-
-#[test]
-fn a_kustomization_puts_a_job_on_a_slot() {
-    let (pod, job) = kustomized("Job", &["slotkeeper", "slotkeeper-wait", "fetch"]);
-    runs_on_a_slot(&pod, job);
-}
-
-#[test]
-fn a_kustomization_puts_a_cron_jobs_pods_on_a_slot() {
-    let (pod, job) = kustomized("CronJob", &["slotkeeper", "slotkeeper-wait"]);
-    runs_on_a_slot(&pod, job);
-}
-
-/// The example of this kind with the component's patch, and where its pod template is. The slot comes before all else.
-fn kustomized(kind: &str, init: &[&str]) -> (String, Value) {
-    let file = format!("{}.yaml", kind.to_lowercase());
-    assert!(yaml(&read(&format!("{KUSTOMIZE}/kustomization.yaml")))["resources"].to_string().contains(&file));
-    let mut manifest = yaml(&read(&format!("{KUSTOMIZE}/{file}")));
-    let component = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/kustomization.yaml")));
-    let patches = component["patches"].as_array().unwrap();
-    let patch = patches.iter().find(|patch| patch["target"]["kind"] == kind).unwrap();
-    // Those without the label are left as they are.
-    let (key, value) = patch["target"]["labelSelector"].as_str().unwrap().split_once('=').unwrap();
-    assert_eq!(manifest["metadata"]["labels"][key], value);
-    let name = manifest["metadata"]["name"].clone();
-    let patch = format!("{KUSTOMIZE}/slotkeeper/{}", patch["path"].as_str().unwrap());
-    merge(&mut manifest, &yaml(&read(&patch)));
-    manifest["metadata"]["name"] = name;
-    assert_valid(std::slice::from_ref(&manifest));
-    let pod = match kind {
-        "Job" => "/spec/template/spec",
-        _ => "/spec/jobTemplate/spec/template/spec",
-    };
-    let names = |list: &str| -> Vec<String> {
-        let list = manifest.pointer(pod).unwrap()[list].as_array().unwrap();
-        list.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names("initContainers"), init);
-    assert_eq!(names("containers"), ["main"]);
-    (pod.to_owned(), manifest)
-}
-
-/// The manifest's pod, with a command that can be watched, beside the component's configuration.
-fn runs_on_a_slot(pod: &str, mut manifest: Value) {
-    let component = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/kustomization.yaml")));
-    assert_eq!(component["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
-    let consul = Consul::start();
-    let mut config = yaml(&read(&format!("{KUSTOMIZE}/slotkeeper/slotkeeper.yaml")));
-    config["consul"]["address"] = consul.address().into();
-    live(manifest.pointer_mut(pod).unwrap(), "/life");
-    let generator = &component["configMapGenerator"][0];
-    assert_eq!(generator["files"], json!(["slotkeeper.yaml"]));
-    let map = json!({"kind": "ConfigMap", "metadata": {"name": generator["name"]},
-        "data": {"slotkeeper.yaml": config.to_string()}});
-    let scene = Scene::of(consul, &Rendered { manifests: vec![map, manifest], notes: String::new() });
-    let mut runner = scene.pod();
-    runner.await_life();
-    runner.finish();
-    assert_eq!(runner.pod.phase(), Phase::Succeeded);
-    scene.operator.assert_nothing_left("service/warehouse/writers");
 }

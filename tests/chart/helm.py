@@ -3,10 +3,11 @@
 Reads a JSON list of jobs from standard input, and writes a JSON list of answers as the last line of standard output:
 
     {"do": "lint", "chart": folder}                                   → {"messages": [{"Severity": …}, …]}
-    {"do": "render", "chart": folder, "release": name, "values": {…}} → {"manifests": […], "notes": text}, or {"refused": text}
+    {"do": "render", "chart": folder, "release": name, "values": {…}, "kubernetes": "1.36"}
+                                                                      → {"manifests": […], "hooks": […], "notes": text}, or {"refused": text}
     {"do": "validate", "manifests": […], "versions": ["1.31", …]}     → {"faults": [text, …]}
 
-Rendered is what `helm install` sends to an API server, which is a stub on loopback here. The engine reads its settings
+Rendered is what `helm install` sends to an API server, which is a stub on loopback here; hooks are what it would send at other times. The engine reads its settings
 from the environment that the process was started with: HELM_DRIVER has to be `memory`.
 """
 
@@ -29,6 +30,7 @@ KINDS = [
     ("Pod", "pods", "v1"),
     ("Job", "jobs", "batch/v1"),
     ("CronJob", "cronjobs", "batch/v1"),
+    ("NetworkPolicy", "networkpolicies", "networking.k8s.io/v1"),
     ("PodMonitor", "podmonitors", "monitoring.coreos.com/v1"),
     ("PrometheusRule", "prometheusrules", "monitoring.coreos.com/v1"),
 ]
@@ -39,12 +41,14 @@ class ApiServer(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     taken: list = []
+    version = ""
 
     def do_GET(self):
         path = self.path.split("?")[0].rstrip("/")
         groups = sorted({version for _, _, version in KINDS if "/" in version})
         if path == "/version":
-            return self.answer(200, {"major": "1", "minor": "31", "gitVersion": "v1.31.0"})
+            major, minor = self.version.split(".")
+            return self.answer(200, {"major": major, "minor": minor, "gitVersion": f"v{self.version}.0"})
         if path == "/api":
             return self.answer(200, {"kind": "APIVersions", "versions": ["v1"]})
         if path == "/apis":
@@ -104,6 +108,7 @@ def lint(job):
 
 def render(job):
     ApiServer.taken = []
+    ApiServer.version = job["kubernetes"]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     configuration = helm_sdkpy.Configuration(namespace="batch", kubeconfig=kubeconfig(server.server_port))
@@ -115,7 +120,8 @@ def render(job):
     finally:
         server.shutdown()
         server.server_close()
-    return {"manifests": ApiServer.taken, "notes": release["info"].get("notes", "")}
+    hooks = [yaml.safe_load(hook["manifest"]) for hook in release.get("hooks", [])]
+    return {"manifests": ApiServer.taken, "hooks": hooks, "notes": release["info"].get("notes", "")}
 
 
 # It reads the same files, of some megabytes, for every manifest.

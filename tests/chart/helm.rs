@@ -9,8 +9,12 @@ use serde_json::{Value, json};
 /// The release that the tests install.
 pub(crate) const RELEASE: &str = "demo";
 
-/// Kubernetes' versions whose schemas manifests have to fit: the oldest that the chart takes, and later ones.
-pub(crate) const VERSIONS: [&str; 3] = ["1.29", "1.31", "1.35"];
+/// Kubernetes' versions whose schemas manifests have to fit: from the oldest that the chart takes on.
+pub(crate) const VERSIONS: [&str; 9] =
+    ["1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"];
+
+/// The one whose cluster takes what is rendered, unless a test says otherwise.
+const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
 /// A path of this repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
@@ -26,6 +30,8 @@ pub(crate) fn chart() -> PathBuf {
 #[derive(Clone, Debug)]
 pub(crate) struct Rendered {
     pub(crate) manifests: Vec<Value>,
+    /// What it would install at other times, such as for `helm test`.
+    pub(crate) hooks: Vec<Value>,
     pub(crate) notes: String,
 }
 
@@ -53,10 +59,15 @@ impl Rendered {
     }
 }
 
+/// The Python that has the Helm engine.
+pub(crate) fn python() -> PathBuf {
+    let cached = repository(".tools/helm/bin/python");
+    std::env::var_os("HELM_PYTHON").map_or(cached, PathBuf::from)
+}
+
 /// Does all these jobs in one process, since starting it costs most.
 pub(crate) fn helm(jobs: &[Value]) -> Vec<Value> {
-    let cached = repository(".tools/helm/bin/python");
-    let python = std::env::var_os("HELM_PYTHON").map_or(cached, PathBuf::from);
+    let python = python();
     let mut child = Command::new(&python)
         .arg(repository("tests/chart/helm.py"))
         .env("HELM_DRIVER", "memory")
@@ -82,7 +93,7 @@ pub(crate) fn to_render(chart: &Path, values: &Value) -> Value {
     if chart == self::chart() && values["image"].get("repository").is_none() {
         values["image"]["repository"] = "slotkeeper".into();
     }
-    json!({"do": "render", "chart": chart, "release": RELEASE, "values": values})
+    json!({"do": "render", "chart": chart, "release": RELEASE, "values": values, "kubernetes": NEWEST})
 }
 
 /// The answer to [`to_render`], or why the engine refused.
@@ -90,8 +101,9 @@ pub(crate) fn rendered(answer: &Value) -> Result<Rendered, String> {
     if let Some(refused) = answer["refused"].as_str() {
         return Err(refused.to_owned());
     }
+    let list = |key: &str| answer[key].as_array().unwrap().clone();
     let notes = answer["notes"].as_str().unwrap().to_owned();
-    Ok(Rendered { manifests: answer["manifests"].as_array().unwrap().clone(), notes })
+    Ok(Rendered { manifests: list("manifests"), hooks: list("hooks"), notes })
 }
 
 /// Renders this repository's chart with values in YAML.

@@ -16,12 +16,16 @@ use std::time::Duration;
 #[path = "../agent/consul.rs"]
 mod consul;
 mod consumer;
+mod failure;
 mod helm;
+mod hook;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/http.rs"]
 mod http;
 mod kubelet;
+mod kustomize;
 mod monitoring;
+mod network;
 mod on_demand;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/operator.rs"]
@@ -33,6 +37,7 @@ mod sidecar;
 #[path = "../support/mod.rs"]
 mod support;
 mod values;
+mod wrapped;
 mod wrapper;
 
 /// The binary under test.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::consul::Consul;
 use crate::helm::{Rendered, render};
-use crate::http::request;
+use crate::http::{Reply, request};
 use crate::kubelet::{Node, Pod};
 use crate::operator::Operator;
 use crate::support::life::Life;
@@ -63,9 +63,15 @@ impl Scene {
     }
 
     pub(crate) fn of(consul: Consul, rendered: &Rendered) -> Self {
+        Self::of_pod(consul, &rendered.manifests, rendered.pod())
+    }
+
+    /// Pods of this template, which mount what is among the manifests.
+    pub(crate) fn of_pod(consul: Consul, manifests: &[Value], template: &Value) -> Self {
         let operator = Operator::at(&consul.address());
-        let node = Node::with(&rendered.manifests);
-        let template = rendered.pod().clone();
+        let mut node = Node::with(manifests);
+        node.reached.push(consul.address().parse().unwrap());
+        let template = template.clone();
         Self { consul, operator, node, template, ports: Ports::reserve(), pods: Cell::new(0) }
     }
 
@@ -85,7 +91,8 @@ pub(crate) struct Runner {
     pub(crate) pod: Pod,
     pub(crate) life: Life,
     done: PathBuf,
-    ip: String,
+    /// The pod's address.
+    pub(crate) ip: String,
 }
 
 impl Runner {
@@ -96,7 +103,12 @@ impl Runner {
 
     /// What its agent says of itself.
     pub(crate) fn status(&self) -> Value {
-        serde_json::from_str(&request(&format!("{}:9377", self.ip), "GET /v1/status", "").body).unwrap()
+        serde_json::from_str(&self.get(&self.ip, "/v1/status").body).unwrap()
+    }
+
+    /// What its agent answers in the pod's network, at that address.
+    pub(crate) fn get(&self, ip: &str, path: &str) -> Reply {
+        self.pod.within(|| request(&format!("{ip}:9377"), &format!("GET {path}"), ""))
     }
 
     /// Lets its workload end by itself.

@@ -76,6 +76,7 @@ fn a_token_and_certificates() {
                      ca: {{configMapName: ca}}, clientCertificate: {{secretName: client}}}}}}"
     );
     let mut scene = Scene::at(consul, &values, LIVES);
+    scene.node.reached.push(ports.addr(0));
     scene.node.add("Secret", "token", &[("token", WORKER)]);
     scene.node.add("ConfigMap", "ca", &[("ca.crt", &read("consul-agent-ca.pem"))]);
     let (certificate, key) = (read("dc1-client-consul-0.pem"), read("dc1-client-consul-0-key.pem"));

@@ -55,6 +55,25 @@ fn the_second_pod_runs_after_the_first() {
     two_run_one_after_the_other("");
 }
 
+/// The kubelet asks the agent at the pod's address, and `kubectl port-forward` connects to the pod's loopback.
+#[test]
+fn the_agent_is_reached_at_the_pods_address_and_at_its_loopback() {
+    for (ipv6, loopbacks) in [(true, &["127.0.0.1", "[::1]"][..]), (false, &["127.0.0.1"])] {
+        let mut scene = Scene::new(ONE, LIVES);
+        scene.node.ipv6 = ipv6;
+        let mut runner = scene.pod();
+        // `slotkeeper-wait` has found it.
+        runner.await_life();
+        for ip in loopbacks.iter().copied().chain([runner.ip.as_str()]) {
+            assert_eq!(runner.get(ip, "/readyz").status, 200, "{ip}, with IPv6: {ipv6}");
+        }
+        let status = runner.pod.exec("slotkeeper", &["/slotkeeper", "status"]);
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+        runner.finish();
+        assert_eq!(runner.pod.phase(), Phase::Succeeded);
+    }
+}
+
 #[test]
 fn a_startup_probe_gates_too() {
     two_run_one_after_the_other("    gate: startupProbe");

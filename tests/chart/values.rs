@@ -42,7 +42,10 @@ fn nothing_is_wrong_with_the_chart() {
 fn all_that_is_rendered_fits_kubernetes_schemas() {
     let jobs: Vec<Value> = matrix()
         .values()
-        .map(|rendered| json!({"do": "validate", "manifests": rendered.manifests, "versions": VERSIONS}))
+        .map(|rendered| {
+            let manifests = [&rendered.manifests[..], &rendered.hooks].concat();
+            json!({"do": "validate", "manifests": manifests, "versions": VERSIONS})
+        })
         .collect();
     for (name, answer) in matrix().keys().zip(helm(&jobs)) {
         assert_eq!(answer["faults"], json!([]), "{name}");
@@ -170,10 +173,25 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
         ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: without effect on a Job"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
+        ("workload: {pod: {terminationGracePeriodSeconds: 9}}", "write what the workload itself needs"),
+        ("workload: {pod: {serviceAccountName: batch}}", "write `serviceAccount.name: batch`"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
         ("port: 80", "/port"),
         ("wait: soon", "/wait"),
+        ("workload: {name: Import}", "/workload/name"),
+        (
+            "workload: {podLabels: {app.kubernetes.io/name: import}}",
+            "find the pods by app.kubernetes.io/name; remove it",
+        ),
+        ("networkPolicy: {from: monitoring}", "/networkPolicy/from"),
+        ("wrapper: {binary: copy}", "/wrapper/binary"),
+        ("test: {prefix: /p}", "/test/prefix"),
+        ("test: {prefix: service/example/test}", "would be in the way of example, at `service/example`"),
+        (
+            "{test: {prefix: p}, config: {locks: [{name: a, key: p/q}]}}",
+            "test.prefix: `p` would be in the way of a, at `p/q`",
+        ),
         ("image: {digest: latest}", "/image/digest"),
     ];
     let jobs: Vec<Value> = refusals.iter().map(|(values, _)| to_render(&chart(), &yaml(values))).collect();
@@ -472,12 +490,93 @@ fn a_pod_that_waits_makes_few_events() {
     }
 }
 
+/// An image volume, no init container and no emptyDir; where the cluster has none, that is said when it is installed.
+#[test]
+fn the_binary_comes_from_an_image_volume_where_there_are_some() {
+    let values =
+        yaml("{wrapper: {binary: image}, image: {repository: mirror/slotkeeper, pullPolicy: Always}}");
+    let at = |version: &str| {
+        let mut job = to_render(&chart(), &values);
+        job["kubernetes"] = version.into();
+        rendered(&helm(&[job])[0])
+    };
+    let since = ["1.35", "1.36", "1.37"];
+    let taken = at(since[0]).unwrap();
+    let validate = json!({"do": "validate", "manifests": taken.manifests, "versions": since});
+    assert_eq!(helm(&[validate])[0]["faults"], json!([]));
+    let pod = taken.pod();
+    let reference = concat!("mirror/slotkeeper:", env!("CARGO_PKG_VERSION"));
+    let image = json!({"reference": reference, "pullPolicy": "Always"});
+    assert_eq!(pod["spec"]["volumes"][1], json!({"name": "slotkeeper-bin", "image": image}));
+    assert_eq!(pod["spec"]["initContainers"], Value::Null);
+    let refused = at("1.34").unwrap_err();
+    assert!(refused.contains("wrapper.binary: Kubernetes v1.34.0 has no image volumes"), "{refused}");
+}
+
 #[test]
 fn a_workloads_own_addresses_are_its_own() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
     let variables: BTreeMap<_, _> = environment(container, &|path| format!("<{path}>")).into_iter().collect();
-    assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[<status.podIP>]:9377");
+    assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[::]:9377");
     assert_eq!((variables["POD_IP"].as_str(), variables["HOST_IP"].as_str()), ("127.0.0.9", "127.0.0.8"));
+}
+
+/// On the node's network the agent is at the node's address alone: another one may have the node's loopback.
+#[test]
+fn on_the_nodes_network_not_all_addresses_are_the_pods() {
+    let spec = render("{mode: sidecar, workload: {pod: {hostNetwork: true}}}").pod()["spec"].clone();
+    for container in spec["initContainers"].as_array().unwrap() {
+        let variables: BTreeMap<_, _> =
+            environment(container, &|path| format!("<{path}>")).into_iter().collect();
+        assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[<status.podIP>]:9377");
+    }
+}
+
+/// A name of ours in `extraEnv` is theirs, once. Theirs can name what ours take from the pod, and ours can name theirs.
+#[test]
+fn more_environment_wins_over_ours() {
+    let values = "{mode: sidecar, consul: {login: {authMethod: pods}}, extraEnv: [{name: SLOTKEEPER_POD_NAME, value: \
+                  import-7}, {name: SLOTKEEPER_HTTP_LISTEN, value: '127.0.0.1:9377'}, {name: WHERE, value: \
+                  $(SLOTKEEPER_POD_NAMESPACE)}]}";
+    for container in render(values).pod()["spec"]["initContainers"].as_array().unwrap() {
+        let listed = environment(container, &|path| format!("<{path}>"));
+        let variables: BTreeMap<_, _> = listed.iter().cloned().collect();
+        assert_eq!(variables.len(), listed.len(), "a name is there twice: {listed:?}");
+        assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "127.0.0.1:9377");
+        if container["name"] == "slotkeeper" {
+            assert_eq!(variables["SLOTKEEPER_CONSUL_LOGIN_META"], "pod=<metadata.namespace>/import-7");
+            assert_eq!(variables["WHERE"], "<metadata.namespace>");
+        }
+    }
+}
+
+/// The PodMonitor goes on finding it: name and instance are as they were.
+#[test]
+fn a_workload_has_its_own_name() {
+    const COMPONENT: &str = "app.kubernetes.io/component";
+    let labels = |rendered: &Rendered| rendered.pod()["metadata"]["labels"].clone();
+    let named = render("{workload: {name: import}, podMonitor: {enabled: true}}");
+    let job = named.find("Job", "").unwrap();
+    assert!(
+        job["metadata"]["name"].as_str().unwrap().starts_with("demo-import-"),
+        "{}",
+        job["metadata"]["name"]
+    );
+    assert_eq!(
+        (&job["metadata"]["labels"][COMPONENT], &labels(&named)[COMPONENT]),
+        (&json!("import"), &json!("import"))
+    );
+    let selected = &named.find("PodMonitor", "").unwrap()["spec"]["selector"]["matchLabels"];
+    assert!(selected.as_object().unwrap().iter().all(|(label, value)| &labels(&named)[label] == value));
+    // One that the release is called by is not said twice.
+    let cron = render("{workload: {name: demo, kind: CronJob, cronJob: {schedule: '0 3 * * *'}}}");
+    assert_eq!(cron.find("CronJob", "").unwrap()["metadata"]["name"], "demo");
+    assert_eq!(labels(&matrix()["defaults"])[COMPONENT], "workload");
+    assert_eq!(
+        labels(&matrix()["network-policy"])[COMPONENT],
+        "import",
+        "what is written for the pods stands"
+    );
 }
 
 /// What Kubernetes wants a string is one, whatever it looks like.
@@ -563,6 +662,40 @@ fn what_helm_says_in_the_end_fits_the_mode() {
         let (kind, named) = (made["kind"].as_str().unwrap(), made["metadata"]["name"].as_str().unwrap());
         assert!(matrix()[name].notes.contains(&format!("{kind} {named} runs")), "{}", matrix()[name].notes);
     }
+}
+
+/// Its commands can be pasted, but for the pod's name.
+#[test]
+fn what_helm_says_in_the_end_names_what_is_asked_for() {
+    for (name, key) in [
+        ("defaults", "service/example"),
+        ("wrapper", "service/warehouse/writers"),
+        ("on-demand", "service/licences"),
+    ] {
+        let notes = &matrix()[name].notes;
+        assert!(notes.contains(&format!("slotkeeper sessions {key}\n")), "{name}: {notes}");
+    }
+    let lock = render("{mode: sidecar, config: {locks: [{name: a, key: service/migration}]}}");
+    assert!(lock.notes.contains("/slotkeeper sessions service/migration\n"), "{}", lock.notes);
+}
+
+/// Our volumes alone keep no node from being emptied; the workload's own are for it to name.
+#[test]
+fn our_empty_dirs_keep_no_autoscaler_from_a_node() {
+    const VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+    for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
+        let pod = rendered.pod();
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        let ours = volumes.iter().filter(|volume| {
+            volume["emptyDir"].is_object() && volume["name"].as_str().unwrap().starts_with("slotkeeper")
+        });
+        let ours: Vec<_> = ours.map(|volume| volume["name"].as_str().unwrap()).collect();
+        assert_eq!(pod["metadata"]["annotations"][VOLUMES], ours.join(","), "{name}");
+    }
+    let none = render("wrapper: {binary: image}");
+    assert_eq!(none.pod()["metadata"]["annotations"].get(VOLUMES), None);
+    let both = render(&format!("workload: {{podAnnotations: {{{VOLUMES}: scratch}}}}"));
+    assert_eq!(both.pod()["metadata"]["annotations"][VOLUMES], "slotkeeper-bin,scratch");
 }
 
 #[test]

@@ -32,6 +32,19 @@ fn the_second_pod_runs_after_the_first() {
     scene.operator.assert_nothing_left("p/one");
 }
 
+/// The binary comes from an image volume, without an init container.
+#[test]
+fn an_image_volume_has_the_binary_too() {
+    let scene = Scene::new(&format!("{ONE}\n    wrapper: {{binary: image}}"), LIVES);
+    let mut runner = scene.pod();
+    runner.await_life();
+    assert_eq!(scene.operator.holders("p/one").len(), 1);
+    runner.finish();
+    assert_eq!((runner.pod.phase(), runner.pod.exits("main")), (Phase::Succeeded, vec![0]));
+    assert_eq!(runner.pod.exits("slotkeeper-install"), [0; 0]);
+    scene.operator.assert_nothing_left("p/one");
+}
+
 #[test]
 fn a_command_ends_with_its_slot() {
     let scene = Scene::new(ONE, STUBBORN);

@@ -53,6 +53,43 @@
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* The same Consul and session, for one slot of a semaphore of `helm test`'s own, which is waited for no longer than a minute. */}}
+{{- define "slotkeeper.testConfig" -}}
+{{- $config := include "slotkeeper.config" . | fromYaml -}}
+{{- $own := pick $config "consul" "log" -}}
+{{- with omit (default dict $config.session) "state_file" -}}
+{{- $_ := set $own "session" . -}}
+{{- end -}}
+{{- $prefix := default (printf "%s-test" (include "slotkeeper.firstKey" . | trimSuffix "/")) .Values.test.prefix -}}
+{{- range concat (default list $config.semaphores) (default list $config.locks) -}}
+{{- $key := default .key .prefix | trimAll "/" -}}
+{{- if or (eq $key $prefix) (hasPrefix (printf "%s/" $key) $prefix) (hasPrefix (printf "%s/" $prefix) $key) -}}
+{{- fail (printf "test.prefix: `%s` would be in the way of %s, at `%s`; write another one, beside it" $prefix .name $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $own "semaphores" (list (dict "name" "test" "prefix" $prefix "limit" 1 "wait" "1m")) -}}
+{{- toYaml $own -}}
+{{- end -}}
+
+{{/* The ports at which Consul is reached: that of each address, or its scheme's. A unix socket has none. */}}
+{{- define "slotkeeper.consulPorts" -}}
+{{- $ports := list -}}
+{{- if .Values.consul.nodeAgent.enabled -}}
+{{- $ports = list (int .Values.consul.nodeAgent.port) -}}
+{{- else -}}
+{{- $address := (include "slotkeeper.config" . | fromYaml).consul.address -}}
+{{- range ternary (splitList "," (toString $address)) $address (kindIs "string" $address) -}}
+{{- $one := trim . -}}
+{{- if not (hasPrefix "unix:" $one) -}}
+{{- $authority := regexReplaceAll "^https?://" $one "" | splitList "/" | first -}}
+{{- $written := regexFind ":[0-9]+$" $authority | trimPrefix ":" -}}
+{{- $ports = append $ports (int (default (ternary "443" "80" (hasPrefix "https://" $one)) $written)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $ports | toYaml -}}
+{{- end -}}
+
 {{/* What slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
 {{- define "slotkeeper.refuseConfig" -}}
 {{- if hasKey .consul "address" -}}
@@ -130,6 +167,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The prefix of the first semaphore, or without one the key of the first lock. */}}
+{{- define "slotkeeper.firstKey" -}}
+{{- $config := include "slotkeeper.config" . | fromYaml -}}
+{{- $entry := first (concat (default list $config.semaphores) (default list $config.locks)) -}}
+{{- default $entry.key $entry.prefix -}}
+{{- end -}}
+
 {{- define "slotkeeper.namesSlots" -}}
 {{- if or .Values.config.semaphores .Values.config.locks -}}true{{- end -}}
 {{- end -}}
@@ -152,7 +196,7 @@
 {{- define "slotkeeper.refuse" -}}
 {{- $config := .Values.config -}}
 {{- if hasKey $config "http" -}}
-{{- fail "config.http: the endpoints listen at the pod's address, where probes reach them; write the port as `port`" -}}
+{{- fail "config.http: the endpoints listen at the pod's addresses, where probes reach them; write the port as `port`" -}}
 {{- end -}}
 {{- if hasKey (default dict $config.readiness) "file" -}}
 {{- fail "config.readiness.file: it is /run/slotkeeper/ready, in the volume slotkeeper-run; remove it" -}}
@@ -164,6 +208,9 @@
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
 {{- if eq .Values.mode "wrapper" -}}
+{{- if and (eq .Values.wrapper.binary "image") (semverCompare "<1.35-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are on by default from 1.35; write `init`, by which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- $ttl := include "slotkeeper.ttl" . -}}
 {{- $longest := mul 1000000 (include "slotkeeper.milliseconds" $ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
 {{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}
@@ -185,6 +232,17 @@
 {{- end -}}
 {{- end -}}
 {{- with .Values.workload -}}
+{{- if hasKey .pod "terminationGracePeriodSeconds" -}}
+{{- fail "workload.pod.terminationGracePeriodSeconds: it is computed, and the fence reckons with it; write what the workload itself needs as `workload.terminationGracePeriodSeconds`" -}}
+{{- end -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey $.Values.workload.podLabels $label -}}
+{{- fail (printf "workload.podLabels: the PodMonitor and the NetworkPolicy find the pods by %s; remove it, and name the workload by `workload.name`, or all of this chart by `nameOverride`" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey .pod "serviceAccountName" -}}
+{{- fail (printf "workload.pod.serviceAccountName: the chart writes it; write `serviceAccount.name: %s`, with `serviceAccount.create: false` where that account is there already" (toString .pod.serviceAccountName)) -}}
+{{- end -}}
 {{- if and .enabled (not .container.image) (or .container.command .container.args) -}}
 {{- fail "workload.container.image: missing, and the example's image would run your command; write the image that has it" -}}
 {{- end -}}

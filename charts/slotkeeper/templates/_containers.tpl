@@ -3,10 +3,12 @@
 {{/* Those that the mode needs, in their order. Whatever is to run on the slot, other init containers too, comes after. */}}
 {{- define "slotkeeper.initContainers" -}}
 {{- if eq .Values.mode "wrapper" -}}
+{{- if eq .Values.wrapper.binary "init" -}}
 {{ include "slotkeeper.install" . }}
+{{- end -}}
 {{- else -}}
 {{ include "slotkeeper.sidecar" . }}
-{{- if or (eq .Values.mode "on_demand") (eq .Values.gate "waiter") }}
+{{- if include "slotkeeper.hasWaiter" . }}
 {{ include "slotkeeper.waiter" . }}
 {{- end }}
 {{- end -}}
@@ -53,6 +55,10 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
     initialDelaySeconds: 1
     periodSeconds: 10
   volumeMounts: {{- include "slotkeeper.agentMounts" . | nindent 4 }}
+{{- end -}}
+
+{{- define "slotkeeper.hasWaiter" -}}
+{{- if or (eq .Values.mode "on_demand") (and (eq .Values.mode "sidecar") (eq .Values.gate "waiter")) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Ends when every required slot is held. Where it fails, with restartPolicy Never, so does the pod. */}}

@@ -1,14 +1,20 @@
 {{/* What each container that runs slotkeeper finds in its environment. */}}
 
 {{/*
-An IPv6 address needs the brackets; slotkeeper takes them around an IPv4 one too. `wait` and `probe` find the agent by the
+All addresses of both families, since probes ask at the pod's address and `kubectl port-forward` at its loopback; where IPv6 is off,
+slotkeeper takes `[::]` for 0.0.0.0. On the node's own network it is the node's address alone. `wait` and `probe` find the agent by the
 variable by which it listens. All names are our own: a wrapped workload may have a POD_IP for itself.
 */}}
-{{- define "slotkeeper.environment" -}}
+{{- define "slotkeeper.ownEnvironment" -}}
+{{- if .Values.workload.pod.hostNetwork }}
 - name: SLOTKEEPER_POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: SLOTKEEPER_HTTP_LISTEN
   value: "[$(SLOTKEEPER_POD_IP)]:{{ .Values.port }}"
+{{- else }}
+- name: SLOTKEEPER_HTTP_LISTEN
+  value: "[::]:{{ .Values.port }}"
+{{- end }}
 - name: SLOTKEEPER_TERMINATION_MESSAGE
   value: /dev/termination-log
 {{- end -}}
@@ -17,8 +23,8 @@ variable by which it listens. All names are our own: a wrapped workload may have
 The same for the agent, which beside that has to know who it is and where its Consul is. Operators' commands that are run in its
 container find the configuration there too, and by it Consul, as the agent does.
 */}}
-{{- define "slotkeeper.agentEnvironment" -}}
-{{ include "slotkeeper.environment" . }}
+{{- define "slotkeeper.ownAgentEnvironment" -}}
+{{ include "slotkeeper.ownEnvironment" . }}
 - name: SLOTKEEPER_CONFIG
   value: /etc/slotkeeper/slotkeeper.yaml
 - name: SLOTKEEPER_POD_NAME
@@ -39,7 +45,34 @@ container find the configuration there too, and by it Consul, as the agent does.
   value: "{{ .scheme }}://[$(SLOTKEEPER_HOST_IP)]:{{ .port }}"
 {{- end }}
 {{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
-{{- end }}
+{{- end -}}
+
+{{- define "slotkeeper.environment" -}}
+{{- include "slotkeeper.withExtraEnv" (dict "extra" .Values.extraEnv "own" (include "slotkeeper.ownEnvironment" . | fromYamlArray)) -}}
+{{- end -}}
+
+{{- define "slotkeeper.agentEnvironment" -}}
+{{- include "slotkeeper.withExtraEnv" (dict "extra" .Values.extraEnv "own" (include "slotkeeper.ownAgentEnvironment" . | fromYamlArray)) -}}
+{{- end -}}
+
+{{/*
+Ours and `extraEnv`, which wins. A variable can name those before it: theirs can name what ours take from the pod, and ours can name
+theirs.
+*/}}
+{{- define "slotkeeper.withExtraEnv" -}}
+{{- $theirs := list -}}
+{{- range .extra -}}
+{{- $theirs = append $theirs .name -}}
+{{- end -}}
+{{- $facts := list -}}
+{{- $made := list -}}
+{{- range .own -}}
+{{- if has .name $theirs -}}
+{{- else if .valueFrom -}}
+{{- $facts = append $facts . -}}
+{{- else -}}
+{{- $made = append $made . -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (concat $facts .extra $made) -}}
 {{- end -}}

@@ -23,6 +23,16 @@ app.kubernetes.io/name: {{ include "slotkeeper.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Of our own workload and its pods, beside those. */}}
+{{- define "slotkeeper.componentLabel" -}}
+app.kubernetes.io/component: {{ default "workload" .Values.workload.name | quote }}
+{{- end -}}
+
+{{- define "slotkeeper.podLabels" -}}
+{{ include "slotkeeper.selectorLabels" . }}
+{{ include "slotkeeper.componentLabel" . }}
+{{- end -}}
+
 {{- define "slotkeeper.labels" -}}
 {{ include "slotkeeper.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

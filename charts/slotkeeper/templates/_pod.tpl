@@ -2,23 +2,29 @@
 
 {{- define "slotkeeper.podTemplate" -}}
 metadata:
-  labels:
-    {{- include "slotkeeper.selectorLabels" . | nindent 4 }}
-    app.kubernetes.io/component: workload
-    {{- with .Values.workload.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-  annotations:
-    {{- include "slotkeeper.podAnnotations" . | nindent 4 }}
-    {{- with .Values.workload.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  labels: {{- merge (deepCopy .Values.workload.podLabels) (include "slotkeeper.podLabels" . | fromYaml) | toYaml | nindent 4 }}
+  annotations: {{- include "slotkeeper.workloadAnnotations" . | nindent 4 }}
 spec:
   {{- include "slotkeeper.podSpec" . | nindent 2 }}
 {{- end -}}
 
+{{/* An emptyDir keeps the cluster autoscaler from a node; nothing in ours is missed. */}}
 {{- define "slotkeeper.podAnnotations" -}}
 checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
+{{- with include "slotkeeper.emptyDirs" . }}
+cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Ours and the workload's, whose volumes are named beside ours. */}}
+{{- define "slotkeeper.workloadAnnotations" -}}
+{{- $ours := include "slotkeeper.podAnnotations" . | fromYaml -}}
+{{- $theirs := deepCopy .Values.workload.podAnnotations -}}
+{{- $volumes := "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes" -}}
+{{- if and (hasKey $ours $volumes) (hasKey $theirs $volumes) -}}
+{{- $_ := set $theirs $volumes (printf "%s,%s" (get $ours $volumes) (get $theirs $volumes)) -}}
+{{- end -}}
+{{- toYaml (merge $theirs $ours) -}}
 {{- end -}}
 
 {{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
@@ -32,7 +38,9 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 {{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
 {{- $own := dict "restartPolicy" "Never" "serviceAccountName" (include "slotkeeper.serviceAccountName" .) -}}
 {{- $_ := set $own "terminationGracePeriodSeconds" (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
-{{- $_ := set $own "initContainers" (concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers)) -}}
+{{- with concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers) -}}
+{{- $_ := set $own "initContainers" . -}}
+{{- end -}}
 {{- $_ := set $own "containers" (list $container) -}}
 {{- $_ := set $own "volumes" (concat (include "slotkeeper.volumes" . | fromYamlArray) (default list $pod.volumes)) -}}
 {{- toYaml (merge $own $pod) -}}
@@ -40,7 +48,13 @@ checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 
 {{/* A Job's template cannot be changed: another one is another Job. */}}
 {{- define "slotkeeper.workloadName" -}}
+{{- if not .Values.workload.name -}}
 {{- include "slotkeeper.fullname" . -}}
+{{- else if contains .Values.workload.name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Values.workload.name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
 {{- if eq .Values.workload.kind "Job" -}}
 {{- printf "-%s" (include "slotkeeper.jobSpec" . | sha256sum | trunc 8) -}}
 {{- end -}}
@@ -55,8 +69,9 @@ template:
 {{- end -}}
 
 {{/*
-A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Takes the
-same dict as `slotkeeper.container`.
+A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Nor is it one
+that the waiter was killed: by SIGKILL, by SIGTERM, or with its node, which leaves 255 and no DisruptionTarget. Takes the same dict as
+`slotkeeper.container`.
 */}}
 {{- define "slotkeeper.podFailurePolicy" -}}
 rules:
@@ -67,5 +82,8 @@ rules:
     onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [80]}
   - action: FailJob
     onExitCodes: {containerName: {{ .container.name | quote }}, operator: In, values: [78]}
+{{- else if include "slotkeeper.hasWaiter" .slotkeeper }}
+  - action: Ignore
+    onExitCodes: {containerName: slotkeeper-wait, operator: In, values: [137, 143, 255]}
 {{- end }}
 {{- end -}}

@@ -1,22 +1,25 @@
 {{/* The pod's volumes, and where each is mounted. */}}
 
-{{/* One volume for all that slotkeeper reads, which the kubelet keeps current: no subPath. */}}
-{{- define "slotkeeper.volumes" -}}
+{{/*
+One volume for all that slotkeeper reads, which the kubelet keeps current: no subPath. Takes a dict: `slotkeeper` is this chart's context,
+`configMap` the name of the configuration's.
+*/}}
+{{- define "slotkeeper.configVolume" -}}
 - name: slotkeeper-config
   projected:
     defaultMode: 0444
     sources:
       - configMap:
-          name: {{ include "slotkeeper.fullname" . | quote }}
+          name: {{ .configMap | quote }}
           items: [{key: slotkeeper.yaml, path: slotkeeper.yaml}]
-      {{- with .Values.consul.token }}
+      {{- with .slotkeeper.Values.consul.token }}
       {{- if .secretName }}
       - secret:
           name: {{ .secretName | quote }}
           items: [{key: {{ .key | quote }}, path: token}]
       {{- end }}
       {{- end }}
-      {{- with .Values.consul.ca }}
+      {{- with .slotkeeper.Values.consul.ca }}
       {{- if .configMapName }}
       - configMap:
           name: {{ .configMapName | quote }}
@@ -27,12 +30,12 @@
           items: [{key: {{ .key | quote }}, path: ca.pem}]
       {{- end }}
       {{- end }}
-      {{- with .Values.consul.clientCertificate.secretName }}
+      {{- with .slotkeeper.Values.consul.clientCertificate.secretName }}
       - secret:
           name: {{ . | quote }}
           items: [{key: tls.crt, path: client.pem}, {key: tls.key, path: client-key.pem}]
       {{- end }}
-      {{- with .Values.consul.login }}
+      {{- with .slotkeeper.Values.consul.login }}
       {{- if .authMethod }}
       - serviceAccountToken:
           path: serviceaccount-token
@@ -42,14 +45,33 @@
           {{- end }}
       {{- end }}
       {{- end }}
+{{- end -}}
+
+{{- define "slotkeeper.volumes" -}}
+{{ include "slotkeeper.configVolume" (dict "slotkeeper" . "configMap" (include "slotkeeper.fullname" .)) }}
 {{- if eq .Values.mode "wrapper" }}
 - name: slotkeeper-bin
+  {{- if eq .Values.wrapper.binary "image" }}
+  image: {reference: {{ include "slotkeeper.image" . | quote }}, pullPolicy: {{ .Values.image.pullPolicy }}}
+  {{- else }}
   emptyDir: {sizeLimit: 64Mi}
+  {{- end }}
 {{- end }}
 {{- if include "slotkeeper.hasRunVolume" . }}
 - name: slotkeeper-run
   emptyDir: {sizeLimit: 16Mi}
 {{- end }}
+{{- end -}}
+
+{{/* Names of those above that are emptyDirs. */}}
+{{- define "slotkeeper.emptyDirs" -}}
+{{- $names := list -}}
+{{- range include "slotkeeper.volumes" . | fromYamlArray -}}
+{{- if .emptyDir -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $names -}}
 {{- end -}}
 
 {{- define "slotkeeper.hasRunVolume" -}}

@@ -42,8 +42,9 @@ container as it would be without us; they give the whole container.
 {{- $mounts := include "slotkeeper.agentMounts" $ | fromYamlArray -}}
 {{- $mounts = append $mounts (dict "name" "slotkeeper-bin" "mountPath" "/opt/slotkeeper" "readOnly" true) -}}
 {{- $_ := set $container "volumeMounts" (concat $mounts (default list $container.volumeMounts)) -}}
-{{- /* One that stands still would keep the pod for ever; its guard has ended the command by then. */ -}}
-{{- $live := dict "httpGet" (dict "path" "/livez" "port" "slotkeeper") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6 -}}
+{{- /* One that stands still would keep the pod for ever; its guard has ended the command by then. Asked seldom, since each that comes
+   between slotkeeper's end and the container's is an event of a failure. */ -}}
+{{- $live := dict "httpGet" (dict "path" "/livez" "port" "slotkeeper") "initialDelaySeconds" 10 "periodSeconds" 20 "timeoutSeconds" 5 "failureThreshold" 3 -}}
 {{- $ready := dict "httpGet" (dict "path" "/readyz" "port" "slotkeeper") "initialDelaySeconds" 1 "periodSeconds" 5 -}}
 {{- /* Whole or not at all: merged with one of theirs, a probe would have two handlers. */ -}}
 {{- range $name, $value := dict "livenessProbe" $live "readinessProbe" $ready "terminationMessagePolicy" "FallbackToLogsOnError" -}}

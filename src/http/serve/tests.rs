@@ -1,5 +1,3 @@
-use std::net::{Ipv4Addr, SocketAddr};
-
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
@@ -44,6 +42,22 @@ async fn is_answered(client: &mut TcpStream) -> bool {
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("in time")
+}
+
+/// Where IPv6 is off in a network of its own, `tests/chart` listens at `[::]`; a kernel without it can only be played.
+#[test]
+fn all_addresses_are_those_of_the_families_that_there_are() {
+    let without_v6 = |address: SocketAddr| match address {
+        SocketAddr::V4(_) => Ok(address),
+        SocketAddr::V6(_) => Err(Errno::AFNOSUPPORT.into()),
+    };
+    let opened = |text: &str| in_a_family_that_is_there(text.parse().unwrap(), without_v6);
+    assert_eq!(opened("[::]:9377").unwrap(), "0.0.0.0:9377".parse().unwrap());
+    // One that was meant is not replaced by all.
+    assert!(opened("[::1]:9377").is_err());
+    let taken = |_| -> io::Result<()> { Err(Errno::ADDRINUSE.into()) };
+    let error = in_a_family_that_is_there("[::]:9377".parse().unwrap(), taken).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
 
 #[tokio::test]

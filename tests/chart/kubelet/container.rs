@@ -313,7 +313,7 @@ fn child_of(pid: u32) -> Option<u32> {
 }
 
 /// Whether the image is slotkeeper's own.
-fn is_ours(image: &str) -> bool {
+pub(super) fn is_ours(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap();
     name.split([':', '@']).next() == Some("slotkeeper")
 }

@@ -18,7 +18,7 @@ impl Pod {
         };
         let environment = std::fs::read_to_string(proc("environ")).unwrap();
         Command::new("/usr/bin/nsenter")
-            .args(["--target", &pid.to_string(), "--mount", "--pid"])
+            .args(["--target", &pid.to_string(), "--mount", "--pid", "--net"])
             .args(["/usr/bin/setpriv", "--no-new-privs", "/usr/sbin/chroot"])
             .arg(format!("--userspec={}:{}", ids("Uid:")[0], ids("Gid:")[0]))
             .arg(format!("--groups={}", ids("Groups:").join(",")))

@@ -3,10 +3,10 @@
 //! Init containers run one after the other; native sidecars among them are started, waited for until they have started, and
 //! started again when they end. Then the main containers run. When these have ended, or the pod is deleted, main containers
 //! get SIGTERM first, then the sidecars in reverse order, and SIGKILL when the grace is over. Probes are `httpGet`, since the
-//! chart has no others. What it does not model: limits on resources, seccomp, and a network of the pod's own. Instead of that, each
-//! pod has a loopback address of its own.
+//! chart has no others. A pod has a [network](network) of its own. What it does not model: limits on resources, and seccomp.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
@@ -20,10 +20,12 @@ use tempfile::TempDir;
 use crate::wait_for;
 use container::Container;
 pub(crate) use environment::environment;
+use network::Network;
 
 mod container;
 mod environment;
 mod exec;
+mod network;
 mod probe;
 mod volumes;
 
@@ -42,6 +44,10 @@ pub(crate) struct Node {
     pub(crate) token: String,
     /// The node's own address, where its Consul client agent listens.
     pub(crate) host_ip: String,
+    /// What of the machine its pods reach, such as Consul.
+    pub(crate) reached: Vec<SocketAddr>,
+    /// Whether its pods have IPv6.
+    pub(crate) ipv6: bool,
 }
 
 impl Node {
@@ -52,7 +58,13 @@ impl Node {
             let name = map["metadata"]["name"].as_str().unwrap().to_owned();
             (("ConfigMap".to_owned(), name), serde_json::from_value(map["data"].clone()).unwrap())
         });
-        Self { objects: objects.collect(), token: String::new(), host_ip: "127.0.0.1".into() }
+        Self {
+            objects: objects.collect(),
+            token: String::new(),
+            host_ip: "127.0.0.1".into(),
+            reached: Vec::new(),
+            ipv6: true,
+        }
     }
 
     pub(crate) fn add(&mut self, kind: &str, name: &str, data: &[(&str, &str)]) {
@@ -88,6 +100,7 @@ pub(crate) struct Pod {
     folder: TempDir,
     orders: Sender<Order>,
     views: Arc<Mutex<BTreeMap<String, View>>>,
+    network: Arc<Network>,
     thread: Option<JoinHandle<Phase>>,
 }
 
@@ -120,8 +133,19 @@ impl Pod {
             deadline: None,
             ending: false,
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || kubelet.live()).unwrap();
-        Self { folder, orders, views, thread: Some(thread) }
+        let network = Arc::new(Network::new(&node.reached, node.ipv6));
+        let inside = Arc::clone(&network);
+        let live = move || {
+            inside.enter();
+            kubelet.live()
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live).unwrap();
+        Self { folder, orders, views, network, thread: Some(thread) }
+    }
+
+    /// Does something in its network, where its addresses are.
+    pub(crate) fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        self.network.within(what)
     }
 
     /// A file in one of its volumes.

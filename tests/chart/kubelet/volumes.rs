@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::container::is_ours;
 use super::{Node, list, text};
+use crate::BINARY;
 
 /// Where a volume lies.
 pub(super) fn place(pod: &Path, volume: &str) -> PathBuf {
@@ -29,6 +31,13 @@ pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
         } else if volume["emptyDir"].is_object() {
             // New files get the group of the folder.
             set(&folder, if group.is_some() { 0o2777 } else { 0o777 }, group);
+        } else if volume["image"].is_object() {
+            // Read-only; all that our image has.
+            assert!(is_ours(text(&volume["image"]["reference"], "an image")), "{volume}");
+            let binary = folder.join("slotkeeper");
+            std::fs::copy(BINARY, &binary).unwrap();
+            set(&binary, 0o755, None);
+            set(&folder, 0o755, None);
         } else {
             panic!("no volume of this kind is known: {volume}");
         }
