@@ -6,6 +6,7 @@ pub mod hooks;
 pub mod init;
 pub(crate) mod open_files;
 pub mod orphans;
+mod process;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod terminal;
