@@ -1,5 +1,6 @@
 //! The workload beside us: the command that runs on a slot, and the commands that are run on changes.
 
+pub mod beside;
 pub mod exec;
 pub mod guard;
 pub mod hooks;
