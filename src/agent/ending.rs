@@ -29,13 +29,15 @@ const GIVING_BACK: (Duration, u32) = (Duration::from_secs(5), 4);
 /// Names of sessions that are told of one by one.
 const MAX_NAMES: usize = 4;
 
-/// The bounds of waiting for the workload (`drain.release: after_workload`).
+/// The bounds of waiting for the workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// From here on it is not waited for any more.
     pub(super) holds_until: Moment,
     /// When all has to be over.
     ends: Moment,
+    /// The workload is to say that it is done (`drain.release: after_workload`); or nothing is known of it (`drain.hold`).
+    is_told: bool,
 }
 
 /// The bounds of a drain.
@@ -67,25 +69,33 @@ impl Agent {
     /// Told to stop, for the first time.
     pub(super) fn stop(&mut self) {
         self.told_to_stop = true;
-        let config::Drain { timeout, release } = self.parts.config.drain;
+        let config::Drain { timeout, release, hold } = self.parts.config.drain;
         // What was lost counts while its workload is being stopped.
         let has = |one: &Machine| matches!(one.phase(), Phase::Held { .. }) || one.stopping().is_some();
         let holds = self.own.keeper.machines().any(has) || self.leases.any_held();
+        let now = clock::now();
+        let (waits, ends) = match release {
+            Release::AtOnce => (hold, now + hold + timeout),
+            Release::AfterWorkload => (timeout - GIVING_BACK.0.min(timeout / GIVING_BACK.1), now + timeout),
+        };
         if release == Release::AtOnce {
             // Whoever stops us has stopped the workload first, or does not mean to.
-            self.evictions.end_all(clock::now());
+            self.evictions.end_all(now + hold);
         }
-        let ends = self.ending.is_some() && !self.withholds();
-        if release == Release::AtOnce || !holds || ends {
+        let ended = self.ending.is_some() && !self.withholds();
+        if waits.is_zero() || !holds || ended {
             return self.end(Exit::Done, "told to stop");
         }
-        let now = clock::now();
-        let waits = timeout - GIVING_BACK.0.min(timeout / GIVING_BACK.1);
-        self.patience = Some(Patience { holds_until: now + waits, ends: now + timeout });
-        info!(
-            "told to stop: holding on until the workload says that it is done (POST /v1/drain), at most {waits:?}; a \
-             second signal ends the wait"
-        );
+        let is_told = release == Release::AfterWorkload;
+        self.patience = Some(Patience { holds_until: now + waits, ends, is_told });
+        if is_told {
+            info!(
+                "told to stop: holding on until the workload says that it is done (POST /v1/drain), at most {waits:?}; a \
+                 second signal ends the wait"
+            );
+        } else {
+            info!("told to stop: holding on for {waits:?}, in which the workload may still live");
+        }
     }
 
     /// Whether it goes on holding although it was told to stop.
@@ -95,12 +105,22 @@ impl Agent {
 
     /// Waits for the workload no longer than it may.
     pub(super) fn mind_patience(&mut self, now: Moment) {
-        if self.holds_on() && self.patience.is_some_and(|patience| patience.holds_until <= now) {
-            warn!(
-                "the workload has not said that it is done in time: what it held may be somebody else's now"
-            );
-            self.wait_no_longer("the workload was waited for in vain");
+        let over = self.patience.filter(|patience| patience.holds_until <= now && self.holds_on());
+        match over {
+            Some(Patience { is_told: true, .. }) => {
+                warn!(
+                    "the workload has not said that it is done in time: what it held may be somebody else's now"
+                );
+                self.wait_no_longer("the workload was waited for in vain");
+            }
+            Some(_) => self.wait_no_longer("told to stop"),
+            None => {}
         }
+    }
+
+    /// Whether it waits for a word of the workload's, which a second signal stands for.
+    pub(super) fn awaits_word(&self) -> bool {
+        self.holds_on() && self.patience.is_some_and(|patience| patience.is_told)
     }
 
     /// The workload says that it is done.
@@ -139,7 +159,13 @@ impl Agent {
             let timeout = self.drain_time(now);
             self.own.keeper.ask_no_more(now);
             self.leases.ask_no_more(now);
-            if self.withholds() {
+            self.look_beside();
+            if self.workload_lives() {
+                info!(
+                    "draining, once the workload has ended: {why}; then at most {timeout:?}. A second signal leaves at once, and \
+                     without giving anything back"
+                );
+            } else if self.withholds() {
                 info!(
                     "draining, once the workload has had its time to stop: {why}; then at most {timeout:?}"
                 );

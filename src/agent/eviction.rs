@@ -34,11 +34,14 @@ struct Kept {
     until: Option<Moment>,
     /// When it has had it without a hook that has stopped it.
     at_the_latest: Moment,
+    /// The workload that runs on it can be seen: it is not given on while that lives.
+    seen: bool,
 }
 
 impl Evictions {
-    pub(super) fn deadline(&self) -> Option<Moment> {
-        self.kept.iter().filter_map(|kept| kept.until).min()
+    /// Whether anything is kept.
+    pub(super) fn keeps_any(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// The next one whose hook has ended, and how; `None` where none runs.
@@ -53,14 +56,21 @@ impl Evictions {
         }
     }
 
-    pub(super) fn end_all(&mut self, now: Moment) {
+    /// Everything has had its time by then.
+    pub(super) fn end_all(&mut self, by: Moment) {
         for kept in &mut self.kept {
-            kept.until = Some(now);
+            kept.until = Some(kept.until.map_or(by, |until| until.min(by)));
         }
     }
 }
 
 impl Agent {
+    /// When something that is kept has been kept for long enough.
+    pub(super) fn evictions_deadline(&self) -> Option<Moment> {
+        let lives = self.workload_lives();
+        self.evictions.kept.iter().filter_map(|kept| kept.until.filter(|_| !(kept.seen && lives))).min()
+    }
+
     /// An operator wants it out. What it holds it loses, which is told next; what it only waits for it does not get.
     pub(super) fn evicted(&mut self, name: &Name, held: bool, by: &str) {
         let exits =
@@ -91,8 +101,10 @@ impl Agent {
         let until = match (drain.release, hook) {
             // There is no workload yet.
             _ if self.parts.command.is_some() && self.running.is_none() => Some(now),
-            // Whoever stops us has stopped it.
-            (Release::AtOnce, _) if self.told_to_stop => Some(now),
+            // Whoever stops us has stopped it, or has by then.
+            (Release::AtOnce, _) if self.told_to_stop => {
+                Some(self.patience.map_or(now, |patience| patience.holds_until))
+            }
             (Release::AfterWorkload, _) => Some(now + drain.timeout),
             // The hook is what stops it.
             (Release::AtOnce, Some(hook)) => {
@@ -101,7 +113,8 @@ impl Agent {
             }
             (Release::AtOnce, None) => Some(at_the_latest),
         };
-        self.evictions.kept.push(Kept { number, name: name.clone(), token, until, at_the_latest });
+        let seen = self.beside.is_some() && self.is_required(name);
+        self.evictions.kept.push(Kept { number, name: name.clone(), token, until, at_the_latest, seen });
     }
 
     /// Whether anything is not given on yet for its workload's sake: an operator wants it, or the agent ends.
@@ -128,11 +141,12 @@ impl Agent {
 
     /// Gives on what has been kept for long enough.
     pub(super) async fn mind_evictions(&mut self, now: Moment) {
+        let lives = self.workload_lives();
         let keeper = &self.own.keeper;
         let machine = |kept: &Kept| keeper.machine(&kept.name);
         // What has gone with its session, or is held again, needs nothing more.
         self.evictions.kept.retain(|kept| machine(kept).and_then(Machine::stopping) == Some(kept.token));
-        let is_over = |kept: &mut Kept| kept.until.is_some_and(|until| until <= now);
+        let is_over = |kept: &mut Kept| kept.until.is_some_and(|until| until <= now) && !(kept.seen && lives);
         let over: Vec<_> = self.evictions.kept.extract_if(.., is_over).collect();
         if over.is_empty() {
             return;

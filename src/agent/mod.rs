@@ -2,6 +2,7 @@
 //! came of it. It owns all state that changes; what the world sees leaves by one channel.
 
 mod announce;
+mod beside;
 mod control;
 mod driver;
 mod ending;
@@ -46,6 +47,7 @@ use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
 
+use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
 use ending::{Drain, Patience};
 use eviction::Evictions;
@@ -154,6 +156,10 @@ struct Agent {
     running: Option<Running>,
     /// Where there is one, or has been.
     orphans: Option<Orphans>,
+    /// The workload beside us, where it can be seen.
+    beside: Option<Beside>,
+    /// It goes on with what a process before it has left.
+    resumes: bool,
     started_at: Moment,
     started_up: bool,
     ready: bool,
@@ -179,8 +185,10 @@ impl Agent {
         let now = clock::now();
         let begun = parts.status.borrow().id;
         let config = &parts.config;
+        let beside = config.workload.as_ref().map(Beside::of).transpose()?;
         let together = translate::together(config);
         let resume = parts.files.resume.take();
+        let resumes = resume.is_some();
         if let Some(resume) = &resume {
             // An older version has not written down which TTL the session has.
             let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
@@ -213,6 +221,8 @@ impl Agent {
             outage: Outage::default(),
             running: None,
             orphans: None,
+            beside,
+            resumes,
             started_at: now,
             started_up: false,
             ready: false,
@@ -250,8 +260,9 @@ impl Agent {
             self.check_tasks()?;
             self.mind_command(now).await;
             self.mind_patience(now);
+            self.mind_beside(now);
             self.mind_evictions(now).await;
-            let runs = self.running.is_some() || self.withholds();
+            let runs = self.running.is_some() || self.withholds() || self.workload_lives();
             if self.ending.is_some() && self.drain.is_none() && !runs {
                 self.begin_drain().await;
                 continue;
@@ -271,8 +282,9 @@ impl Agent {
             let command = self.running.as_ref().map(Running::deadline);
             let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
-            let (evictions, watches) = (self.evictions.deadline(), self.requests.deadline());
-            let others = [evictions, watches, self.reload.deadline(), self.outage.deadline()];
+            let (evictions, watches) = (self.evictions_deadline(), self.requests.deadline());
+            let others =
+                [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
             let wake = [own, leases, bounds, command, patience].into_iter().chain(others).flatten();
             let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
             tokio::select! {
@@ -306,7 +318,7 @@ impl Agent {
                         return Ok(Ended { exit: self.ending.unwrap_or(Exit::Failed), why: self.why });
                     },
                     Ask::Stop if !self.told_to_stop => self.stop(),
-                    Ask::Stop if self.holds_on() => self.wait_no_longer("told to stop again"),
+                    Ask::Stop if self.awaits_word() => self.wait_no_longer("told to stop again"),
                     Ask::Stop => {
                         warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
                         return Ok(Ended::because(
@@ -407,6 +419,8 @@ impl Agent {
             let lost = format!("the slot of {} was lost ({})", self.labels.of(name), reason.as_str());
             if self.running.is_some() && self.is_required(name) {
                 self.fail(Exit::SlotLost, &format!("{lost}, on which the command runs"));
+            } else if self.runs_beside_on(name) {
+                self.fail(Exit::SlotLost, &format!("{lost}, on which the workload runs"));
             } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
             {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
@@ -471,7 +485,8 @@ impl Agent {
             &self.own.keeper,
             &self.leases,
             &Entries { config: &self.parts.config, labels: &self.labels, pending: &pending },
-            if self.ending.is_some() { Stage::Draining } else { Stage::Running },
+            // While it holds for a workload that lives, it is as good as before.
+            if self.ending.is_some() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
             self.parts.status.borrow().id,
         );

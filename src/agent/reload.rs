@@ -214,6 +214,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
         ("http.listen", old.http != new.http),
         ("control", old.control != new.control),
         ("readiness.file", old.readiness != new.readiness),
+        ("workload", old.workload != new.workload),
         ("log.format", old.log.format != new.log.format),
     ];
     let differing = fields.into_iter().filter(|(_, differs)| *differs);
@@ -229,6 +230,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     new.http = old.http.clone();
     new.control.clone_from(&old.control);
     new.readiness.clone_from(&old.readiness);
+    new.workload.clone_from(&old.workload);
     new.log.format = old.log.format;
 }
 
@@ -349,7 +351,7 @@ mod tests {
         let mut new = config(
             "semaphores: [{name: b, prefix: p/a, limit: 3, slots: 2}]\nsession: {ttl: 60s}\n\
              consul: {address: 'http://127.0.0.2:8500', token_file: /token}\nreadiness: {file: /tmp/r}\n\
-             control: {listen: 'unix:/tmp/c'}\nlog: {format: json, level: debug}",
+             control: {listen: 'unix:/tmp/c'}\nlog: {format: json, level: debug}\nworkload: {volume: /run/v}",
         );
         let changes = compared(&old, &mut new);
         let said = changes.refused.join("\n");
@@ -358,13 +360,14 @@ mod tests {
             "session.ttl ",
             "readiness.file ",
             "control takes",
+            "workload takes",
             "log.format ",
             "b: slots cannot",
         ];
         for field in fields {
             assert!(said.contains(field), "{field} in {said}");
         }
-        assert_eq!(new.control, old.control);
+        assert_eq!((&new.control, &new.workload), (&old.control, &old.workload));
         assert_eq!(new.session, old.session);
         assert_eq!(new.consul.address, old.consul.address);
         assert_eq!((new.semaphores[0].slots, new.semaphores[0].limit), (1, 2));

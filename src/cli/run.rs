@@ -255,6 +255,12 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
             "under `run` a session is not taken up again, since the command of before may still be ending; remove it",
         ));
     }
+    if config.workload.is_some() {
+        return Some(config::fault(
+            "workload",
+            "it is for an agent beside its workload, and `run` knows what becomes of its command by itself; remove the section",
+        ));
+    }
     let ttl = config.session.ttl;
     let longest = fence::longest_kill_after(ttl);
     (longest < kill_after).then(|| {

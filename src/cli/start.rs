@@ -24,6 +24,7 @@ use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
 use crate::status::Snapshot;
 use crate::vitals::Vitals;
+use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
 use crate::{clock, embedded, telemetry};
 
@@ -82,7 +83,8 @@ async fn read_and_start(
     let ended = Box::pin(start(config, read_config, purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
-        let exit = if FileError::is_misplaced(&failure) { Exit::Config } else { Exit::Failed };
+        let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
+        let exit = if is_config { Exit::Config } else { Exit::Failed };
         Ended::because(exit, format!("{failure:#}"))
     }))
 }

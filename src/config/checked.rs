@@ -28,6 +28,8 @@ pub struct Config {
     pub readiness: Option<PathBuf>,
     /// Commands run when slots come and go.
     pub hooks: Hooks,
+    /// The workload beside us, where its processes can be seen; none: they are not looked for.
+    pub workload: Option<Workload>,
     /// How the agent stops.
     pub drain: Drain,
     /// What is logged.
@@ -169,6 +171,15 @@ pub struct Hooks {
     pub on_leader_changed: Option<Vec<String>>,
 }
 
+/// The workload beside us, whose processes are in our process namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// A folder on the volume that its containers have mounted, as ours has.
+    pub volume: PathBuf,
+    /// How long it has for stopping where we end it; none: we do not.
+    pub kill_after: Option<Duration>,
+}
+
 /// How the agent stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
@@ -176,6 +187,8 @@ pub struct Drain {
     pub timeout: Duration,
     /// When the slots are given back.
     pub release: Release,
+    /// How long they stay held once a signal has asked for the end, where nothing says when the workload is done: at most 24 h.
+    pub hold: Duration,
 }
 
 /// What is logged.

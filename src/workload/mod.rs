@@ -1,11 +1,13 @@
 //! The workload beside us: the command that runs on a slot, and the commands that are run on changes.
 
+pub mod beside;
 pub mod exec;
 pub mod guard;
 pub mod hooks;
 pub mod init;
 pub(crate) mod open_files;
 pub mod orphans;
+mod process;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod terminal;

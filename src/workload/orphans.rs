@@ -38,9 +38,9 @@ impl Orphans {
 
 /// Reaps those that have ended and are nobody's: `own` are the processes that somebody here waits for himself.
 pub fn reap(own: &[Option<u32>]) {
-    let own: Vec<_> = own.iter().flatten().filter_map(|pid| i32::try_from(*pid).ok()).collect();
-    let ended = tree::ended_children(getpid()).into_iter().filter(|pid| !own.contains(pid));
-    for pid in ended.filter_map(Pid::from_raw) {
+    let own = own.iter().flatten().filter_map(|pid| i32::try_from(*pid).ok());
+    let own: Vec<_> = own.filter_map(Pid::from_raw).collect();
+    for pid in tree::ended_children(getpid()).into_iter().filter(|pid| !own.contains(pid)) {
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

@@ -3,13 +3,14 @@
 //! The command has a group of its own, so that nothing but it gets a signal twice; to read from the terminal, and to be
 //! reached by its Ctrl-C and Ctrl-Z, that group must be the one in the foreground.
 
-use std::fs;
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgid, getpgrp, getsid};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+use super::process;
 
 /// Whether standard input is the terminal of this process's session.
 pub(super) fn is_there() -> bool {
@@ -73,9 +74,7 @@ impl Terminal {
     /// Whether somebody, a shell, looks after the agent's job and could continue it: the parent of the group's first process,
     /// in the same session and another group.
     pub(super) fn is_watched(&self) -> bool {
-        let stat =
-            fs::read_to_string(format!("/proc/{}/stat", self.group.as_raw_nonzero())).unwrap_or_default();
-        let parent = super::guard::tree::parent(&stat).and_then(Pid::from_raw);
+        let parent = process::stat(self.group).and_then(|stat| Pid::from_raw(stat.parent));
         parent.is_some_and(|parent| {
             getsid(Some(parent)) == getsid(Some(self.group)) && getpgid(Some(parent)) != Ok(self.group)
         })

@@ -27,7 +27,7 @@ fn patient(consul: &Newer, timeout: &str) -> Home {
 }
 
 /// Asks at the control socket; the whole answer.
-fn ask(socket: &Path, request: &str) -> String {
+pub(crate) fn ask(socket: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     write!(
         stream,
@@ -101,6 +101,46 @@ fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
     assert!(agent.log().contains("the workload has not said that it is done in time"), "{}", agent.log());
     Operator::at(&consul.address()).assert_nothing_left("service/s");
+}
+
+/// Nothing says when the workload is done.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test has no lease")]
+fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let holding = |hold: &str| {
+        let home = Home::new();
+        home.configure(&consul.address(), &format!("{PATIENT}drain: {{hold: {hold}}}"));
+        let agent = Agent::start(&home);
+        agent.await_ready();
+        (home, agent)
+    };
+    let (_home, mut agent) = holding("2s");
+    let told = Instant::now();
+    agent.signal(Signal::TERM);
+    wait_for("it to hold on", || agent.log().contains("holding on for 2s"));
+    assert!(agent.is_ready() && agent.ready_file().exists(), "the slot is held, so it is ready");
+    assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
+    assert!(told.elapsed().as_secs() >= 2);
+    operator.assert_nothing_left("service/s");
+
+    let (home, mut agent) = holding("10m");
+    agent.signal(Signal::TERM);
+    wait_for("it to hold on", || agent.log().contains("holding on for 600s"));
+    ask(&home.path("run/control.sock"), "POST /v1/drain");
+    assert_eq!(agent.ended().code(), Some(0), "the workload has said that it is done: {}", agent.log());
+    operator.assert_nothing_left("service/s");
+
+    let (_home, mut agent) = holding("10m");
+    let session = agent.session();
+    agent.signal(Signal::TERM);
+    wait_for("it to hold on", || agent.log().contains("holding on for 600s"));
+    let told = Instant::now();
+    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+    assert_eq!(operator.holders("service/s"), [session]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod support;
 
 mod acl;
 mod addresses;
+mod beside;
 mod bounds;
 mod cluster;
 mod connections;

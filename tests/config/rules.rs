@@ -1,6 +1,7 @@
 //! The rules of single fields and between them, one by one; and that no text whatever breaks the reader.
 
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -375,4 +376,28 @@ fn the_control_endpoints_have_their_token_and_their_bounds() {
     refused(beside("control: {max_leases: 3}"), "control.listen");
     let shared = "readiness: {file: /t}\ncontrol: {listen: '127.0.0.1:9378', token_file: /t}";
     refused(beside(shared), "control.token_file");
+}
+
+#[test]
+fn a_workload_beside_the_agent_is_on_a_volume_and_has_time_to_stop() {
+    let parsed = beside("workload: {volume: /run/v}").unwrap().config.workload.unwrap();
+    assert_eq!((parsed.volume.as_path(), parsed.kill_after), (Path::new("/run/v"), None));
+    let parsed =
+        beside("workload: {volume: /run/v, stop: true, kill_after: 20s}").unwrap().config.workload.unwrap();
+    assert_eq!(parsed.kill_after, Some(Duration::from_secs(20)));
+    refused(beside("workload: {stop: true}"), "workload.volume");
+    refused(beside("workload: {volume: run/v}"), "workload.volume");
+    refused(beside("workload: {volume: /run/v, stop: true, kill_after: 40s}"), "workload.kill_after");
+    beside("workload: {volume: /run/v, kill_after: 40s}").expect("nobody is killed");
+    let without_slot = "workload: {volume: /run/v, stop: true}\nsemaphores: [{name: a, prefix: p, limit: 1, required: false}]";
+    refused(parse(without_slot), "workload.stop");
+}
+
+#[test]
+fn one_thing_says_when_the_workload_is_done() {
+    assert_eq!(beside("drain: {hold: 5s}").unwrap().config.drain.hold, Duration::from_secs(5));
+    refused(beside("drain: {hold: 25h}"), "drain.hold");
+    refused(beside("drain: {hold: 5s, release: after_workload}"), "drain.hold");
+    refused(beside("drain: {hold: 5s}\nworkload: {volume: /v}"), "drain.hold");
+    refused(beside("drain: {release: after_workload}\nworkload: {volume: /v}"), "drain.release");
 }

@@ -117,7 +117,7 @@ fn give_defaults(schema: &Value, value: &mut Value) -> usize {
     }
     for (key, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         // Sections that say something by being there.
-        if matches!(key.as_str(), "login" | "control") {
+        if matches!(key.as_str(), "login" | "control" | "workload") {
             continue;
         }
         if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {

@@ -34,6 +34,8 @@ pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     listeners_are_apart(raw, findings);
     checks_leave_time(raw, findings);
     somebody_can_say_it(raw, findings);
+    one_thing_says_it(raw, findings);
+    what_is_ended_runs_on_something(raw, &contended, findings);
     what_is_on_demand_can_be_asked_for(raw, &contended, findings);
 }
 
@@ -271,6 +273,38 @@ fn somebody_can_say_it(raw: &raw::Config, findings: &mut Findings) {
             &FieldPath::of("drain.release"),
             "nobody can say that the workload is done, so that each stop takes the whole of drain.timeout; set \
              control.listen",
+        );
+    }
+}
+
+/// Of the ways to learn that the workload is done, one is enough.
+fn one_thing_says_it(raw: &raw::Config, findings: &mut Findings) {
+    let Some(drain) = &raw.drain else { return };
+    let waits = drain.release == Some(Release::AfterWorkload);
+    let sees = raw.workload.is_some();
+    if waits && sees {
+        findings.fault(
+            &FieldPath::of("drain.release"),
+            "with the section `workload` the agent sees by itself when the workload is done; remove one of them",
+        );
+    }
+    let holds = drain.hold.is_some_and(|WrittenDuration(hold)| hold > Duration::ZERO);
+    if holds && (waits || sees) {
+        let other = if sees { "the section `workload`" } else { "`release: after_workload`" };
+        let message = format!(
+            "is for a workload of whose end nothing is known, and there is {other}; remove one of them"
+        );
+        findings.fault(&FieldPath::of("drain.hold"), message);
+    }
+}
+
+/// What runs without a slot is ended at once.
+fn what_is_ended_runs_on_something(raw: &raw::Config, contended: &[Contended<'_>], findings: &mut Findings) {
+    let stops = raw.workload.as_ref().is_some_and(|workload| workload.stop == Some(true));
+    if stops && any_held(contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
+        findings.fault(
+            &FieldPath::of("workload.stop"),
+            "no slot is held and required, so the workload would be ended at once; require one, or remove it",
         );
     }
 }

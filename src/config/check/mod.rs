@@ -17,16 +17,17 @@ mod contended;
 mod control;
 mod session;
 mod value;
+mod workload;
 
 pub use address::without_needless_brackets;
 pub use between::variable_part;
 pub use contended::{MOST_SLOTS, plain_key};
 
-/// Where the read-only endpoints listen unless something else is said.
 /// The longest that a drain may take where nothing is configured. An election of Consul's takes 9 to 19 s at its defaults; what
 /// could not be given back by three quarters of it is left. Kubernetes' own grace is 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
 
+/// Where the read-only endpoints listen unless something else is said.
 const DEFAULT_HTTP: &str = "127.0.0.1:9377";
 /// The longest of the durations that nothing else bounds.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -37,9 +38,9 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
     let root = FieldPath::root();
     let http = raw.http.unwrap_or_default();
     let log = raw.log.unwrap_or_default();
+    let session = session::check(raw.session.unwrap_or_default(), &root.key("session"), findings);
     Config {
         consul: consul::check(raw.consul.unwrap_or_default(), &root.key("consul"), findings),
-        session: session::check(raw.session.unwrap_or_default(), &root.key("session"), findings),
         semaphores: contended::semaphores(raw.semaphores.unwrap_or_default(), findings),
         locks: contended::locks(raw.locks.unwrap_or_default(), findings),
         acquire: raw.acquire.unwrap_or_default(),
@@ -49,7 +50,9 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
             value::own_file(readiness.file, &FieldPath::of("readiness.file"), findings)
         }),
         hooks: hooks(raw.hooks.unwrap_or_default(), findings),
+        workload: raw.workload.and_then(|workload| workload::check(workload, session.ttl, findings)),
         drain: drain(raw.drain.unwrap_or_default(), findings),
+        session,
         log: Log { format: log.format.unwrap_or_default(), level: log.level.unwrap_or_default() },
         identity,
     }
@@ -91,5 +94,7 @@ fn drain(raw: raw::Drain, findings: &mut Findings) -> Drain {
     let field = FieldPath::of("drain.timeout");
     let bounds = Duration::from_millis(1)..=DAY;
     let timeout = value::duration(raw.timeout, DRAIN, bounds, &field, findings);
-    Drain { timeout, release: raw.release.unwrap_or_default() }
+    let bounds = Duration::ZERO..=DAY;
+    let hold = value::duration(raw.hold, Duration::ZERO, bounds, &FieldPath::of("drain.hold"), findings);
+    Drain { timeout, release: raw.release.unwrap_or_default(), hold }
 }

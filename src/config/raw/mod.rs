@@ -45,6 +45,8 @@ pub(super) struct Config {
     pub(super) readiness: Option<Readiness>,
     /// Commands run when slots come and go.
     pub(super) hooks: Option<Hooks>,
+    /// The workload beside the agent, where its processes can be seen.
+    pub(super) workload: Option<Workload>,
     /// How the agent stops.
     pub(super) drain: Option<Drain>,
     /// What the agent writes to standard error.
@@ -100,6 +102,23 @@ pub(super) struct Hooks {
     pub(super) on_leader_changed: Option<Argv>,
 }
 
+/// The workload beside the agent, where its processes can be seen: in a pod with `shareProcessNamespace: true`. No slot is given
+/// back while one of them lives.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Workload {
+    /// A folder that lies on a volume of the pod. The workload is every process outside the agent's own container that has that
+    /// volume mounted.
+    pub(super) volume: Option<PathBuf>,
+    /// Whether the agent ends the workload where the lease runs out, the slot is lost, or the workload runs without it: SIGTERM,
+    /// then SIGKILL before anybody else can have the slot. The agent has to run as the same user.
+    #[schemars(extend("default" = false))]
+    pub(super) stop: Option<bool>,
+    /// From SIGTERM to SIGKILL, at most what the session's TTL leaves.
+    #[schemars(extend("default" = "5s"))]
+    pub(super) kill_after: Option<WrittenDuration>,
+}
+
 /// How the agent stops.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -112,6 +131,11 @@ pub(super) struct Drain {
     /// workload says that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout ends.
     #[schemars(extend("default" = "at_once"))]
     pub(super) release: Option<Release>,
+    /// With `at_once`: how long the slots stay held all the same once a signal tells the agent to stop, at most 24h, and besides
+    /// `timeout`. Whatever sends it may do so while the workload still has some seconds to live. A second signal leaves without
+    /// giving anything back.
+    #[schemars(extend("default" = "0s"))]
+    pub(super) hold: Option<WrittenDuration>,
 }
 
 /// What the agent writes to standard error.

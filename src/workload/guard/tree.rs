@@ -5,87 +5,34 @@ use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpid, kill_process, kill_process_group, pidfd_open,
-    pidfd_send_signal, test_kill_process, waitpid,
+    Pid, Signal, WaitOptions, getpgid, getpid, kill_process_group, test_kill_process, waitpid,
 };
 
-/// A process as `/proc` has shown it. Its number alone may be another one's by the time that it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pid: Pid,
-    /// When it was started, in ticks since the machine was.
-    started: u64,
-}
+use crate::workload::process::{self, Process};
 
 /// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
 /// nothing gets away by leaving its group or its session.
 pub(super) fn descendants() -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for process in processes {
-        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        if let Some((parent, started)) = parent(&stat).zip(started(&stat)) {
-            children.entry(parent).or_default().push(Process { pid, started });
-        }
+    for stat in process::all() {
+        children.entry(stat.parent).or_default().push(stat.process);
     }
     let mut found = Vec::new();
     let mut next = vec![getpid().as_raw_nonzero().get()];
     // Each has one parent, and so is found once.
     while let Some(pid) = next.pop() {
         let own = children.remove(&pid).unwrap_or_default();
-        next.extend(own.iter().map(|child| child.pid.as_raw_nonzero().get()));
+        next.extend(own.iter().map(|child| child.pid().as_raw_nonzero().get()));
         found.extend(own);
     }
     found
 }
 
-impl Process {
-    /// Signals it, and no other process that has got its number since.
-    fn signal(self, signal: Signal) -> rustix::io::Result<()> {
-        let file = match pidfd_open(self.pid, PidfdFlags::empty()) {
-            Ok(file) => file,
-            // A kernel before 5.3, or one that is told to refuse it.
-            Err(Errno::NOSYS | Errno::PERM) => return kill_process(self.pid, signal),
-            Err(error) => return Err(error),
-        };
-        // What has this number is what the descriptor is of: it was opened before this is read.
-        let stat =
-            fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
-        if started(&stat) != Some(self.started) {
-            return Err(Errno::SRCH);
-        }
-        match pidfd_send_signal(&file, signal) {
-            Err(Errno::NOSYS) => kill_process(self.pid, signal),
-            sent => sent,
-        }
-    }
-}
-
 /// The children of a process that have ended and are not reaped.
-pub(in crate::workload) fn ended_children(of: Pid) -> Vec<i32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ended = processes.filter_map(|process| {
-        let pid = process.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(process.path().join("stat")).ok()?;
-        let (_, after_name) = stat.rsplit_once(')')?;
-        let is_ours = parent(&stat) == Some(of.as_raw_nonzero().get());
-        (is_ours && after_name.trim_start().starts_with('Z')).then_some(pid)
-    });
-    ended.collect()
-}
-
-/// The parent in a line of `/proc/<pid>/stat`. The name before it stands in parentheses and may hold any characters.
-pub(in crate::workload) fn parent(stat: &str) -> Option<i32> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-/// When a process was started, in the same line: in ticks since the machine was.
-fn started(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+pub(in crate::workload) fn ended_children(of: Pid) -> Vec<Pid> {
+    let of = of.as_raw_nonzero().get();
+    let ended = process::all().filter(|stat| stat.parent == of && stat.state == 'Z');
+    ended.map(|stat| stat.process.pid()).collect()
 }
 
 /// Signals the command's group. `leader` is not reaped yet, so that its number is nobody else's.
@@ -104,10 +51,10 @@ pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
     let mut denied = None;
     for process in descendants() {
         // A group is signalled in silence where only some of it may be.
-        let in_group = in_group(process.pid);
-        let signalled = if in_group { test_kill_process(process.pid) } else { process.signal(signal) };
+        let in_group = in_group(process.pid());
+        let signalled = if in_group { test_kill_process(process.pid()) } else { process.signal(signal) };
         if signalled == Err(Errno::PERM) {
-            denied = Some(process.pid.as_raw_nonzero().get());
+            denied = Some(process.pid().as_raw_nonzero().get());
         }
     }
     denied
@@ -136,14 +83,14 @@ pub(crate) fn unfit_proc() -> Option<&'static str> {
 pub(in crate::workload) fn end_orphans(is_spared: impl Fn(Pid) -> bool) -> bool {
     let orphans = descendants().into_iter().filter(|process| {
         // One that has ended meanwhile has no group.
-        getpgid(Some(process.pid)).is_ok_and(|group| !is_spared(group))
+        getpgid(Some(process.pid())).is_ok_and(|group| !is_spared(group))
     });
     let mut any = false;
     for process in orphans {
         any = true;
         let _ = process.signal(Signal::KILL);
         // Those that are another's children come down to us with the next look.
-        let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);
+        let _ = waitpid(Some(process.pid()), WaitOptions::NOHANG);
     }
     any
 }
@@ -153,33 +100,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_anything() {
-        assert_eq!(parent("12 (a) S 7 (b) S 1 12 12"), Some(1));
-        assert_eq!(parent("12 (a b) R 99 12 12 0"), Some(99));
-        assert_eq!(parent(""), None);
-    }
-
-    #[test]
     fn a_child_descends_from_us_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let found = || descendants().into_iter().find(|one| one.pid.as_raw_nonzero().get() == pid);
+        let found = || descendants().into_iter().find(|one| one.pid().as_raw_nonzero().get() == pid);
         let process = found().unwrap();
         process.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert_eq!(found(), None);
         assert_eq!(process.signal(Signal::KILL), Err(Errno::SRCH));
-    }
-
-    #[test]
-    fn one_that_has_got_the_number_of_another_is_not_signalled() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        let process = descendants().into_iter().find(|one| one.pid == pid).unwrap();
-        let earlier = Process { started: process.started - 1, ..process };
-        assert_eq!(earlier.signal(Signal::KILL), Err(Errno::SRCH));
-        assert_eq!(child.try_wait().unwrap(), None);
-        process.signal(Signal::KILL).unwrap();
-        child.wait().unwrap();
     }
 }

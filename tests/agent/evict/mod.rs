@@ -30,7 +30,7 @@ fn command(consul: &Consul, arguments: &[&str]) -> Command {
     command
 }
 
-fn evict(consul: &Consul, arguments: &[&str]) -> Said {
+pub(crate) fn evict(consul: &Consul, arguments: &[&str]) -> Said {
     let Output { status, stdout, stderr } = command(consul, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Said(status.code(), text(stdout), text(stderr))

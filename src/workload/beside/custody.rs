@@ -1,0 +1,168 @@
+//! What is done to a workload that we end ourselves: the decision, without clock, process or signal.
+//!
+//! It lives while its slots are held and the lease is sure, as a command under `slotkeeper run` does ([`Fence`]). One that runs
+//! without them, such as a container that was started again, is ended at once.
+
+use std::time::Duration;
+
+use crate::semaphore::Moment;
+use crate::workload::guard::fence::{Act, Fence, Why};
+
+/// How long a workload may run while it is not known yet whether the slots of the process before this one are still held.
+const TAKING_UP: Duration = Duration::from_secs(5);
+
+/// How things stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Something of the workload lives.
+    pub lives: bool,
+    /// When the lease ends on which all required slots are held; `None`: they are not.
+    pub held_until: Option<Moment>,
+    /// Those of an earlier process may still be held.
+    pub may_be_held: bool,
+}
+
+/// What is due, and for what reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// What to do.
+    pub act: Act,
+    /// Why.
+    pub why: Why,
+}
+
+/// Watches over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Custody {
+    kill_after: Duration,
+    fence: Option<Fence>,
+    /// Since when it has run without its slots.
+    without_since: Option<Moment>,
+}
+
+impl Custody {
+    /// Of a workload that has so long for stopping.
+    pub fn new(kill_after: Duration) -> Self {
+        Self { kill_after, fence: None, without_since: None }
+    }
+
+    /// Whether it is being ended.
+    pub fn is_stopping(&self) -> bool {
+        self.fence.is_some_and(|fence| fence.stopping().is_some())
+    }
+
+    /// When something may be due although nothing changes.
+    pub fn deadline(&self) -> Option<Moment> {
+        self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + TAKING_UP))
+    }
+
+    /// Takes in how things stand now. What is due, and not before that again.
+    pub fn mind(&mut self, now: Situation, at: Moment) -> Option<Due> {
+        if !now.lives {
+            (self.fence, self.without_since) = (None, None);
+            return None;
+        }
+        match (now.held_until, &mut self.fence) {
+            (Some(ends), None) => {
+                self.fence = Some(Fence::new(ends, self.kill_after, None));
+                self.without_since = None;
+            }
+            (Some(ends), Some(fence)) => fence.renewed(ends),
+            (None, Some(fence)) => fence.stop(Why::Asked, at),
+            (None, None) => {
+                let since = *self.without_since.get_or_insert(at);
+                if !now.may_be_held || at.since(since) >= TAKING_UP {
+                    let mut fence = Fence::new(at, Duration::ZERO, None);
+                    fence.stop(Why::Asked, at);
+                    self.fence = Some(fence);
+                }
+            }
+        }
+        let fence = self.fence.as_mut()?;
+        let act = fence.due(at)?;
+        Some(Due { act, why: fence.stopping()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+    fn at(seconds: u64) -> Moment {
+        START + Duration::from_secs(seconds)
+    }
+
+    fn held(until: u64) -> Situation {
+        Situation { lives: true, held_until: Some(at(until)), may_be_held: false }
+    }
+
+    const WITHOUT: Situation = Situation { lives: true, held_until: None, may_be_held: false };
+    const GONE: Situation = Situation { lives: false, held_until: None, may_be_held: false };
+
+    fn custody() -> Custody {
+        Custody::new(Duration::from_secs(5))
+    }
+
+    #[test]
+    fn it_lives_while_the_lease_is_sure() {
+        let mut custody = custody();
+        for second in 0..100 {
+            assert_eq!(custody.mind(held(second + 20), at(second)), None);
+        }
+        let due = |act, why| Some(Due { act, why });
+        let stops = custody.deadline().unwrap();
+        assert!(stops < at(119 - 5), "{stops:?}");
+        assert_eq!(custody.mind(held(119), stops), due(Act::Terminate, Why::Lease));
+        assert!(custody.is_stopping());
+        assert_eq!(custody.mind(held(119), stops), None);
+        let ends = custody.deadline().unwrap();
+        assert!(ends < at(119), "before the lease ends");
+        assert_eq!(
+            custody.mind(held(150), ends),
+            due(Act::Kill, Why::Lease),
+            "a late renewal changes nothing"
+        );
+        // And again, for what was born meanwhile.
+        assert_eq!(custody.mind(held(150), custody.deadline().unwrap()), due(Act::Kill, Why::Lease));
+        assert_eq!(custody.mind(GONE, ends), None);
+        assert_eq!((custody.deadline(), custody.is_stopping()), (None, false));
+    }
+
+    #[test]
+    fn one_that_has_lost_its_slot_is_asked_and_then_ended() {
+        let mut custody = custody();
+        custody.mind(held(30), at(0));
+        assert_eq!(custody.mind(WITHOUT, at(1)), Some(Due { act: Act::Terminate, why: Why::Asked }));
+        assert_eq!(custody.mind(WITHOUT, at(5)), None);
+        // The slot that it has again is not the one that it ran on.
+        assert_eq!(custody.mind(held(60), at(5)), None);
+        assert_eq!(custody.mind(WITHOUT, at(6)), Some(Due { act: Act::Kill, why: Why::Asked }));
+    }
+
+    #[test]
+    fn one_that_begins_without_its_slot_is_ended_at_once() {
+        assert_eq!(custody().mind(WITHOUT, at(0)), Some(Due { act: Act::Kill, why: Why::Asked }));
+    }
+
+    #[test]
+    fn after_a_restart_it_waits_until_it_is_known_what_is_held() {
+        let unknown = Situation { may_be_held: true, ..WITHOUT };
+        let mut custody = custody();
+        assert_eq!(custody.mind(unknown, at(0)), None);
+        assert_eq!(custody.deadline(), Some(at(0) + TAKING_UP));
+        assert_eq!(custody.mind(held(30), at(1)), None);
+        assert!(!custody.is_stopping());
+        let mut custody = self::custody();
+        assert_eq!(custody.mind(unknown, at(0)), None);
+        assert_eq!(custody.mind(unknown, at(0) + TAKING_UP), Some(Due { act: Act::Kill, why: Why::Asked }));
+        let mut custody = self::custody();
+        assert_eq!(custody.mind(unknown, at(0)), None);
+        assert_eq!(
+            custody.mind(WITHOUT, at(1)),
+            Some(Due { act: Act::Kill, why: Why::Asked }),
+            "it is known"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Processes as `/proc` shows them, and signals to one and no other.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// A process as `/proc` has shown it. Its number alone may be another one's by the time that it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    pid: Pid,
+    /// When it was started, in ticks since the machine was.
+    started: u64,
+}
+
+/// What `/proc/<pid>/stat` says of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stat {
+    /// Which one.
+    pub(crate) process: Process,
+    /// Its parent's number; 0: that is not in this process namespace.
+    pub(crate) parent: i32,
+    /// Such as `R`; `Z` of one that has ended and is not reaped.
+    pub(crate) state: char,
+    threads: u32,
+}
+
+impl Process {
+    /// Its number.
+    pub(crate) fn pid(self) -> Pid {
+        self.pid
+    }
+
+    /// When it was started, in ticks since the machine was.
+    pub(crate) fn started(self) -> u64 {
+        self.started
+    }
+
+    /// Signals it, and no other process that has got its number since.
+    pub(crate) fn signal(self, signal: Signal) -> rustix::io::Result<()> {
+        let file = match pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(file) => file,
+            // A kernel before 5.3, or one that is told to refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => return kill_process(self.pid, signal),
+            Err(error) => return Err(error),
+        };
+        // What has this number is what the descriptor is of: it was opened before this is read.
+        if stat(self.pid).is_none_or(|stat| stat.process.started != self.started) {
+            return Err(Errno::SRCH);
+        }
+        match pidfd_send_signal(&file, signal) {
+            Err(Errno::NOSYS) => kill_process(self.pid, signal),
+            sent => sent,
+        }
+    }
+}
+
+impl Stat {
+    /// Reads the line. The name in it stands in parentheses and may hold any characters.
+    pub(crate) fn of(pid: Pid, line: &str) -> Option<Self> {
+        let (_, after_name) = line.rsplit_once(')')?;
+        let mut fields = after_name.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let threads = fields.nth(15)?.parse().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
+        Some(Self { process: Process { pid, started }, parent, state, threads })
+    }
+
+    /// Whether it still runs. One whose first thread has ended shows as ended while others go on.
+    pub(crate) fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X') || self.threads > 1
+    }
+}
+
+/// What `/proc` says of a process; `None` where there is none of that number.
+pub(crate) fn stat(pid: Pid) -> Option<Stat> {
+    // A name may be no UTF-8.
+    let line = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Stat::of(pid, &String::from_utf8_lossy(&line))
+}
+
+/// Every process that `/proc` shows.
+pub(crate) fn all() -> impl Iterator<Item = Stat> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        stat(Pid::from_raw(pid)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    fn of(line: &str) -> Option<Stat> {
+        Stat::of(getpid(), line)
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let rest = "1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 0 0";
+        let stat = of(&format!("12 (a) S 7 (b) R 99 {rest}")).unwrap();
+        assert_eq!((stat.parent, stat.state, stat.threads, stat.process.started()), (99, 'R', 3, 4711));
+        assert!(of("12 (a) S 7").is_none() && of("").is_none());
+    }
+
+    #[test]
+    fn one_that_has_ended_lives_while_a_thread_of_it_does() {
+        let rest = |threads: u32| format!("1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 4711 0");
+        for (state, threads, alive) in [("S", 1, true), ("Z", 1, false), ("X", 0, false), ("Z", 2, true)] {
+            let line = format!("12 (a) {state} {}", rest(threads));
+            assert_eq!(of(&line).unwrap().is_alive(), alive, "{line}");
+        }
+    }
+
+    #[test]
+    fn our_own_is_shown_as_it_is() {
+        let own = stat(getpid()).unwrap();
+        assert!(own.is_alive() && all().any(|stat| stat.process == own.process));
+        assert_eq!(own.process.pid(), getpid());
+    }
+
+    #[test]
+    fn one_that_has_got_the_number_of_another_is_not_signalled() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let process = stat(pid).unwrap().process;
+        let earlier = Process { started: process.started - 1, ..process };
+        assert_eq!(earlier.signal(Signal::KILL), Err(Errno::SRCH));
+        assert_eq!(child.try_wait().unwrap(), None);
+        process.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+}
