@@ -266,7 +266,9 @@ fn one_whose_lease_runs_out_is_ended_before_that() {
     let ends = now() + left;
     assert_eq!(workload.ended_by(), Some(Signal::KILL.as_raw()));
     assert!(workload.life.last() < ends, "alive at {}, and the lease ends at {ends}", workload.life.last());
-    wait_for("it to count as lost", || agent.log().contains("the slot was lost, on which the workload runs"));
+    wait_for("it to count as lost", || {
+        agent.log().contains("was lost (lease_expired), on which the workload runs")
+    });
 }
 
 #[test]
