@@ -1,13 +1,17 @@
 //! What a new configuration changes in a running agent, and what it cannot.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
+mod deferred;
 mod entries;
 mod pending;
 mod read;
+mod settle;
+mod watch;
 
 use super::files::PATIENCE;
 use super::labels::{Entry, entries as all_entries};
@@ -16,18 +20,50 @@ use crate::clock;
 use crate::config::{Config, Lock, Mode, Semaphore};
 use crate::consul::TokenSource;
 use crate::semaphore::{Moment, Name};
+use crate::status::{Configuration, LastReload};
+pub use deferred::CHANGE_DEFERRED;
+pub(super) use deferred::Deferred;
+use deferred::defer;
 use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
-use read::{Failed, Fresh};
+use read::{Failed, Fresh, Outcome, Source};
+pub use settle::Fingerprints;
+pub use watch::fingerprints;
+pub(super) use watch::tls_files;
+pub(super) use watch::{Watch, changed};
+
+/// What a reload may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Manner {
+    /// Files have changed. It releases no slot.
+    Automatic,
+    /// It was asked for, and does all that the configuration says.
+    Explicit,
+}
+
+/// Logged where files that the configuration is read from have changed, and are read again.
+pub const FILES_CHANGED: &str = "configuration files changed";
 
 impl Agent {
-    /// Told to read the configuration again.
-    pub(super) fn reload_wanted(&mut self) {
+    /// Files that the configuration is read from have changed.
+    pub(super) fn files_changed(&mut self, files: &[PathBuf]) {
+        let files: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
+        info!(files = files.join(", "), "{FILES_CHANGED}");
+        self.reload_wanted(Manner::Automatic);
+    }
+
+    /// The configuration is to be read again.
+    pub(super) fn reload_wanted(&mut self, manner: Manner) {
         if self.ending.is_some() {
             return warn!("not reloading: draining");
         }
-        let (old, metrics) = (self.parts.config.clone(), Arc::clone(&self.parts.metrics));
-        self.reload.begin(Arc::clone(&self.parts.read_config), old, metrics, clock::now());
+        let source = Source {
+            files: self.parts.source.keys().cloned().collect(),
+            read_config: Arc::clone(&self.parts.read_config),
+            old: self.parts.config.clone(),
+            metrics: Arc::clone(&self.parts.metrics),
+        };
+        self.reload.begin(manner, source, clock::now());
     }
 
     /// Gives up on a reload that takes too long.
@@ -38,29 +74,46 @@ impl Agent {
     }
 
     /// A reload has read what there is.
-    pub(super) async fn reload_read(&mut self, read: Option<Result<Fresh, Failed>>) {
-        match read {
-            Some(Ok(_)) if self.ending.is_some() => warn!("not reloading: draining"),
-            Some(Ok(fresh)) => self.take_over(fresh).await,
-            Some(Err(failed)) => self.reload_failed(&failed),
+    pub(super) async fn reload_read(&mut self, outcome: Option<Outcome>) {
+        match outcome {
+            Some(Outcome { manner, read, seen }) => {
+                match read {
+                    Ok(_) if self.ending.is_some() => warn!("not reloading: draining"),
+                    Ok(fresh) => self.take_over(fresh, manner).await,
+                    Err(failed) => self.reload_failed(&failed),
+                }
+                if let Some(seen) = seen {
+                    self.watch(seen);
+                }
+            }
             None => info!("the read that timed out has ended; what it has read is discarded"),
         }
-        if self.reload.is_wanted_again() {
-            self.reload_wanted();
+        if let Some(manner) = self.reload.wanted_again() {
+            self.reload_wanted(manner);
         }
     }
 
-    fn reload_failed(&self, failed: &Failed) {
+    /// Has changes noticed of what was read, where that is wanted.
+    pub(super) fn watch(&mut self, read: Fingerprints) {
+        self.watch = Some(read).filter(|_| self.parts.config.reload.watch).and_then(Watch::start);
+    }
+
+    fn reload_failed(&mut self, failed: &Failed) {
         self.parts.metrics.reloaded(false);
+        self.configuration.last_reload = LastReload::Refused;
         error!("nothing is changed: {failed}");
     }
 
     /// Takes over what can change.
-    async fn take_over(&mut self, fresh: Fresh) {
+    async fn take_over(&mut self, fresh: Fresh, manner: Manner) {
         let Fresh { config: mut new, client, warnings } = fresh;
         for warning in warnings {
             warn!("{warning}");
         }
+        // A command was started on what was held then.
+        let gentle = manner == Manner::Automatic || self.parts.command.is_some();
+        let deferred =
+            if gentle { defer(&self.parts.config, &self.pending, &mut new) } else { Deferred::new() };
         let changes = compare(&self.parts.config, &self.pending, &mut new);
         self.client = client.in_place_of(&self.client);
         for refused in &changes.refused {
@@ -99,7 +152,20 @@ impl Agent {
         }
         self.take_over_pending(now);
         self.parts.metrics.reloaded(true);
+        self.configuration = Configuration { loaded_at: now, last_reload: LastReload::Done };
         self.say_reloaded(&changes);
+        self.say_deferred(deferred);
+    }
+
+    /// Says once what an automatic reload has left as it was.
+    fn say_deferred(&mut self, deferred: Deferred) {
+        let before = std::mem::replace(&mut self.deferred, deferred);
+        for entry in all_entries(&self.parts.config) {
+            let id = entry.id();
+            if let Some(change) = self.deferred.get(&id).filter(|change| before.get(&id) != Some(change)) {
+                warn!(entry = entry.name, change, "{CHANGE_DEFERRED}");
+            }
+        }
     }
 
     /// Gives what is called otherwise from here on its name: what there is stays as it is.

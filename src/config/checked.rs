@@ -30,6 +30,8 @@ pub struct Config {
     pub hooks: Hooks,
     /// How the agent stops.
     pub drain: Drain,
+    /// How it takes over what has changed.
+    pub reload: Reload,
     /// What is logged.
     pub log: Log,
     /// Who we are, for people.
@@ -176,6 +178,13 @@ pub struct Drain {
     pub timeout: Duration,
     /// When the slots are given back.
     pub release: Release,
+}
+
+/// How a running agent takes over what has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reload {
+    /// Whether changed files are taken over without a signal.
+    pub watch: bool,
 }
 
 /// What is logged.

@@ -27,7 +27,7 @@ mod yaml;
 
 pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
 pub use checked::{
-    Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Semaphore, Session, Wait,
+    Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Reload, Semaphore, Session, Wait,
 };
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 #[cfg(test)]

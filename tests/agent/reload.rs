@@ -3,6 +3,7 @@
 mod pending;
 mod rename;
 mod stuck;
+mod watch;
 
 use rustix::process::Signal;
 

@@ -47,6 +47,8 @@ pub(super) struct Config {
     pub(super) hooks: Option<Hooks>,
     /// How the agent stops.
     pub(super) drain: Option<Drain>,
+    /// How a running agent takes over what has changed.
+    pub(super) reload: Option<Reload>,
     /// What the agent writes to standard error.
     pub(super) log: Option<Log>,
 }
@@ -112,6 +114,16 @@ pub(super) struct Drain {
     /// workload says that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout ends.
     #[schemars(extend("default" = "at_once"))]
     pub(super) release: Option<Release>,
+}
+
+/// How a running agent takes over what has changed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Reload {
+    /// Whether changes of this file and of the files of `consul.tls` are taken over without a signal, once the files have been
+    /// unchanged for 2s. Such a reload releases no slot. A token file is read again in any case.
+    #[schemars(extend("default" = true))]
+    pub(super) watch: Option<bool>,
 }
 
 /// What the agent writes to standard error.
