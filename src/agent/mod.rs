@@ -33,6 +33,7 @@ use crate::clock::{self, Alarm};
 use crate::config::{Config, Faults, Loaded, Mode};
 use crate::consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
+use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
@@ -54,7 +55,7 @@ use labels::Labels;
 use leases::Leases;
 use outage::Outage;
 pub use reload::{CHANGE_DEFERRED, FILES_CHANGED, Fingerprints, fingerprints};
-use reload::{Deferred, Manner, Reload, Watch};
+use reload::{Deferred, Reload, Watch};
 use snapshot::Entries;
 
 /// Logged where another address of Consul's is used from then on.
@@ -135,6 +136,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Exit> {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
+            agent.tell_of_signals();
             agent.watch(agent.parts.source.clone().into_iter().chain(seen).collect());
             Box::pin(agent.run()).await
         }
@@ -167,6 +169,10 @@ struct Agent {
     /// What automatic reloads have not changed, and an explicit one would.
     deferred: Deferred,
     configuration: Configuration,
+    /// What SIGHUP has asked for.
+    signals: Signals,
+    /// Whether it is there for a command. What that was started on is not released by any reload.
+    is_run: bool,
     /// What its clients take and give back.
     leases: Leases,
     requests: Requests,
@@ -230,6 +236,8 @@ impl Agent {
             watch: None,
             deferred: Deferred::new(),
             configuration,
+            signals: Signals::default(),
+            is_run: parts.command.is_some(),
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: Requests::new(config.session.ttl),
             alarm: Alarm::new().context("cannot make a timer")?,
@@ -326,7 +334,7 @@ impl Agent {
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.reload_wanted(Manner::Explicit),
+                    Ask::Reload => self.told_to_reload(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         return Ok(self.ending.unwrap_or(Exit::Failed));
                     },

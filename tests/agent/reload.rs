@@ -1,5 +1,6 @@
 //! SIGHUP.
 
+mod command;
 mod pending;
 mod rename;
 mod stuck;

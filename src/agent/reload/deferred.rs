@@ -1,5 +1,5 @@
-//! What an automatic reload leaves to an explicit one: whatever could release a slot, end the agent, or make it not ready while
-//! its workload runs.
+//! What a reload leaves for later that nobody has asked for, or under which a command runs: whatever could release a slot, end
+//! the agent, or make it not ready while its workload runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,28 +9,53 @@ use crate::config::{self, Config, Mode, Wait, duration};
 use crate::control::request::Kind;
 use crate::semaphore::Name;
 
-/// Logged once of each change that an automatic reload does not make.
-pub const CHANGE_DEFERRED: &str = "change deferred to an explicit reload";
+/// Logged once of each change that a reload leaves for later.
+pub const CHANGE_DEFERRED: &str = "change deferred";
 
-/// What an automatic reload has not changed, by the entry that stays as it was.
+/// What a reload has left for later, by the entry that stays as it was.
 pub(in crate::agent) type Deferred = BTreeMap<Name, String>;
 
-/// Brings `new` back to `old` in whatever an automatic reload does not change:
+/// Until when changes are deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Somebody asks for a reload.
+    Asked,
+    /// The command has ended that was started on what is held.
+    CommandEnds,
+}
+
+impl Until {
+    fn kept(self) -> &'static str {
+        match self {
+            Self::Asked => "kept until an explicit reload or the drain",
+            Self::CommandEnds => "kept until the command has ended",
+        }
+    }
+
+    fn takes_effect(self) -> &'static str {
+        match self {
+            Self::Asked => "takes effect by an explicit reload",
+            Self::CommandEnds => "takes effect at the next start",
+        }
+    }
+}
+
+/// Brings `new` back to `old` in whatever is deferred:
 ///
 /// - An entry that was removed, or has another prefix, key, kind or mode, stays. What has its name or place in `new` is left out.
 /// - An entry keeps its `required` and `wait`, and a new one is not required: readiness would else fall, or the agent end.
 ///
 /// Entries of `old` that are `pending` hold nothing yet, and may go.
-pub(super) fn defer(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
-    let mut deferred = keep_entries(old, pending, new);
-    keep_terms(&old.semaphores, &mut new.semaphores, &mut deferred);
-    keep_terms(&old.locks, &mut new.locks, &mut deferred);
+pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
+    let mut deferred = keep_entries(until, old, pending, new);
+    keep_terms(until, &old.semaphores, &mut new.semaphores, &mut deferred);
+    keep_terms(until, &old.locks, &mut new.locks, &mut deferred);
     deferred
 }
 
 /// Puts the entries back that `new` has no more. What gives way to one of them may itself follow another one, which is then put
 /// back too.
-fn keep_entries(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
+fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
     let mut deferred = Deferred::new();
     let had: Vec<_> = entries(old).filter(|entry| !pending.contains(&entry.id())).collect();
     // One comes back in each round, and none gives way to another.
@@ -40,7 +65,7 @@ fn keep_entries(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Def
         let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
         let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
         let in_its_way: Vec<_> = wanted.iter().filter(|entry| exclude(entry, kept)).collect();
-        deferred.insert(kept.id(), no_longer_configured(&in_its_way));
+        deferred.insert(kept.id(), no_longer_configured(until, &in_its_way));
         let left_out: BTreeSet<_> = in_its_way.iter().map(|entry| entry.id()).collect();
         let is_kept = |entry: Entry<'_>| entry.id() == kept.id();
         new.semaphores.retain(|one| !left_out.contains(&one.view().id()));
@@ -62,7 +87,7 @@ fn exclude(one: &Entry<'_>, other: &Entry<'_>) -> bool {
 }
 
 /// What is said of an entry that stays, in place of which others are left out.
-fn no_longer_configured(left_out: &[&Entry<'_>]) -> String {
+fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
     let described = |entry: &&Entry<'_>| {
         let on_demand = if entry.mode == Mode::OnDemand { ", mode on_demand" } else { "" };
         format!("{} ({}{on_demand})", entry.name, entry.key)
@@ -73,11 +98,11 @@ fn no_longer_configured(left_out: &[&Entry<'_>]) -> String {
     } else {
         format!(", and {} must wait for that", left_out.join(" and "))
     };
-    format!("no longer configured so; kept until an explicit reload or the drain{instead}")
+    format!("no longer configured so; {}{instead}", until.kept())
 }
 
 /// Leaves `required` and `wait` as they were, and begins with entries that readiness does not wait for.
-fn keep_terms<E: ConfigEntry>(old: &[E], new: &mut [E], deferred: &mut Deferred) {
+fn keep_terms<E: ConfigEntry>(until: Until, old: &[E], new: &mut [E], deferred: &mut Deferred) {
     for wanted in new.iter_mut().filter(|wanted| wanted.view().mode == Mode::Hold) {
         let id = wanted.view().id();
         let had = old.iter().find(|had| had.view().id() == id).map(E::terms);
@@ -88,7 +113,7 @@ fn keep_terms<E: ConfigEntry>(old: &[E], new: &mut [E], deferred: &mut Deferred)
         let wait = (asked.wait != terms.wait).then(|| format!("wait: {}", shown(asked.wait)));
         let fields: Vec<_> = required.into_iter().chain(wait).collect();
         if !fields.is_empty() {
-            let why = format!("{} takes effect by an explicit reload", fields.join(" and "));
+            let why = format!("{} {}", fields.join(" and "), until.takes_effect());
             deferred.entry(id).or_insert(why);
         }
     }
@@ -120,7 +145,7 @@ mod tests {
     /// What an automatic reload makes of a configuration: all that is in force then, and what it has deferred.
     fn reloaded(old: &str, new: &str) -> (Vec<String>, Vec<String>) {
         let (old, mut new) = (config(old), config(new));
-        let deferred = defer(&old, &BTreeSet::new(), &mut new);
+        let deferred = defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
         let in_force = entries(&new).map(|entry| {
             let required = if entry.is_required() { "" } else { " optional" };
             format!("{} {}{required}", entry.name, entry.key)
@@ -198,7 +223,7 @@ mod tests {
         let old = config("semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1}]");
         let pending: BTreeSet<_> = entries(&old).map(|entry| entry.id()).collect();
         let mut new = config("semaphores: [{name: b, prefix: b, limit: 1}]");
-        assert_eq!(defer(&old, &pending, &mut new), Deferred::new());
+        assert_eq!(defer(Until::Asked, &old, &pending, &mut new), Deferred::new());
         assert!(new.semaphores[0].required && new.semaphores.len() == 1);
     }
 
@@ -232,7 +257,7 @@ mod tests {
         fn nothing_is_released_and_what_is_in_force_goes_together(old in any_entries(), new in any_entries()) {
             let (old, wanted) = (valid(&old)?, valid(&new)?);
             let mut new = wanted.clone();
-            defer(&old, &BTreeSet::new(), &mut new);
+            defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
             let all: Vec<_> = entries(&new).collect();
             for (place, one) in all.iter().enumerate() {
                 prop_assert!(!all[..place].iter().any(|other| exclude(one, other)), "{:?}", all);
@@ -246,7 +271,7 @@ mod tests {
             prop_assert_eq!(changes.removed().count(), 0);
             // The same once more changes nothing; and an explicit reload then does all that was asked for.
             let mut twice = wanted.clone();
-            defer(&new, &BTreeSet::new(), &mut twice);
+            defer(Until::Asked, &new, &BTreeSet::new(), &mut twice);
             let in_force = |config: &Config| -> BTreeSet<_> {
                 entries(config).map(|entry| (entry.id(), entry.name.to_owned(), entry.is_required())).collect()
             };

@@ -2,6 +2,7 @@
 //! read at a time, and it has a time limit.
 
 use std::future::pending;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use tracing::{info, warn};
 
 use super::settle::Fingerprints;
 use super::watch::{fingerprints, tls_files};
-use super::{Manner, keep_fixed};
+use super::{Caller, Manner, keep_fixed};
 use crate::agent::{ReadConfig, client};
 use crate::config::{Config, Faults, Loaded};
 use crate::consul::Client;
@@ -21,6 +22,10 @@ use crate::semaphore::Moment;
 
 /// The time in which the configuration and the TLS files that it names must have been read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Said where another reload is asked for while a read hangs.
+pub(super) const STILL_READING: &str =
+    "the read that timed out has not ended; the configuration is read once more afterwards";
 
 /// What a reload has read.
 pub(in crate::agent) struct Fresh {
@@ -49,6 +54,7 @@ pub(in crate::agent) enum Failed {
 /// What came of a read.
 pub(in crate::agent) struct Outcome {
     pub(super) manner: Manner,
+    pub(super) callers: Vec<Caller>,
     pub(super) read: Result<Fresh, Failed>,
     /// What the files were like before they were read. None: nothing is known.
     pub(super) seen: Option<Fingerprints>,
@@ -60,10 +66,13 @@ pub(in crate::agent) struct Reload {
     read: Option<Read>,
     /// It was asked for another one meanwhile.
     again: Option<Manner>,
+    /// Who waits for what comes of that one.
+    callers: Vec<Caller>,
 }
 
 struct Read {
     manner: Manner,
+    callers: Vec<Caller>,
     task: JoinHandle<(Result<Fresh, Failed>, Fingerprints)>,
     /// What is being read: the configuration, and then what it names.
     has_config: Arc<AtomicBool>,
@@ -72,24 +81,34 @@ struct Read {
 }
 
 impl Reload {
-    /// Begins to read, or notes that it is to be done once more.
-    pub(super) fn begin(&mut self, manner: Manner, source: Source, now: Moment) {
+    /// Begins to read, or notes that it is to be done once more. Gives the caller back where nobody knows when that will be.
+    pub(super) fn begin(
+        &mut self,
+        manner: Manner,
+        caller: Option<Caller>,
+        source: Source,
+        now: Moment,
+    ) -> Option<Caller> {
         match &self.read {
             Some(Read { until: Some(_), .. }) => {
                 self.again = self.again.max(Some(manner));
+                self.callers.extend(caller);
                 info!("the configuration is being read already; it is read once more afterwards");
+                None
             }
             Some(Read { until: None, .. }) => {
                 self.again = self.again.max(Some(manner));
-                warn!(
-                    "the read that timed out has not ended; the configuration is read once more afterwards"
-                );
+                warn!("{STILL_READING}");
+                caller
             }
             None => {
                 let has_config = Arc::new(AtomicBool::new(false));
                 let progress = Arc::clone(&has_config);
                 let task = spawn_blocking(move || source.read(&progress));
-                self.read = Some(Read { manner, task, has_config, until: Some(now + RELOAD_TIMEOUT) });
+                let callers = mem::take(&mut self.callers).into_iter().chain(caller).collect();
+                let until = Some(now + RELOAD_TIMEOUT);
+                self.read = Some(Read { manner, callers, task, has_config, until });
+                None
             }
         }
     }
@@ -100,7 +119,7 @@ impl Reload {
     }
 
     /// Gives up on a read that takes too long.
-    pub(super) fn give_up(&mut self, now: Moment) -> Option<Failed> {
+    pub(super) fn give_up(&mut self, now: Moment) -> Option<(Failed, Vec<Caller>)> {
         let read = self.read.as_mut()?;
         read.until.take_if(|until| *until <= now)?;
         if read.manner == Manner::Automatic {
@@ -108,7 +127,10 @@ impl Reload {
             self.again = self.again.max(Some(Manner::Automatic));
         }
         let has_config = read.has_config.load(Ordering::Relaxed);
-        Some(Failed::TimedOut { what: if has_config { "the TLS files" } else { "the configuration" } })
+        let what = if has_config { "the TLS files" } else { "the configuration" };
+        // Those of a read after it cannot know when it begins.
+        let callers = mem::take(&mut read.callers).into_iter().chain(self.callers.drain(..));
+        Some((Failed::TimedOut { what }, callers.collect()))
     }
 
     /// What was read, `None` where that took too long; waits for ever where nothing is being read. May be dropped and called
@@ -116,13 +138,13 @@ impl Reload {
     pub(in crate::agent) async fn ended(&mut self) -> Option<Outcome> {
         let Some(read) = &mut self.read else { return pending().await };
         let ended = (&mut read.task).await;
-        let Read { manner, until, .. } = self.read.take()?;
+        let Read { manner, callers, until, .. } = self.read.take()?;
         until?;
         let (read, seen) = match ended {
             Ok((read, seen)) => (read, Some(seen)),
             Err(error) => (Err(Failed::Thread(error)), None),
         };
-        Some(Outcome { manner, read, seen })
+        Some(Outcome { manner, callers, read, seen })
     }
 
     /// What it was asked for meanwhile; asked once.
