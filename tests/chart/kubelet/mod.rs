@@ -86,6 +86,7 @@ enum Order {
 /// A pod that runs by itself. It is killed when the value goes, unless it has ended.
 pub(crate) struct Pod {
     folder: TempDir,
+    spec: Value,
     orders: Sender<Order>,
     views: Arc<Mutex<BTreeMap<String, View>>>,
     thread: Option<JoinHandle<Phase>>,
@@ -109,6 +110,7 @@ impl Pod {
         ]);
         let spec = template["spec"].clone();
         volumes::make(&spec, node, folder.path());
+        let shown = spec.clone();
         let mut kubelet = Kubelet {
             facts,
             folder: folder.path().to_owned(),
@@ -121,7 +123,12 @@ impl Pod {
             ending: false,
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || kubelet.live()).unwrap();
-        Self { folder, orders, views, thread: Some(thread) }
+        Self { folder, spec: shown, orders, views, thread: Some(thread) }
+    }
+
+    /// Has its volumes show what the objects of the node are now.
+    pub(crate) fn update(&self, node: &Node) {
+        volumes::update(&self.spec, node, self.folder.path());
     }
 
     /// A file in one of its volumes.
