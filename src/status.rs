@@ -1,6 +1,7 @@
 //! What the world may see of an agent: a leaf that the endpoints, the files and the metrics read from.
 
 mod changes;
+mod configuration;
 mod consul;
 mod lease;
 mod lock;
@@ -15,6 +16,8 @@ use utoipa::ToSchema;
 use crate::semaphore::{Identity, Moment, Wall};
 
 pub use changes::{Change, Id, What};
+use configuration::ConfigurationReport;
+pub use configuration::{Configuration, LastReload};
 use consul::ConsulReport;
 pub use consul::{Address, AddressState};
 use lease::LeaseReport;
@@ -47,6 +50,8 @@ pub struct Snapshot {
     pub started_at: Moment,
     /// Whether all required slots have been held at some time.
     pub started_up: bool,
+    /// The configuration in force.
+    pub configuration: Configuration,
     /// Consul's addresses, in the order of the configuration.
     pub consul: Vec<Address>,
     /// The session, once there is one.
@@ -129,6 +134,8 @@ pub struct Semaphore {
     pub state: State,
     /// What is wrong, if anything is.
     pub reason: Option<String>,
+    /// What the configuration says otherwise by now, if an automatic reload has left it as it was.
+    pub deferred: Option<String>,
     /// Slots that this workload takes.
     pub slots: u32,
     /// Since when it is held.
@@ -268,6 +275,7 @@ impl Snapshot {
                 started_at: wall.text(self.started_at),
                 now: wall.text(now),
             },
+            configuration: self.configuration.report(wall),
             consul: ConsulReport { addresses: &self.consul },
             session: self.session.as_ref().map(|session| SessionReport {
                 id: &session.id,
@@ -292,6 +300,7 @@ impl Snapshot {
             prefix: &semaphore.prefix,
             state: semaphore.state,
             reason: semaphore.reason.as_deref(),
+            deferred: semaphore.deferred.as_deref(),
             required: semaphore.required,
             mode: semaphore.mode,
             slots: semaphore.slots,
@@ -372,6 +381,8 @@ fn seconds(time: Duration) -> f64 {
 #[schema(as = Status)]
 pub struct Report<'a> {
     agent: AgentReport,
+    /// The configuration in force.
+    configuration: ConfigurationReport,
     /// How Consul is reached.
     consul: ConsulReport<'a>,
     /// The session that all slots belong to; null before there is one.
@@ -432,6 +443,11 @@ pub struct SemaphoreReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<&'a str>,
+    /// What the configuration says otherwise by now, where an automatic reload has left it as it was: an explicit reload takes it
+    /// over. Missing where there is nothing of the kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    deferred: Option<&'a str>,
     /// Whether readiness waits for it.
     required: bool,
     /// How it is taken.

@@ -89,6 +89,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         log: telemetry::start(config.log),
         config,
         read_config: Arc::new(read_config),
+        source: agent::Fingerprints::default(),
         metrics: Arc::new(Metrics::new(&operations, &codes).unwrap()),
         vitals: Arc::new(Vitals::new(clock::now())),
         status,

@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 use super::driver::Owner;
 use super::labels::{self, entries, named};
 use super::leases::{self, Bounds, Wanted};
+use super::reload::{Caller, Manner};
 use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
@@ -38,6 +39,7 @@ impl Agent {
         self.mind_leases(now);
         match request {
             Request::Drain => self.workload_is_done(),
+            Request::Reload { reply } => self.reload_wanted(Manner::Explicit, Some(Caller::Control(reply))),
             Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
                 Ok(terms) => {
                     let config = &self.parts.config;

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use super::state_file::StateFile;
 use crate::config::{Config, Environment};
+use crate::files::claimant::Claimant;
 use crate::files::{self, Claim, ClaimError, KeptFile};
 use crate::semaphore::Resume;
 
@@ -72,6 +73,12 @@ impl Files {
         {
             warn!("{error}");
         }
+    }
+
+    /// Writes down beside the files who has claimed them.
+    pub(super) fn introduce(&self, claimant: &Claimant) {
+        let kept = self.readiness.iter().chain(self.state.as_ref().map(StateFile::kept));
+        kept.for_each(|file| file.introduce(claimant));
     }
 
     /// The tasks that write them, which end with this value and not before.

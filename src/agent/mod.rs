@@ -35,12 +35,13 @@ use crate::config::duration::show;
 use crate::config::{Config, Faults, Loaded, Mode, Wait};
 use crate::consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
+use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
-use crate::status::{Id, Snapshot, Stage, What};
+use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
 use crate::telemetry;
 use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
@@ -56,7 +57,8 @@ use journal::Journal;
 use labels::Labels;
 use leases::Leases;
 use outage::Outage;
-use reload::Reload;
+pub use reload::{CHANGE_DEFERRED, FILES_CHANGED, Fingerprints, fingerprints};
+use reload::{Deferred, Reload, Watch};
 use snapshot::Entries;
 
 /// Logged where another address of Consul's is used from then on.
@@ -78,6 +80,8 @@ pub struct Parts {
     pub files: Files,
     /// Reads it again, for a reload.
     pub read_config: ReadConfig,
+    /// What it was read from, as that was before: its file, where it has one.
+    pub source: Fingerprints,
     /// The metrics, which the endpoints share.
     pub metrics: Arc<Metrics>,
     /// The pulse, which the endpoints share.
@@ -104,7 +108,19 @@ pub fn before_start(now: Moment) -> Snapshot {
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
     let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
-    Snapshot { id, changes, stage, started_at: now, started_up, consul, session, semaphores, locks }
+    let configuration = Configuration { loaded_at: now, last_reload: LastReload::None };
+    Snapshot {
+        id,
+        changes,
+        stage,
+        started_at: now,
+        started_up,
+        configuration,
+        consul,
+        session,
+        semaphores,
+        locks,
+    }
 }
 
 /// Runs an agent until it has drained.
@@ -115,8 +131,18 @@ pub fn before_start(now: Moment) -> Snapshot {
 /// its own tasks ended, which is a defect.
 pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
-    match parts.asks.unless_told_to_end(move || client(&config, &metrics)).await {
-        Ok(client) => Box::pin(Agent::start(parts, client?)?.run()).await,
+    let read = move || {
+        let seen = fingerprints(reload::tls_files(&config.consul.tls));
+        client(&config, &metrics).map(|client| (client, seen))
+    };
+    match parts.asks.unless_told_to_end(read).await {
+        Ok(read) => {
+            let (client, seen) = read?;
+            let mut agent = Agent::start(parts, client)?;
+            agent.tell_of_signals();
+            agent.watch(agent.parts.source.clone().into_iter().chain(seen).collect());
+            Box::pin(agent.run()).await
+        }
         Err(ask) => Ok(ended_before_start(ask)),
     }
 }
@@ -144,6 +170,15 @@ struct Agent {
     /// The entries of the configuration that cannot be taken over yet, as the core will call them.
     pending: BTreeSet<Name>,
     reload: Reload,
+    /// Notices changed files, where that is wanted.
+    watch: Option<Watch>,
+    /// What automatic reloads have not changed, and an explicit one would.
+    deferred: Deferred,
+    configuration: Configuration,
+    /// What SIGHUP has asked for.
+    signals: Signals,
+    /// Whether it is there for a command. What that was started on is not released by any reload.
+    is_run: bool,
     /// What its clients take and give back.
     leases: Leases,
     requests: Requests,
@@ -183,7 +218,8 @@ struct Agent {
 impl Agent {
     fn start(mut parts: Parts, client: Client) -> anyhow::Result<Self> {
         let now = clock::now();
-        let begun = parts.status.borrow().id;
+        let before = Arc::clone(&parts.status.borrow());
+        let (begun, configuration) = (before.id, before.configuration);
         let config = &parts.config;
         let beside = config.workload.as_ref().map(Beside::of).transpose()?;
         let together = translate::together(config);
@@ -213,6 +249,11 @@ impl Agent {
             labels,
             pending: BTreeSet::new(),
             reload: Reload::default(),
+            watch: None,
+            deferred: Deferred::new(),
+            configuration,
+            signals: Signals::default(),
+            is_run: parts.command.is_some(),
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: Requests::new(config.session.ttl),
             alarm: Alarm::new().context("cannot make a timer")?,
@@ -305,6 +346,7 @@ impl Agent {
                 Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,
+                files = reload::changed(&mut self.watch) => self.files_changed(&files),
                 Some((number, how)) = self.evictions.stopped() => self.hook_ended(number, how),
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
@@ -313,7 +355,7 @@ impl Agent {
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.reload_wanted(),
+                    Ask::Reload => self.told_to_reload(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         return Ok(Ended { exit: self.ending.unwrap_or(Exit::Failed), why: self.why });
                     },
@@ -484,7 +526,12 @@ impl Agent {
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,
             &self.leases,
-            &Entries { config: &self.parts.config, labels: &self.labels, pending: &pending },
+            &Entries {
+                config: &self.parts.config,
+                labels: &self.labels,
+                pending: &pending,
+                deferred: &self.deferred,
+            },
             // While it holds for a workload that lives, it is as good as before.
             if self.ending.is_some() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
@@ -494,6 +541,7 @@ impl Agent {
         self.started_up |= ready;
         snapshot.started_up = self.started_up;
         snapshot.consul = snapshot::addresses(&self.client);
+        snapshot.configuration = self.configuration;
         if ready != self.ready {
             self.ready = ready;
             info!("{}", if ready { "ready" } else { "not ready" });

@@ -1,13 +1,19 @@
 //! What a new configuration changes in a running agent, and what it cannot.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+mod deferred;
 mod entries;
 mod pending;
 mod read;
+mod settle;
+mod watch;
 
 use super::files::PATIENCE;
 use super::labels::{Entry, entries as all_entries};
@@ -15,52 +21,162 @@ use super::{Agent, translate};
 use crate::clock;
 use crate::config::{Config, Lock, Mode, Semaphore};
 use crate::consul::TokenSource;
+use crate::control::request::{NoReload, Reloaded};
+use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::semaphore::{Moment, Name};
+use crate::status::{Configuration, LastReload};
+pub use deferred::CHANGE_DEFERRED;
+pub(super) use deferred::Deferred;
+use deferred::{Until, defer};
 use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
-use read::{Failed, Fresh};
+use read::{Failed, Fresh, Outcome, STILL_READING, Source};
+pub use settle::Fingerprints;
+pub use watch::fingerprints;
+pub(super) use watch::tls_files;
+pub(super) use watch::{Watch, changed};
+
+/// What a reload may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Manner {
+    /// Files have changed. It releases no slot.
+    Automatic,
+    /// It was asked for, and does all that the configuration says.
+    Explicit,
+}
+
+/// What came of a reload, for who has asked for it.
+type Answer = Result<Reloaded, NoReload>;
+
+/// Who waits for what comes of a reload.
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// Who has sent the signal of this number.
+    Signal(u64),
+    /// A client of the control endpoints.
+    Control(oneshot::Sender<Answer>),
+}
+
+/// Logged where files that the configuration is read from have changed, and are read again.
+pub const FILES_CHANGED: &str = "configuration files changed";
 
 impl Agent {
-    /// Told to read the configuration again.
-    pub(super) fn reload_wanted(&mut self) {
+    /// Told by SIGHUP to read the configuration again.
+    pub(super) fn told_to_reload(&mut self) {
+        self.signals.asked += 1;
+        self.tell_of_signals();
+        self.reload_wanted(Manner::Explicit, Some(Caller::Signal(self.signals.asked)));
+    }
+
+    /// Files that the configuration is read from have changed.
+    pub(super) fn files_changed(&mut self, files: &[PathBuf]) {
+        let files: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
+        info!(files = files.join(", "), "{FILES_CHANGED}");
+        self.reload_wanted(Manner::Automatic, None);
+    }
+
+    /// The configuration is to be read again.
+    pub(super) fn reload_wanted(&mut self, manner: Manner, caller: Option<Caller>) {
         if self.ending.is_some() {
-            return warn!("not reloading: draining");
+            return self.too_late(caller);
         }
-        let (old, metrics) = (self.parts.config.clone(), Arc::clone(&self.parts.metrics));
-        self.reload.begin(Arc::clone(&self.parts.read_config), old, metrics, clock::now());
+        let source = Source {
+            files: self.parts.source.keys().cloned().collect(),
+            read_config: Arc::clone(&self.parts.read_config),
+            old: self.parts.config.clone(),
+            metrics: Arc::clone(&self.parts.metrics),
+        };
+        let hangs = self.reload.begin(manner, caller, source, clock::now());
+        self.answer(hangs, &Err(NoReload::Refused(STILL_READING.to_owned())));
+    }
+
+    fn too_late(&mut self, callers: impl IntoIterator<Item = Caller>) {
+        warn!("not reloading: draining");
+        self.answer(callers, &Err(NoReload::Draining));
+    }
+
+    fn answer(&mut self, callers: impl IntoIterator<Item = Caller>, answer: &Answer) {
+        for caller in callers {
+            match caller {
+                // It may have gone away.
+                Caller::Control(reply) => drop(reply.send(answer.clone())),
+                Caller::Signal(number) => {
+                    self.signals.answered = number;
+                    self.signals.answer = Some(match answer {
+                        Ok(reloaded) => SignalAnswer::Reloaded(reloaded.clone()),
+                        Err(refusal) => SignalAnswer::Refused(refusal.to_string()),
+                    });
+                    self.tell_of_signals();
+                }
+            }
+        }
+    }
+
+    /// Says who we are, and what came of signals, where `slotkeeper reload` looks for it.
+    pub(super) fn tell_of_signals(&self) {
+        let takes_sighup = !self.is_run;
+        self.parts.files.introduce(&Claimant {
+            pid: process::id(),
+            takes_sighup,
+            signals: self.signals.clone(),
+        });
     }
 
     /// Gives up on a reload that takes too long.
     pub(super) fn mind_reload(&mut self, now: Moment) {
-        if let Some(failed) = self.reload.give_up(now) {
-            self.reload_failed(&failed);
+        if let Some((failed, callers)) = self.reload.give_up(now) {
+            self.reload_failed(&failed, callers);
         }
     }
 
     /// A reload has read what there is.
-    pub(super) async fn reload_read(&mut self, read: Option<Result<Fresh, Failed>>) {
-        match read {
-            Some(Ok(_)) if self.ending.is_some() => warn!("not reloading: draining"),
-            Some(Ok(fresh)) => self.take_over(fresh).await,
-            Some(Err(failed)) => self.reload_failed(&failed),
+    pub(super) async fn reload_read(&mut self, outcome: Option<Outcome>) {
+        match outcome {
+            Some(Outcome { manner, callers, read, seen }) => {
+                match read {
+                    Ok(_) if self.ending.is_some() => self.too_late(callers),
+                    Ok(fresh) => {
+                        let reloaded = self.take_over(fresh, manner).await;
+                        self.answer(callers, &Ok(reloaded));
+                    }
+                    Err(failed) => self.reload_failed(&failed, callers),
+                }
+                if let Some(seen) = seen {
+                    self.watch(seen);
+                }
+            }
             None => info!("the read that timed out has ended; what it has read is discarded"),
         }
-        if self.reload.is_wanted_again() {
-            self.reload_wanted();
+        if let Some(manner) = self.reload.wanted_again() {
+            self.reload_wanted(manner, None);
         }
     }
 
-    fn reload_failed(&self, failed: &Failed) {
+    /// Has changes noticed of what was read, where that is wanted.
+    pub(super) fn watch(&mut self, read: Fingerprints) {
+        self.watch = Some(read).filter(|_| self.parts.config.reload.watch).and_then(Watch::start);
+    }
+
+    fn reload_failed(&mut self, failed: &Failed, callers: Vec<Caller>) {
         self.parts.metrics.reloaded(false);
+        self.configuration.last_reload = LastReload::Refused;
         error!("nothing is changed: {failed}");
+        self.answer(callers, &Err(NoReload::Refused(failed.to_string())));
     }
 
     /// Takes over what can change.
-    async fn take_over(&mut self, fresh: Fresh) {
+    async fn take_over(&mut self, fresh: Fresh, manner: Manner) -> Reloaded {
         let Fresh { config: mut new, client, warnings } = fresh;
         for warning in warnings {
             warn!("{warning}");
         }
+        let until = match manner {
+            _ if self.is_run => Some(Until::CommandEnds),
+            Manner::Automatic => Some(Until::Asked),
+            Manner::Explicit => None,
+        };
+        let defer = |until| defer(until, &self.parts.config, &self.pending, &mut new);
+        let deferred = until.map(defer).unwrap_or_default();
         let changes = compare(&self.parts.config, &self.pending, &mut new);
         self.client = client.in_place_of(&self.client);
         for refused in &changes.refused {
@@ -99,7 +215,20 @@ impl Agent {
         }
         self.take_over_pending(now);
         self.parts.metrics.reloaded(true);
-        self.say_reloaded(&changes);
+        self.configuration = Configuration { loaded_at: now, last_reload: LastReload::Done };
+        self.say_deferred(deferred);
+        self.say_reloaded(changes)
+    }
+
+    /// Says once what an automatic reload has left as it was.
+    fn say_deferred(&mut self, deferred: Deferred) {
+        let before = std::mem::replace(&mut self.deferred, deferred);
+        for entry in all_entries(&self.parts.config) {
+            let id = entry.id();
+            if let Some(change) = self.deferred.get(&id).filter(|change| before.get(&id) != Some(change)) {
+                warn!(entry = entry.name, change, "{CHANGE_DEFERRED}");
+            }
+        }
     }
 
     /// Gives what is called otherwise from here on its name: what there is stays as it is.
@@ -122,23 +251,34 @@ impl Agent {
         }
     }
 
-    fn say_reloaded(&self, changes: &Changes) {
-        let all = |names: Vec<String>| (!names.is_empty()).then(|| names.join(", "));
+    fn say_reloaded(&self, changes: Changes) -> Reloaded {
         let names = |entry: Entry<'_>| entry.name.to_owned();
+        let reasons = self.pending_reasons();
+        let pending = all_entries(&self.parts.config).filter_map(|entry| {
+            let reason = reasons.get(&entry.id())?;
+            warn!(semaphore = entry.name, reason, "entry pending");
+            Some(format!("{}: {reason}", entry.name))
+        });
+        let deferred = all_entries(&self.parts.config)
+            .filter_map(|entry| Some(format!("{}: {}", entry.name, self.deferred.get(&entry.id())?)));
+        let reloaded = Reloaded {
+            added: changes.added().map(names).collect(),
+            removed: changes.removed().map(names).collect(),
+            renamed: changes.renamed().map(|(before, entry)| format!("{before} to {}", entry.name)).collect(),
+            pending: pending.collect(),
+            deferred: deferred.collect(),
+            changed: changes.fields,
+            refused: changes.refused,
+        };
+        let all = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
         info!(
-            added = all(changes.added().map(names).collect()),
-            removed = all(changes.removed().map(names).collect()),
-            renamed =
-                all(changes.renamed().map(|(before, entry)| format!("{before} to {}", entry.name)).collect()),
-            changed = all(changes.fields.clone()),
+            added = all(&reloaded.added),
+            removed = all(&reloaded.removed),
+            renamed = all(&reloaded.renamed),
+            changed = all(&reloaded.changed),
             "configuration reloaded"
         );
-        let reasons = self.pending_reasons();
-        for entry in all_entries(&self.parts.config) {
-            if let Some(reason) = reasons.get(&entry.id()) {
-                warn!(semaphore = entry.name, reason, "entry pending");
-            }
-        }
+        reloaded
     }
 }
 

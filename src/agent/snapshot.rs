@@ -16,7 +16,9 @@ use crate::control::request::Kind;
 use crate::semaphore::{
     Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
 };
-use crate::status::{self, Holder, Id, Semaphore, Session, Snapshot, Stage, State, Waiter};
+use crate::status::{
+    self, Configuration, Holder, Id, LastReload, Semaphore, Session, Snapshot, Stage, State, Waiter,
+};
 
 /// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
 /// keep the loop, which renews as well, busy with telling of them.
@@ -33,6 +35,8 @@ pub(super) struct Entries<'a> {
     pub(super) labels: &'a Labels,
     /// Those that have not been taken over yet, each with the reason.
     pub(super) pending: &'a BTreeMap<Name, String>,
+    /// What a reload has not changed of them.
+    pub(super) deferred: &'a BTreeMap<Name, String>,
 }
 
 pub(super) fn snapshot(
@@ -43,7 +47,7 @@ pub(super) fn snapshot(
     started_at: Moment,
     id: Id,
 ) -> Snapshot {
-    let Entries { config, labels, pending } = *entries;
+    let Entries { config, labels, pending, deferred } = *entries;
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
         name: config.session.name.clone(),
@@ -52,20 +56,22 @@ pub(super) fn snapshot(
     });
     let semaphores = config.semaphores.iter().map(|wanted| {
         let id = Entry::from(wanted).id();
-        match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
             (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
             // Without a machine it is not held either.
             (reason, ..) => pending::semaphore(wanted, reason, leases),
-        }
+        };
+        Semaphore { deferred: deferred.get(&id).cloned(), ..semaphore }
     });
     let locks = config.locks.iter().map(|wanted| {
         let id = Entry::from(wanted).id();
-        match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
             (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
             (reason, ..) => pending::lock(wanted, reason, leases),
-        }
+        };
+        status::Lock { deferred: deferred.get(&id).cloned(), ..lock }
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those of which something is still lent although they are not configured any more, be it that another entry has their
@@ -84,7 +90,8 @@ pub(super) fn snapshot(
         }
     }
     let (started_up, changes, consul) = (false, Arc::default(), Vec::new());
-    Snapshot { id, changes, stage, started_at, started_up, consul, session, semaphores, locks }
+    let configuration = Configuration { loaded_at: started_at, last_reload: LastReload::None };
+    Snapshot { id, changes, stage, started_at, started_up, configuration, consul, session, semaphores, locks }
 }
 
 /// Consul's addresses, as the client knows them.
@@ -170,6 +177,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
             .or_else(|| {
                 view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
             }),
+        deferred: None,
         slots: wanted.slots,
         held_since: held.map(|(since, ..)| since),
         fencing_token: held.map(|(_, token, _)| token),

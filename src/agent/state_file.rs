@@ -102,6 +102,11 @@ impl StateFile {
         self.file.set(None);
     }
 
+    /// The file itself.
+    pub(super) fn kept(&self) -> &KeptFile {
+        &self.file
+    }
+
     /// The task that writes it.
     pub(super) fn task(&self) -> &JoinHandle<()> {
         self.file.task()

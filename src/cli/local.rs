@@ -12,6 +12,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::config::{self, Environment, Faults, Overrides};
@@ -95,18 +96,26 @@ pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<A
     Err(NoAnswer::Unreachable { address: address.to_owned(), path: path.to_owned(), cause })
 }
 
-/// One request on a connection of its own: without TLS, pools and redirects a whole client would be idle weight in a
-/// probe that runs every few seconds.
 async fn exchange(address: &str, path: &str) -> anyhow::Result<Answer> {
     let stream = connect(address).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
+    let (status, text) = exchange_over(stream, request).await?;
+    Ok(Answer { ok: status == StatusCode::OK, text })
+}
+
+/// One request on a connection of its own: without TLS, pools and redirects a whole client would be idle weight in a
+/// probe that runs every few seconds.
+pub(super) async fn exchange_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Empty<Bytes>>,
+) -> anyhow::Result<(StatusCode, String)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let exchange = async {
         let answer = sender.send_request(request).await?;
-        let ok = answer.status() == StatusCode::OK;
+        let status = answer.status();
         let body =
             Limited::new(answer.into_body(), LARGEST).collect().await.map_err(anyhow::Error::from_boxed)?;
-        Ok(Answer { ok, text: String::from_utf8_lossy(&body.to_bytes()).into_owned() })
+        Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
     };
     tokio::select! {
         answer = exchange => answer,

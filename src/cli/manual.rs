@@ -73,7 +73,10 @@ const MAIN: &[Section] = &[
             ("the configuration (--config)", "YAML; slotkeeper check says what is wrong with it"),
             ("readiness.file", "There while all required slots are held; JSON"),
             ("session.state_file", "By which a restarted agent takes its own slots up again"),
-            ("a .lock beside each of both", "Keeps two agents from using the same one; it stays"),
+            (
+                "a .lock beside each of both",
+                "Keeps two agents from using the same one, and tells slotkeeper reload which it is; it stays",
+            ),
             ("control.listen as unix:PATH", "The socket at which clients take slots on demand"),
         ],
     },

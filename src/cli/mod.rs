@@ -33,6 +33,7 @@ mod manual;
 mod operator_flags;
 mod probe;
 mod prune;
+mod reload;
 mod row;
 mod run;
 mod schema;
@@ -66,6 +67,7 @@ enum Command {
     Wait(wait::Wait),
     Probe(probe::Probe),
     Status(status::Status),
+    Reload(reload::Reload),
     Sessions(Box<sessions::Sessions>),
     Inspect(Box<inspect::Inspect>),
     SetLimit(Box<set_limit::SetLimit>),
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => return explain(wait.run()),
         Command::Probe(probe) => probe.run(),
         Command::Status(status) => status.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Sessions(sessions) => sessions.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::SetLimit(set_limit) => set_limit.run(),

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::{Ended, Exit};
-use crate::agent::{self, Files, Parts, ReadConfig, ended_before_start};
+use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
 use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
@@ -62,14 +62,16 @@ async fn read_and_start(
     let mut asks = asks.context("cannot listen for signals")?;
     let read = Arc::clone(&read_config);
     let read = move || {
+        // Before it is read, so that no change is missed.
+        let source = agent::fingerprints(file.clone());
         let read = read();
         if let (Err(_), Some(file)) = (&read, file) {
             Files::forget(&file);
         }
-        read
+        read.map(|loaded| (loaded, source))
     };
-    let Loaded { config, warnings } = match asks.unless_told_to_end(read).await {
-        Ok(Ok(loaded)) => loaded,
+    let (Loaded { config, warnings }, source) = match asks.unless_told_to_end(read).await {
+        Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
             return Ok(Ended::because(Exit::Config, faults.to_string()));
@@ -80,7 +82,7 @@ async fn read_and_start(
     for warning in warnings {
         warn!("{warning}");
     }
-    let ended = Box::pin(start(config, read_config, purpose, asks, log)).await;
+    let ended = Box::pin(start(config, (read_config, source), purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
         tracing::error!("{failure:#}");
         let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
@@ -91,7 +93,7 @@ async fn read_and_start(
 
 async fn start(
     mut config: Config,
-    mut read_config: ReadConfig,
+    (mut read_config, source): (ReadConfig, Fingerprints),
     purpose: Purpose,
     mut asks: Asks,
     log: telemetry::Handle,
@@ -156,6 +158,7 @@ async fn start(
         config,
         files,
         read_config,
+        source,
         metrics,
         vitals,
         status,

@@ -67,6 +67,7 @@ struct Semaphore {
     name: String,
     state: String,
     reason: Option<String>,
+    deferred: Option<String>,
     required: bool,
     fencing_token: Option<u64>,
     slot_indexes: Vec<u32>,
@@ -280,7 +281,7 @@ fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
         text.push_str(&window::wrap(&semaphore.held_by(), columns));
     }
     for semaphore in semaphores {
-        if let Some(reason) = &semaphore.reason {
+        for reason in semaphore.reason.iter().chain(&semaphore.deferred) {
             text.push_str(&window::wrap(&format!("{}: {reason}", semaphore.name), columns));
         }
     }
@@ -315,7 +316,7 @@ mod tests {
               {"name":"optional","mode":"hold","leases":[],"state":"gave_up","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
               {"name":"licences","mode":"hold","leases":[],"state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
-               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble",
+               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble","deferred":"kept",
                "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]},
               {"name":"lent","mode":"on_demand","state":"held","required":false,"limit":3,"slots_taken":2,
                "queue_length":1,"slot_indexes":[],"seen_seconds_ago":0.1,"holders":[],"leases":[
@@ -339,6 +340,7 @@ crowd: .lock still names this agent, which does not count on it
 lapsed: .lock still names this agent, which does not count on it
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble
+licences: kept
 
 agent 1.2.3 running, not ready; session 5e55, 27 s of its lease left
 ";

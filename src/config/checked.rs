@@ -32,6 +32,8 @@ pub struct Config {
     pub workload: Option<Workload>,
     /// How the agent stops.
     pub drain: Drain,
+    /// How it takes over what has changed.
+    pub reload: Reload,
     /// What is logged.
     pub log: Log,
     /// Who we are, for people.
@@ -189,6 +191,13 @@ pub struct Drain {
     pub release: Release,
     /// How long they stay held once a signal has asked for the end, where nothing says when the workload is done: at most 24 h.
     pub hold: Duration,
+}
+
+/// How a running agent takes over what has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reload {
+    /// Whether changed files are taken over without a signal.
+    pub watch: bool,
 }
 
 /// What is logged.

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 /// Opens a regular file, and nothing else. A pipe would wait for its writer: what else there is, is not opened, and what takes
 /// its place in that instant is opened without waiting, and refused.
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let refused = || io::Error::other("it is not a regular file");
     if !std::fs::metadata(path)?.is_file() {
         return Err(refused());

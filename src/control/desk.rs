@@ -1,4 +1,4 @@
-//! Where requests are handed to the agent, and what comes of that; and the one request that wants no answer.
+//! Where requests are handed to the agent, and what comes of that; and what is asked of the agent as a whole.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
-use utoipa::ToSchema;
+use utoipa::{IntoResponses, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::request::Request;
+use super::request::{NoReload, Reloaded, Request};
 use crate::http::error::{Code, Error};
 
 /// The way to the agent's loop.
@@ -67,7 +67,7 @@ pub(super) struct Begun {
 }
 
 pub(super) fn endpoints() -> OpenApiRouter<Desk> {
-    OpenApiRouter::default().routes(routes!(drain))
+    OpenApiRouter::default().routes(routes!(drain)).routes(routes!(reload))
 }
 
 /// The workload is done
@@ -85,4 +85,35 @@ async fn drain(State(desk): State<Desk>) -> Response {
     // Waits for room, which the agent makes at once: this one must not be lost. Where nobody takes it, it has ended.
     let _ = desk.requests.send(Request::Drain).await;
     (StatusCode::ACCEPTED, Json(Begun { state: Progress::Draining })).into_response()
+}
+
+/// What is answered where a reload was asked for.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "its schema is used")]
+enum Answers {
+    /// It is done: what has changed.
+    #[response(status = 200)]
+    Reloaded(Reloaded),
+    /// `reload_refused`: the configuration is wrong, or cannot be read. Nothing has changed.
+    #[response(status = 422)]
+    Refused(Error),
+    /// `draining`: the agent is ending. `busy`: more is asked at once than the agent takes in.
+    #[response(status = 503)]
+    Unavailable(Error),
+}
+
+/// Reload the configuration
+///
+/// The configuration is read again, and the agent takes over what can change, as on SIGHUP: an entry that is not configured any
+/// more is released. Under `slotkeeper run` nothing is released. The answer comes when that is done, after at most some 20 s.
+#[utoipa::path(post, path = "/v1/reload", operation_id = "reload", tag = "agent", responses(Answers))]
+async fn reload(State(desk): State<Desk>) -> Result<Json<Reloaded>, Error> {
+    let reloaded = desk.ask(|reply| Request::Reload { reply }).await?;
+    reloaded.map(Json).map_err(|refusal| {
+        let code = match refusal {
+            NoReload::Refused(_) => Code::ReloadRefused,
+            NoReload::Draining => Code::Draining,
+        };
+        Error::new(code, refusal.to_string())
+    })
 }

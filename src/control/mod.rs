@@ -47,6 +47,7 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
     let own = own.merge(desk::endpoints()).with_state(desk::Desk::new(requests));
     let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
     openapi::add_schema::<lease::Lease>(&mut document);
+    openapi::add_schema::<request::Reloaded>(&mut document);
     lease::link(&mut document);
     gate.describe(&mut document);
     let routes = openapi::finish(routes, &document)

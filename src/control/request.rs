@@ -1,8 +1,11 @@
 //! What the control endpoints ask of the agent, and what it answers: the border between HTTP and the loop.
 
+use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use utoipa::ToSchema;
 
 /// Requests that may wait for the agent, which takes each at once. One that finds no room is refused.
 const QUEUE: usize = 64;
@@ -21,6 +24,11 @@ pub enum Kind {
 pub enum Request {
     /// The workload is done: everything is given back, and the agent ends. Said again it changes nothing.
     Drain,
+    /// The configuration is to be read again, and all of it taken over.
+    Reload {
+        /// Where the answer goes.
+        reply: oneshot::Sender<Result<Reloaded, NoReload>>,
+    },
     /// A lease is wanted.
     Acquire {
         /// Of what.
@@ -118,6 +126,60 @@ pub enum NoLease {
     Expired,
     /// It was lost, for a reason as [`crate::semaphore::LossReason`] spells them. Somebody else may have it.
     Lost(&'static str),
+}
+
+/// What a reload has changed: names of entries, and fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reloaded {
+    /// Entries that are new.
+    pub added: Vec<String>,
+    /// Entries that are not configured any more, and are being released.
+    pub removed: Vec<String>,
+    /// Entries that have another name, as `a to b`.
+    pub renamed: Vec<String>,
+    /// Fields that have changed.
+    pub changed: Vec<String>,
+    /// What the configuration says otherwise and only a restart takes over, each with what to do.
+    pub refused: Vec<String>,
+    /// Entries that cannot be taken over yet, each with what is in the way.
+    pub pending: Vec<String>,
+    /// Entries that stay as they were, each with why: under `slotkeeper run`, for as long as its command lives.
+    pub deferred: Vec<String>,
+}
+
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("configuration reloaded")?;
+        let Self { added, removed, renamed, changed, refused, pending, deferred } = self;
+        for (what, of) in [("added", added), ("removed", removed), ("renamed", renamed), ("changed", changed)]
+        {
+            if !of.is_empty() {
+                write!(f, "\n{what}: {}", of.join(", "))?;
+            }
+        }
+        for (what, of) in [("not changed", refused), ("pending", pending), ("deferred", deferred)] {
+            of.iter().try_for_each(|one| write!(f, "\n{what}: {one}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a reload has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReload {
+    /// The configuration is wrong or cannot be read: what was tried, what came back.
+    Refused(String),
+    /// The agent is ending.
+    Draining,
+}
+
+impl fmt::Display for NoReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(why) => write!(f, "nothing is changed: {why}"),
+            Self::Draining => f.write_str("nothing is changed: the agent is ending"),
+        }
+    }
 }
 
 /// What has become of a lease that was released.

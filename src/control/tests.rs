@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::request::{Grant, Kind, NoLease, Refusal, Released, Request, requests};
+use super::request::{Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded, Request, requests};
 use super::{Gate, Socket, Token, limits, router};
 use crate::http::Site;
 use crate::http::serve::serve;
@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Drain,
+    Reload,
     Acquire(Kind, String, Duration),
     Renew(String),
     Show(String),
@@ -140,9 +141,16 @@ fn grant(kind: Kind, name: &str) -> Grant {
 
 /// An agent to which names say what it is to answer.
 async fn answer(mut requests: mpsc::Receiver<Request>, tell: mpsc::UnboundedSender<Asked>) {
+    let reloaded = Reloaded { added: vec!["c".into()], ..Reloaded::default() };
+    let refused = Err(NoReload::Refused("f.yaml:3:5: limmit: no such field".into()));
+    let mut outcomes = [Ok(reloaded), refused, Err(NoReload::Draining)].into_iter().cycle();
     while let Some(request) = requests.recv().await {
         let asked = match request {
             Request::Drain => Asked::Drain,
+            Request::Reload { reply } => {
+                reply.send(outcomes.next().unwrap()).unwrap();
+                Asked::Reload
+            }
             Request::Acquire { kind, name, wait, present, reply } => {
                 if name == "crowded" {
                     let (tell, name) = (tell.clone(), name.clone());
@@ -229,6 +237,26 @@ async fn a_lease_is_granted_as_it_was_asked_for() {
     let drained = scene.ask("POST /v1/drain", "").await;
     assert_eq!((drained.status, drained.body.as_str()), (202, r#"{"state":"draining"}"#));
     assert_eq!(scene.next_asked().await, Asked::Drain);
+}
+
+#[tokio::test]
+async fn a_reload_says_what_has_changed_or_why_nothing_has() {
+    let mut scene = Scene::start().await;
+    let document = document("GET /v1/openapi.json", false).await;
+    let answers = &document["paths"]["/v1/reload"]["post"]["responses"];
+    let done = scene.ask("POST /v1/reload", "").await;
+    assert_eq!((done.status, done.json()["added"].clone()), (200, json!(["c"])), "{}", done.body);
+    assert_eq!(scene.next_asked().await, Asked::Reload);
+    for (status, code, said) in
+        [(422, "reload_refused", "limmit: no such field"), (503, "draining", "is ending")]
+    {
+        let reply = scene.ask("POST /v1/reload", "").await;
+        assert_eq!(reply.code(), (status, code.to_owned()));
+        let told = answers[status.to_string()]["description"].as_str().unwrap();
+        assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
+        assert!(reply.body.contains("nothing is changed: ") && reply.body.contains(said), "{}", reply.body);
+    }
+    assert_eq!(scene.ask("GET /v1/reload", "").await.status, 405);
 }
 
 #[tokio::test]
@@ -452,6 +480,7 @@ async fn the_document_describes_every_operation_in_whole() {
             ("delete", "/v1/leases/{lease}"),
             ("post", "/v1/leases/{lease}/renew"),
             ("post", "/v1/drain"),
+            ("post", "/v1/reload"),
         ] {
             assert!(all.contains(&one), "{one:?} is missing in {all:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
@@ -95,7 +95,9 @@ pub struct Claim {
     id: ClaimId,
     place: Place,
     /// Held for its lock.
-    _file: File,
+    file: File,
+    /// What was written into it.
+    written: String,
 }
 
 /// What has become of a claim.
@@ -124,10 +126,20 @@ impl Claim {
             Ok(()) => {
                 let id = ClaimId::of(&file).map_err(cannot)?;
                 let place = Place::of(&file.metadata().map_err(cannot)?);
-                Ok(Self { path: path.to_owned(), id, place, _file: file })
+                // Whoever had it before is gone.
+                let _ = write(&file, "");
+                Ok(Self { path: path.to_owned(), id, place, file, written: String::new() })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(ClaimError::InUse { path: path.to_owned() }),
             Err(error) => Err(cannot(error.into()).into()),
+        }
+    }
+
+    /// Writes down who has the claim, for `slotkeeper reload`, which verifies it. Without it nothing else is missing, so that it
+    /// may fail; it is then tried again with the next text.
+    pub(super) fn introduce(&mut self, claimant: &str) {
+        if self.written != claimant && write(&self.file, claimant).is_ok() {
+            claimant.clone_into(&mut self.written);
         }
     }
 
@@ -158,13 +170,24 @@ impl Claim {
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+/// Writes into a lock file of our own. One that has another name too, or another owner, somebody else may have put there.
+fn write(file: &File, text: &str) -> io::Result<()> {
+    let about = file.metadata()?;
+    if about.nlink() == 1 && about.uid() == rustix::process::geteuid().as_raw() {
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// The lock file of a file.
+pub(super) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
 }
 
-/// Opens the lock file, or makes it. Nothing is ever written to it: whatever it is linked to stays as it is.
+/// Opens the lock file, or makes it.
 fn open(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
         // The umask has taken its share of the mode above.

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
 use super::claim::{ClaimId, Kept};
+use super::claimant::Claimant;
 use super::{Claim, FileError, make_folder, open_own, remove, replace};
 
 /// Failures in a row of which one is logged: one in five minutes.
@@ -34,6 +35,8 @@ pub struct KeptFile {
 struct Wanted {
     number: u64,
     content: Option<String>,
+    /// What is to stand in the lock file.
+    claimant: Option<String>,
 }
 
 impl KeptFile {
@@ -77,6 +80,12 @@ impl KeptFile {
             }
             changes
         });
+    }
+
+    /// Has this written into the lock file.
+    pub fn introduce(&self, claimant: &Claimant) {
+        let text = claimant.to_text();
+        self.wanted.send_modify(|wanted| wanted.claimant = Some(text));
     }
 
     /// The lock file by which it is claimed at present.
@@ -235,10 +244,13 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
             Ok(Ok(())) => failures = 0,
             Err(_time_is_over) => {}
         }
-        let Wanted { number, content } = wishes.borrow_and_update().clone();
+        let Wanted { number, content, claimant } = wishes.borrow_and_update().clone();
         let (path, there, is_new) = (hands.path.clone(), content.is_some(), number != done);
         let work = tokio::task::spawn_blocking(move || {
             let made = if is_new { hands.make(content.as_deref()) } else { hands.check(content.as_deref()) };
+            if let Some(claimant) = claimant {
+                hands.claim.introduce(&claimant);
+            }
             (hands, made)
         });
         let made = match work.await {

@@ -1,6 +1,7 @@
 //! Files that others read while we write them.
 
 pub mod claim;
+pub mod claimant;
 mod kept;
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};

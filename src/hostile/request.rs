@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::control::request::{NoLease, Refusal, Released, Request, requests};
+use crate::control::request::{NoLease, Refusal, Released, Reloaded, Request, requests};
 use crate::control::{self, Gate, Token};
 use crate::http::serve::{Limits, Listen, serve};
 use crate::http::{self, Following, Site};
@@ -139,6 +139,7 @@ async fn reply(mut requests: mpsc::Receiver<Request>) {
         // Whoever asked may have gone.
         match request {
             Request::Drain => {}
+            Request::Reload { reply } => drop(reply.send(Ok(Reloaded::default()))),
             Request::Acquire { reply, .. } => drop(reply.send(Err(Refusal::NotInTime))),
             Request::Renew { reply, .. } | Request::Show { reply, .. } => {
                 drop(reply.send(Err(NoLease::Expired)));

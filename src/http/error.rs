@@ -55,6 +55,8 @@ pub(crate) enum Code {
     Draining,
     /// More is asked at once than the agent takes.
     Busy,
+    /// The configuration is wrong or cannot be read.
+    ReloadRefused,
 }
 
 impl Code {
@@ -74,6 +76,7 @@ impl Code {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::TooManyWaits | Self::TooManyLeases => StatusCode::TOO_MANY_REQUESTS,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Self::ReloadRefused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::ConsulUnavailable | Self::Pending | Self::Draining | Self::Busy => {
                 StatusCode::SERVICE_UNAVAILABLE

@@ -23,6 +23,8 @@ pub struct Lock {
     pub state: State,
     /// What is wrong, if anything is.
     pub reason: Option<String>,
+    /// What the configuration says otherwise by now, if an automatic reload has left it as it was.
+    pub deferred: Option<String>,
     /// Since when it is held.
     pub held_since: Option<Moment>,
     /// The key's ModifyIndex at the grant.
@@ -81,6 +83,11 @@ pub struct LockReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<&'a str>,
+    /// What the configuration says otherwise by now, where an automatic reload has left it as it was: an explicit reload takes it
+    /// over. Missing where there is nothing of the kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    deferred: Option<&'a str>,
     /// Whether readiness waits for it.
     required: bool,
     /// How it is taken.
@@ -123,6 +130,7 @@ impl Snapshot {
             key: &lock.key,
             state: lock.state,
             reason: lock.reason.as_deref(),
+            deferred: lock.deferred.as_deref(),
             required: lock.required,
             mode: lock.mode,
             held_since: lock.held_since.map(|since| wall.text(since)),

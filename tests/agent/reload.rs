@@ -1,8 +1,10 @@
 //! SIGHUP.
 
+mod command;
 mod pending;
 mod rename;
 mod stuck;
+mod watch;
 
 use rustix::process::Signal;
 

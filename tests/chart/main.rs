@@ -31,6 +31,7 @@ mod on_demand;
 #[path = "../agent/operator.rs"]
 mod operator;
 mod page;
+mod reload;
 mod scene;
 mod secured;
 mod sidecar;

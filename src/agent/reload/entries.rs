@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::labels;
-use crate::config::{Acquire, Lock, Mode, Semaphore};
+use crate::agent::labels::Entry;
+use crate::config::{Acquire, Lock, Mode, Semaphore, Wait};
 use crate::semaphore::Name;
 
 /// What both have in common.
@@ -13,10 +13,15 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
     const LIST: &'static str;
 
     /// As people, the core and Consul know it.
-    fn view(&self) -> labels::Entry<'_>;
+    fn view(&self) -> Entry<'_>;
 
     /// The same under another name.
     fn named(self, name: &str) -> Self;
+
+    /// What readiness and waiting go by.
+    fn terms(&self) -> Terms;
+
+    fn set_terms(&mut self, terms: Terms);
 
     /// The first field that differs and that a machine cannot take over, where slots are acquired so. What is taken on
     /// demand has a machine only for each lease, which keeps what it was granted with.
@@ -24,6 +29,13 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
 
     /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
+}
+
+/// Whether readiness waits for an entry, and how long the entry is waited for.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) required: bool,
+    pub(super) wait: Wait,
 }
 
 /// A field that cannot change.
@@ -70,7 +82,11 @@ pub(super) fn difference<E: ConfigEntry>(
     told: &mut Told<'_>,
 ) -> Difference<E> {
     let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.view().id())).collect();
-    let pairs: Vec<Option<&E>> = new.iter().map(|wanted| predecessor(wanted, &old, new)).collect();
+    let had: Vec<_> = old.iter().map(|had| had.view()).collect();
+    let wanted: Vec<_> = new.iter().map(E::view).collect();
+    let of_key = |key: &str| old.iter().copied().find(|had| had.view().key == key);
+    let pair = |one| predecessor(one, &had, &wanted).and_then(|entry| of_key(entry.key));
+    let pairs: Vec<Option<&E>> = wanted.iter().map(pair).collect();
     let is_kept = |had: &E| pairs.iter().flatten().any(|kept| kept.view().key == had.view().key);
     let removed = old.iter().filter(|had| !is_kept(had)).map(|had| (*had).clone()).collect();
     let mut difference = Difference { removed, ..Difference::default() };
@@ -98,15 +114,14 @@ pub(super) fn difference<E: ConfigEntry>(
 
 /// What `wanted` goes on from: the entry of its prefix or key. One that is taken on demand has nothing there itself, so the
 /// name says it too where its prefix or key alone has changed.
-fn predecessor<'e, E: ConfigEntry>(wanted: &E, old: &[&'e E], new: &[E]) -> Option<&'e E> {
-    let (wanted, mode) = (wanted.view(), wanted.view().mode);
-    let at_its_key = old.iter().find(|had| had.view().key == wanted.key);
-    if let Some(had) = at_its_key {
-        return Some(*had).filter(|had| had.view().mode == mode);
+pub(super) fn predecessor<'e>(wanted: &Entry<'_>, old: &[Entry<'e>], new: &[Entry<'_>]) -> Option<Entry<'e>> {
+    let mut old = old.iter().copied().filter(|had| had.kind == wanted.kind);
+    if let Some(had) = old.clone().find(|had| had.key == wanted.key) {
+        return Some(had).filter(|had| had.mode == wanted.mode);
     }
-    let is_gone = |had: &E| !new.iter().any(|other| other.view().key == had.view().key);
-    let on_demand = |had: &E| mode == Mode::OnDemand && had.view().mode == Mode::OnDemand;
-    old.iter().copied().find(|had| had.view().name == wanted.name && on_demand(had) && is_gone(had))
+    let is_gone = |had: &Entry<'_>| !new.iter().any(|other| (other.kind, other.key) == (had.kind, had.key));
+    let on_demand = |had: &Entry<'_>| wanted.mode == Mode::OnDemand && had.mode == Mode::OnDemand;
+    old.find(|had| had.name == wanted.name && on_demand(had) && is_gone(had))
 }
 
 /// The names of those that differ.
@@ -117,12 +132,20 @@ fn differing<const N: usize>(fields: [(&'static str, bool); N]) -> Vec<&'static 
 impl ConfigEntry for Semaphore {
     const LIST: &'static str = "semaphores";
 
-    fn view(&self) -> labels::Entry<'_> {
+    fn view(&self) -> Entry<'_> {
         self.into()
     }
 
     fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { required: self.required, wait: self.wait }
+    }
+
+    fn set_terms(&mut self, terms: Terms) {
+        (self.required, self.wait) = (terms.required, terms.wait);
     }
 
     fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed> {
@@ -160,12 +183,20 @@ impl ConfigEntry for Semaphore {
 impl ConfigEntry for Lock {
     const LIST: &'static str = "locks";
 
-    fn view(&self) -> labels::Entry<'_> {
+    fn view(&self) -> Entry<'_> {
         self.into()
     }
 
     fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { required: self.required, wait: self.wait }
+    }
+
+    fn set_terms(&mut self, terms: Terms) {
+        (self.required, self.wait) = (terms.required, terms.wait);
     }
 
     fn fixed_field(&self, _: &Self, _: Acquire) -> Option<Fixed> {

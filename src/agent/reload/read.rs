@@ -2,6 +2,8 @@
 //! read at a time, and it has a time limit.
 
 use std::future::pending;
+use std::mem;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +11,9 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{info, warn};
 
-use super::keep_fixed;
+use super::settle::Fingerprints;
+use super::watch::{fingerprints, tls_files};
+use super::{Caller, Manner, keep_fixed};
 use crate::agent::{ReadConfig, client};
 use crate::config::{Config, Faults, Loaded};
 use crate::consul::Client;
@@ -18,6 +22,10 @@ use crate::semaphore::Moment;
 
 /// The time in which the configuration and the TLS files that it names must have been read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Said where another reload is asked for while a read hangs.
+pub(super) const STILL_READING: &str =
+    "the read that timed out has not ended; the configuration is read once more afterwards";
 
 /// What a reload has read.
 pub(in crate::agent) struct Fresh {
@@ -43,16 +51,29 @@ pub(in crate::agent) enum Failed {
     Thread(JoinError),
 }
 
+/// What came of a read.
+pub(in crate::agent) struct Outcome {
+    pub(super) manner: Manner,
+    pub(super) callers: Vec<Caller>,
+    pub(super) read: Result<Fresh, Failed>,
+    /// What the files were like before they were read. None: nothing is known.
+    pub(super) seen: Option<Fingerprints>,
+}
+
 /// The reload that is under way, if one is.
 #[derive(Default)]
 pub(in crate::agent) struct Reload {
     read: Option<Read>,
     /// It was asked for another one meanwhile.
-    again: bool,
+    again: Option<Manner>,
+    /// Who waits for what comes of that one.
+    callers: Vec<Caller>,
 }
 
 struct Read {
-    task: JoinHandle<Result<Fresh, Failed>>,
+    manner: Manner,
+    callers: Vec<Caller>,
+    task: JoinHandle<(Result<Fresh, Failed>, Fingerprints)>,
     /// What is being read: the configuration, and then what it names.
     has_config: Arc<AtomicBool>,
     /// Its time limit; `None` once it has passed, so that what is read is of no use any more.
@@ -60,24 +81,34 @@ struct Read {
 }
 
 impl Reload {
-    /// Begins to read, or notes that it is to be done once more.
-    pub(super) fn begin(&mut self, read_config: ReadConfig, old: Config, metrics: Arc<Metrics>, now: Moment) {
+    /// Begins to read, or notes that it is to be done once more. Gives the caller back where nobody knows when that will be.
+    pub(super) fn begin(
+        &mut self,
+        manner: Manner,
+        caller: Option<Caller>,
+        source: Source,
+        now: Moment,
+    ) -> Option<Caller> {
         match &self.read {
             Some(Read { until: Some(_), .. }) => {
-                self.again = true;
+                self.again = self.again.max(Some(manner));
+                self.callers.extend(caller);
                 info!("the configuration is being read already; it is read once more afterwards");
+                None
             }
             Some(Read { until: None, .. }) => {
-                self.again = true;
-                warn!(
-                    "the read that timed out has not ended; the configuration is read once more afterwards"
-                );
+                self.again = self.again.max(Some(manner));
+                warn!("{STILL_READING}");
+                caller
             }
             None => {
                 let has_config = Arc::new(AtomicBool::new(false));
                 let progress = Arc::clone(&has_config);
-                let task = spawn_blocking(move || read(&read_config, &old, &metrics, &progress));
-                self.read = Some(Read { task, has_config, until: Some(now + RELOAD_TIMEOUT) });
+                let task = spawn_blocking(move || source.read(&progress));
+                let callers = mem::take(&mut self.callers).into_iter().chain(caller).collect();
+                let until = Some(now + RELOAD_TIMEOUT);
+                self.read = Some(Read { manner, callers, task, has_config, until });
+                None
             }
         }
     }
@@ -88,38 +119,70 @@ impl Reload {
     }
 
     /// Gives up on a read that takes too long.
-    pub(super) fn give_up(&mut self, now: Moment) -> Option<Failed> {
+    pub(super) fn give_up(&mut self, now: Moment) -> Option<(Failed, Vec<Caller>)> {
         let read = self.read.as_mut()?;
         read.until.take_if(|until| *until <= now)?;
+        if read.manner == Manner::Automatic {
+            // Nobody asks again.
+            self.again = self.again.max(Some(Manner::Automatic));
+        }
         let has_config = read.has_config.load(Ordering::Relaxed);
-        Some(Failed::TimedOut { what: if has_config { "the TLS files" } else { "the configuration" } })
+        let what = if has_config { "the TLS files" } else { "the configuration" };
+        // Those of a read after it cannot know when it begins.
+        let callers = mem::take(&mut read.callers).into_iter().chain(self.callers.drain(..));
+        Some((Failed::TimedOut { what }, callers.collect()))
     }
 
     /// What was read, `None` where that took too long; waits for ever where nothing is being read. May be dropped and called
     /// again.
-    pub(in crate::agent) async fn ended(&mut self) -> Option<Result<Fresh, Failed>> {
+    pub(in crate::agent) async fn ended(&mut self) -> Option<Outcome> {
         let Some(read) = &mut self.read else { return pending().await };
         let ended = (&mut read.task).await;
-        self.read.take()?.until?;
-        Some(ended.unwrap_or_else(|error| Err(Failed::Thread(error))))
+        let Read { manner, callers, until, .. } = self.read.take()?;
+        until?;
+        let (read, seen) = match ended {
+            Ok((read, seen)) => (read, Some(seen)),
+            Err(error) => (Err(Failed::Thread(error)), None),
+        };
+        Some(Outcome { manner, callers, read, seen })
     }
 
-    /// Whether it was asked for another one meanwhile; asked once.
-    pub(super) fn is_wanted_again(&mut self) -> bool {
-        std::mem::take(&mut self.again)
+    /// What it was asked for meanwhile; asked once.
+    pub(super) fn wanted_again(&mut self) -> Option<Manner> {
+        self.again.take()
     }
 }
 
-fn read(
-    read_config: &ReadConfig,
-    old: &Config,
-    metrics: &Arc<Metrics>,
-    has_config: &AtomicBool,
-) -> Result<Fresh, Failed> {
-    let Loaded { config, warnings } = read_config().map_err(Failed::Config)?;
-    has_config.store(true, Ordering::Relaxed);
-    let mut in_force = config.clone();
-    keep_fixed(old, &mut in_force, &mut Vec::new());
-    let client = client(&in_force, metrics).map_err(Failed::Client)?;
-    Ok(Fresh { config, client, warnings })
+/// What a reload reads.
+pub(super) struct Source {
+    /// What the configuration itself is read from.
+    pub(super) files: Vec<PathBuf>,
+    pub(super) read_config: ReadConfig,
+    /// The configuration in force.
+    pub(super) old: Config,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Source {
+    /// Reads all of it; also what the files were like before that.
+    fn read(self, has_config: &AtomicBool) -> (Result<Fresh, Failed>, Fingerprints) {
+        let mut seen = fingerprints(self.files.iter().cloned().chain(tls_files(&self.old.consul.tls)));
+        let fresh = self.read_config(&mut seen, has_config);
+        if let Ok(fresh) = &fresh {
+            let counts: Vec<_> = self.files.into_iter().chain(tls_files(&fresh.config.consul.tls)).collect();
+            seen.retain(|path, _| counts.contains(path));
+        }
+        (fresh, seen)
+    }
+
+    fn read_config(&self, seen: &mut Fingerprints, has_config: &AtomicBool) -> Result<Fresh, Failed> {
+        let Loaded { config, warnings } = (self.read_config)().map_err(Failed::Config)?;
+        has_config.store(true, Ordering::Relaxed);
+        let mut in_force = config.clone();
+        keep_fixed(&self.old, &mut in_force, &mut Vec::new());
+        let others = tls_files(&in_force.consul.tls).filter(|path| !seen.contains_key(path));
+        seen.extend(fingerprints(others.collect::<Vec<_>>()));
+        let client = client(&in_force, &self.metrics).map_err(Failed::Client)?;
+        Ok(Fresh { config, client, warnings })
+    }
 }

@@ -81,6 +81,7 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         mode: Mode::OnDemand,
         state: lent.state(),
         reason: too_small.or_else(|| lent.trouble().map(str::to_owned)),
+        deferred: None,
         slots: settings.slots,
         held_since: None,
         fencing_token: None,

@@ -31,6 +31,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
         seen_at: machine.listed_at().filter(|_| !standing.rests()),
         reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
         leases: Vec::new(),
+        deferred: None,
     }
 }
 
@@ -54,6 +55,7 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
         delayed_until: None,
         seen_at: freshest.map(|(_, at, _)| at),
         leases: lent.shown,
+        deferred: None,
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) struct Lock {
     name: String,
     state: String,
     reason: Option<String>,
+    deferred: Option<String>,
     pub(super) required: bool,
     fencing_token: Option<u64>,
     held_since: Option<String>,
@@ -69,7 +70,7 @@ pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
     }
     let mut text = text_of(table)?;
     for lock in locks {
-        if let Some(reason) = &lock.reason {
+        for reason in lock.reason.iter().chain(&lock.deferred) {
             text.push_str(&window::wrap(&format!("{}: {reason}", lock.name), columns));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::checked::{Config, Drain, Hooks, Http, Identity, Log};
+use super::checked::{Config, Drain, Hooks, Http, Identity, Log, Reload};
 use super::findings::Findings;
 use super::path::FieldPath;
 use super::raw;
@@ -53,6 +53,7 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
         workload: raw.workload.and_then(|workload| workload::check(workload, session.ttl, findings)),
         drain: drain(raw.drain.unwrap_or_default(), findings),
         session,
+        reload: Reload { watch: raw.reload.unwrap_or_default().watch.unwrap_or(true) },
         log: Log { format: log.format.unwrap_or_default(), level: log.level.unwrap_or_default() },
         identity,
     }

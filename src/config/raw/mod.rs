@@ -49,6 +49,8 @@ pub(super) struct Config {
     pub(super) workload: Option<Workload>,
     /// How the agent stops.
     pub(super) drain: Option<Drain>,
+    /// How a running agent takes over what has changed.
+    pub(super) reload: Option<Reload>,
     /// What the agent writes to standard error.
     pub(super) log: Option<Log>,
 }
@@ -136,6 +138,16 @@ pub(super) struct Drain {
     /// giving anything back.
     #[schemars(extend("default" = "0s"))]
     pub(super) hold: Option<WrittenDuration>,
+}
+
+/// How a running agent takes over what has changed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Reload {
+    /// Whether changes of this file and of the files of `consul.tls` are taken over without a signal, once the files have been
+    /// unchanged for 2s. Such a reload releases no slot. A token file is read again in any case.
+    #[schemars(extend("default" = true))]
+    pub(super) watch: Option<bool>,
 }
 
 /// What the agent writes to standard error.

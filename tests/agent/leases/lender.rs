@@ -89,6 +89,7 @@ impl Lender {
                     log: telemetry::start(config.log),
                     config,
                     read_config: Arc::new(read_config),
+                    source: agent::Fingerprints::default(),
                     metrics: counted,
                     vitals: Arc::new(Vitals::new(clock::now())),
                     status,

@@ -98,6 +98,7 @@ enum Order {
 /// A pod that runs by itself. It is killed when the value goes, unless it has ended.
 pub(crate) struct Pod {
     folder: TempDir,
+    spec: Value,
     orders: Sender<Order>,
     views: Arc<Mutex<BTreeMap<String, View>>>,
     network: Arc<Network>,
@@ -122,6 +123,7 @@ impl Pod {
         ]);
         let spec = template["spec"].clone();
         volumes::make(&spec, node, folder.path());
+        let shown = spec.clone();
         let mut kubelet = Kubelet {
             facts,
             folder: folder.path().to_owned(),
@@ -140,12 +142,17 @@ impl Pod {
             kubelet.live()
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live).unwrap();
-        Self { folder, orders, views, network, thread: Some(thread) }
+        Self { folder, spec: shown, orders, views, network, thread: Some(thread) }
     }
 
     /// Does something in its network, where its addresses are.
     pub(crate) fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         self.network.within(what)
+    }
+
+    /// Has its volumes show what the objects of the node are now.
+    pub(crate) fn update(&self, node: &Node) {
+        volumes::update(&self.spec, node, self.folder.path());
     }
 
     /// A file in one of its volumes.

@@ -1,7 +1,7 @@
 //! A pod's volumes, as folders.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -23,10 +23,7 @@ pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
         let folder = place(pod, text(&volume["name"], "a volume's name"));
         std::fs::create_dir_all(&folder).unwrap();
         if volume["projected"].is_object() {
-            let mode = mode(&volume["projected"]);
-            for source in list(&volume["projected"], "sources") {
-                project(&source, node, &folder, mode, user, group);
-            }
+            swap(&volume["projected"], node, &folder, user, group);
             set(&folder, 0o755, group);
         } else if volume["emptyDir"].is_object() {
             // New files get the group of the folder.
@@ -41,6 +38,39 @@ pub(super) fn make(spec: &Value, node: &Node, pod: &Path) {
         } else {
             panic!("no volume of this kind is known: {volume}");
         }
+    }
+}
+
+/// Brings the objects of all volumes up to date.
+pub(super) fn update(spec: &Value, node: &Node, pod: &Path) {
+    let group = spec["securityContext"]["fsGroup"].as_u64().map(number);
+    for volume in list(spec, "volumes").iter().filter(|volume| volume["projected"].is_object()) {
+        let folder = place(pod, text(&volume["name"], "a volume's name"));
+        swap(&volume["projected"], node, &folder, only_user(spec), group);
+    }
+}
+
+/// Writes what a volume projects into a new folder, and then has the link `..data` lead there: its files change all at once.
+fn swap(projected: &Value, node: &Node, volume: &Path, user: Option<u32>, group: Option<u32>) {
+    let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
+    let before = std::fs::read_link(&data).ok();
+    let version = format!("..{}", fastrand::u64(..));
+    let folder = volume.join(&version);
+    std::fs::create_dir(&folder).unwrap();
+    for source in list(projected, "sources") {
+        project(&source, node, &folder, mode(projected), user, group);
+    }
+    set(&folder, 0o755, group);
+    symlink(&version, &next).unwrap();
+    std::fs::rename(&next, &data).unwrap();
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let name = file.unwrap().file_name();
+        if volume.join(&name).symlink_metadata().is_err() {
+            symlink(Path::new("..data").join(&name), volume.join(&name)).unwrap();
+        }
+    }
+    if let Some(before) = before {
+        std::fs::remove_dir_all(volume.join(before)).unwrap();
     }
 }
 

@@ -1,0 +1,281 @@
+//! What a reload leaves for later that nobody has asked for, or under which a command runs: whatever could release a slot, end
+//! the agent, or make it not ready while its workload runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::entries::{ConfigEntry, Terms, predecessor};
+use crate::agent::labels::{Entry, entries};
+use crate::config::{self, Config, Mode, Wait, duration};
+use crate::control::request::Kind;
+use crate::semaphore::Name;
+
+/// Logged once of each change that a reload leaves for later.
+pub const CHANGE_DEFERRED: &str = "change deferred";
+
+/// What a reload has left for later, by the entry that stays as it was.
+pub(in crate::agent) type Deferred = BTreeMap<Name, String>;
+
+/// Until when changes are deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Somebody asks for a reload.
+    Asked,
+    /// The command has ended that was started on what is held.
+    CommandEnds,
+}
+
+impl Until {
+    fn kept(self) -> &'static str {
+        match self {
+            Self::Asked => "kept until an explicit reload or the drain",
+            Self::CommandEnds => "kept until the command has ended",
+        }
+    }
+
+    fn takes_effect(self) -> &'static str {
+        match self {
+            Self::Asked => "takes effect by an explicit reload",
+            Self::CommandEnds => "takes effect at the next start",
+        }
+    }
+}
+
+/// Brings `new` back to `old` in whatever is deferred:
+///
+/// - An entry that was removed, or has another prefix, key, kind or mode, stays. What has its name or place in `new` is left out.
+/// - An entry keeps its `required` and `wait`, and a new one is not required: readiness would else fall, or the agent end.
+///
+/// Entries of `old` that are `pending` hold nothing yet, and may go.
+pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
+    let mut deferred = keep_entries(until, old, pending, new);
+    keep_terms(until, &old.semaphores, &mut new.semaphores, &mut deferred);
+    keep_terms(until, &old.locks, &mut new.locks, &mut deferred);
+    deferred
+}
+
+/// Puts the entries back that `new` has no more. What gives way to one of them may itself follow another one, which is then put
+/// back too.
+fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
+    let mut deferred = Deferred::new();
+    let had: Vec<_> = entries(old).filter(|entry| !pending.contains(&entry.id())).collect();
+    // One comes back in each round, and none gives way to another.
+    for _ in 0..had.len() {
+        let wanted: Vec<_> = entries(new).collect();
+        let followed = wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted));
+        let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
+        let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
+        let in_its_way: Vec<_> = wanted.iter().filter(|entry| exclude(entry, kept)).collect();
+        deferred.insert(kept.id(), no_longer_configured(until, &in_its_way));
+        let left_out: BTreeSet<_> = in_its_way.iter().map(|entry| entry.id()).collect();
+        let is_kept = |entry: Entry<'_>| entry.id() == kept.id();
+        new.semaphores.retain(|one| !left_out.contains(&one.view().id()));
+        new.semaphores.extend(old.semaphores.iter().find(|one| is_kept(one.view())).cloned());
+        new.locks.retain(|one| !left_out.contains(&one.view().id()));
+        new.locks.extend(old.locks.iter().find(|one| is_kept(one.view())).cloned());
+    }
+    deferred
+}
+
+/// Whether one configuration cannot have both.
+fn exclude(one: &Entry<'_>, other: &Entry<'_>) -> bool {
+    let lies_below = |one: &Entry<'_>, other: &Entry<'_>| {
+        let rest = one.key.strip_prefix(other.key);
+        other.kind == Kind::Semaphore && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let same_name = config::variable_part(one.name) == config::variable_part(other.name);
+    same_name || one.key == other.key || lies_below(one, other) || lies_below(other, one)
+}
+
+/// What is said of an entry that stays, in place of which others are left out.
+fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
+    let described = |entry: &&Entry<'_>| {
+        let on_demand = if entry.mode == Mode::OnDemand { ", mode on_demand" } else { "" };
+        format!("{} ({}{on_demand})", entry.name, entry.key)
+    };
+    let left_out: Vec<_> = left_out.iter().map(described).collect();
+    let instead = if left_out.is_empty() {
+        String::new()
+    } else {
+        format!(", and {} must wait for that", left_out.join(" and "))
+    };
+    format!("no longer configured so; {}{instead}", until.kept())
+}
+
+/// Leaves `required` and `wait` as they were, and begins with entries that readiness does not wait for.
+fn keep_terms<E: ConfigEntry>(until: Until, old: &[E], new: &mut [E], deferred: &mut Deferred) {
+    for wanted in new.iter_mut().filter(|wanted| wanted.view().mode == Mode::Hold) {
+        let id = wanted.view().id();
+        let had = old.iter().find(|had| had.view().id() == id).map(E::terms);
+        let asked = wanted.terms();
+        let terms = had.unwrap_or(Terms { required: false, ..asked });
+        wanted.set_terms(terms);
+        let required = (asked.required != terms.required).then(|| format!("required: {}", asked.required));
+        let wait = (asked.wait != terms.wait).then(|| format!("wait: {}", shown(asked.wait)));
+        let fields: Vec<_> = required.into_iter().chain(wait).collect();
+        if !fields.is_empty() {
+            let why = format!("{} {}", fields.join(" and "), until.takes_effect());
+            deferred.entry(id).or_insert(why);
+        }
+    }
+}
+
+fn shown(wait: Wait) -> String {
+    match wait {
+        Wait::Forever => "forever".to_owned(),
+        Wait::AtMost(time) => duration::show(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::agent::reload::compare;
+    use crate::config::{Environment, Overrides};
+
+    fn config(entries: &str) -> Config {
+        let text = format!("control: {{listen: 'unix:/c'}}\n{entries}");
+        let loaded = config::parse("test", &text, &Overrides::default(), &Environment::default());
+        loaded.unwrap_or_else(|faults| panic!("{faults}")).config
+    }
+
+    /// What an automatic reload makes of a configuration: all that is in force then, and what it has deferred.
+    fn reloaded(old: &str, new: &str) -> (Vec<String>, Vec<String>) {
+        let (old, mut new) = (config(old), config(new));
+        let deferred = defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
+        let in_force = entries(&new).map(|entry| {
+            let required = if entry.is_required() { "" } else { " optional" };
+            format!("{} {}{required}", entry.name, entry.key)
+        });
+        (in_force.collect(), deferred.into_iter().map(|(id, why)| format!("{id}: {why}")).collect())
+    }
+
+    #[test]
+    fn what_was_removed_or_has_another_prefix_stays_and_what_is_new_comes() {
+        let old = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
+        let new = "semaphores: [{name: b, prefix: p/c, limit: 1}, {name: d, prefix: p/d, limit: 1, required: false}]";
+        let (in_force, deferred) = reloaded(old, new);
+        assert_eq!(in_force, ["d p/d optional", "a p/a", "b p/b"]);
+        let kept = "no longer configured so; kept until an explicit reload or the drain";
+        assert_eq!(
+            deferred,
+            [
+                format!("semaphore p/a: {kept}"),
+                format!("semaphore p/b: {kept}, and b (p/c) must wait for that"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_gives_way_to_an_entry_brings_back_what_it_was() {
+        // The second is to have the first one's name, which is to go.
+        let old = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
+        let (in_force, deferred) = reloaded(old, "semaphores: [{name: a, prefix: p/b, limit: 1}]");
+        assert_eq!((in_force, deferred.len()), (vec!["a p/a".to_owned(), "b p/b".into()], 2));
+        // Without that, a name is a name.
+        let (in_force, deferred) =
+            reloaded(old, "semaphores: [{name: b, prefix: p/a, limit: 1}, {name: a, prefix: p/b, limit: 1}]");
+        assert_eq!((in_force, deferred.len()), (vec!["b p/a".to_owned(), "a p/b".into()], 0));
+    }
+
+    #[test]
+    fn another_kind_or_mode_and_what_lies_below_wait_too() {
+        let held = "semaphores: [{name: a, prefix: p, limit: 1}]";
+        for new in [
+            "semaphores: [{name: a, prefix: p, limit: 1, mode: on_demand}]",
+            "locks: [{name: b, key: p}]",
+            "locks: [{name: b, key: p/x}]",
+            "semaphores: [{name: A, prefix: q, limit: 1}]",
+        ] {
+            let (in_force, deferred) = reloaded(held, new);
+            assert_eq!((in_force, deferred.len()), (vec!["a p".to_owned()], 1), "{new}: {deferred:?}");
+        }
+        // Of one lock another one may lie below.
+        let lock = "locks: [{name: a, key: p}]";
+        assert_eq!(reloaded(lock, "locks: [{name: b, key: p/x}]").0, ["b p/x optional", "a p"]);
+        let locks = "locks: [{name: a, key: p}, {name: b, key: p/x}]";
+        assert_eq!(reloaded(locks, "locks: [{name: c, key: q}]").0, ["c q optional", "a p", "b p/x"]);
+    }
+
+    #[test]
+    fn readiness_waits_for_what_it_waited_for_and_as_long() {
+        let old =
+            "semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1, required: false}]";
+        let new = "semaphores: [{name: a, prefix: a, limit: 1, required: false, wait: 5s}, {name: b, prefix: b, limit: 1}, \
+                   {name: c, prefix: c, limit: 1, wait: 5s}]";
+        let (in_force, deferred) = reloaded(old, new);
+        assert_eq!(in_force, ["a a", "b b optional", "c c optional"]);
+        assert_eq!(
+            deferred,
+            [
+                "semaphore a: required: false and wait: 5s takes effect by an explicit reload",
+                "semaphore b: required: true takes effect by an explicit reload",
+                "semaphore c: required: true takes effect by an explicit reload",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_pending_may_go_and_is_as_required_as_it_was() {
+        let old = config("semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1}]");
+        let pending: BTreeSet<_> = entries(&old).map(|entry| entry.id()).collect();
+        let mut new = config("semaphores: [{name: b, prefix: b, limit: 1}]");
+        assert_eq!(defer(Until::Asked, &old, &pending, &mut new), Deferred::new());
+        assert!(new.semaphores[0].required && new.semaphores.len() == 1);
+    }
+
+    /// The entries of a configuration, some of which could not be together.
+    fn any_entries() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec!["a", "b", "c", "d"]);
+        let key = prop::sample::select(vec!["p", "p/x", "p/x/y", "q", "r"]);
+        let kind = prop::sample::select(vec!["semaphores", "locks"]);
+        let rest = prop::sample::select(vec!["", ", required: false", ", mode: on_demand"]);
+        prop::collection::vec((kind, name, key, rest), 1..5).prop_map(|all| {
+            let list = |wanted: &str| {
+                let (place, limit) = if wanted == "locks" { ("key", "") } else { ("prefix", ", limit: 1") };
+                let all = all.iter().filter(|(kind, ..)| *kind == wanted);
+                let entry = |(_, name, key, rest): &(_, &str, &str, &str)| {
+                    format!("{{name: {name}, {place}: {key}{limit}{rest}}}")
+                };
+                format!("{wanted}: [{}]\n", all.map(entry).collect::<Vec<_>>().join(", "))
+            };
+            format!("control: {{listen: 'unix:/c'}}\n{}{}", list("semaphores"), list("locks"))
+        })
+    }
+
+    fn valid(entries: &str) -> Result<Config, TestCaseError> {
+        let loaded = config::parse("test", entries, &Overrides::default(), &Environment::default());
+        loaded.map(|loaded| loaded.config).map_err(|_| TestCaseError::reject("not together"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(300) })]
+        #[test]
+        fn nothing_is_released_and_what_is_in_force_goes_together(old in any_entries(), new in any_entries()) {
+            let (old, wanted) = (valid(&old)?, valid(&new)?);
+            let mut new = wanted.clone();
+            defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
+            let all: Vec<_> = entries(&new).collect();
+            for (place, one) in all.iter().enumerate() {
+                prop_assert!(!all[..place].iter().any(|other| exclude(one, other)), "{:?}", all);
+            }
+            let required = |config: &Config| -> BTreeSet<_> {
+                entries(config).filter(Entry::is_required).map(|entry| entry.id()).collect()
+            };
+            prop_assert_eq!(required(&old), required(&new));
+            let mut again = new.clone();
+            let changes = compare(&old, &BTreeSet::new(), &mut again);
+            prop_assert_eq!(changes.removed().count(), 0);
+            // The same once more changes nothing; and an explicit reload then does all that was asked for.
+            let mut twice = wanted.clone();
+            defer(Until::Asked, &new, &BTreeSet::new(), &mut twice);
+            let in_force = |config: &Config| -> BTreeSet<_> {
+                entries(config).map(|entry| (entry.id(), entry.name.to_owned(), entry.is_required())).collect()
+            };
+            prop_assert_eq!(in_force(&new), in_force(&twice));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Watching the files that a configuration is read from. They are looked at again and again: a volume that Kubernetes swaps, an
+//! editor that renames and a network file system are then all alike. A file system may not answer, so each look has a thread of
+//! its own, and there is one at a time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::future::pending;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::error;
+
+use super::settle::{Fingerprints, Settling};
+use crate::clock;
+use crate::consul::{self, open_regular};
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of a file that count; what is longer is refused where it is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// Files of a folder that count.
+const MAX_FILES: usize = 1000;
+
+/// Looks at the files for as long as it is there.
+#[derive(Debug)]
+pub(in crate::agent) struct Watch {
+    changes: mpsc::Receiver<Vec<PathBuf>>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Begins to look at the files that were read. None: there are none.
+    pub(in crate::agent) fn start(read: Fingerprints) -> Option<Self> {
+        if read.is_empty() {
+            return None;
+        }
+        let (tell, changes) = mpsc::channel(1);
+        Some(Self { changes, task: tokio::spawn(look_on(Settling::new(read), tell)) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Waits until files have changed and are to be read again: which.
+pub(in crate::agent) async fn changed(watch: &mut Option<Watch>) -> Vec<PathBuf> {
+    let changed = match watch {
+        Some(watch) => watch.changes.recv().await,
+        None => None,
+    };
+    match changed {
+        Some(changed) => changed,
+        None => pending().await,
+    }
+}
+
+async fn look_on(mut settling: Settling, tell: mpsc::Sender<Vec<PathBuf>>) {
+    let paths: Vec<PathBuf> = settling.paths().map(Path::to_path_buf).collect();
+    let mut known = Known::default();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let paths = paths.clone();
+        let looked = spawn_blocking(move || {
+            let seen = known.look(&paths);
+            (known, seen)
+        });
+        let seen;
+        (known, seen) = match looked.await {
+            Ok(looked) => looked,
+            Err(failure) => return error!("changed files are not noticed any more: {failure}"),
+        };
+        if let Some(changed) = settling.observe(&seen, clock::now())
+            && tell.send(changed).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The files that TLS settings name.
+pub(in crate::agent) fn tls_files(tls: &consul::Tls) -> impl Iterator<Item = PathBuf> + use<> {
+    [&tls.ca_file, &tls.ca_path, &tls.cert_file, &tls.key_file].map(Option::clone).into_iter().flatten()
+}
+
+/// What the files are like now. It may wait for their file systems.
+pub fn fingerprints(paths: impl IntoIterator<Item = PathBuf>) -> Fingerprints {
+    Known::default().look(&paths.into_iter().collect::<Vec<_>>())
+}
+
+/// The fingerprints of files by what the file system says of them, so that an unchanged one is not read again.
+#[derive(Default)]
+struct Known(BTreeMap<PathBuf, (Identity, u64)>);
+
+impl Known {
+    fn look(&mut self, paths: &[PathBuf]) -> Fingerprints {
+        paths.iter().map(|path| (path.clone(), self.fingerprint(path).ok())).collect()
+    }
+
+    fn fingerprint(&mut self, path: &Path) -> io::Result<u64> {
+        let about = fs::metadata(path)?;
+        if about.is_dir() {
+            return folder(path);
+        }
+        let identity = Identity::of(&about);
+        if let Some((known, print)) = self.0.get(path)
+            && *known == identity
+        {
+            return Ok(*print);
+        }
+        let mut content = Vec::new();
+        open_regular(path)?.take(MAX_BYTES).read_to_end(&mut content)?;
+        let print = hash(&content);
+        self.0.insert(path.to_path_buf(), (identity, print));
+        Ok(print)
+    }
+}
+
+/// What a file is, as far as the file system says: another file or another content has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(about: &Metadata) -> Self {
+        Self {
+            device: about.dev(),
+            inode: about.ino(),
+            size: about.size(),
+            written: (about.mtime(), about.mtime_nsec()),
+            changed: (about.ctime(), about.ctime_nsec()),
+        }
+    }
+}
+
+/// Of the files in a folder of authorities what the file system says of them: there may be hundreds.
+fn folder(path: &Path) -> io::Result<u64> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)?.take(MAX_FILES) {
+        let entry = entry?;
+        if let Ok(about) = fs::metadata(entry.path())
+            && about.is_file()
+        {
+            files.push((entry.file_name(), Identity::of(&about)));
+        }
+    }
+    files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(hash(&files))
+}
+
+fn hash(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn content_counts_and_not_the_file_that_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // As the kubelet lays out a volume.
+        for (version, content) in [("..1", "one"), ("..2", "one"), ("..3", "two")] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("file"), content).unwrap();
+        }
+        let swap = |version: &str| {
+            symlink(version, at("..data_tmp")).unwrap();
+            fs::rename(at("..data_tmp"), at("..data")).unwrap();
+        };
+        swap("..1");
+        symlink("..data/file", at("file")).unwrap();
+        let mut known = Known::default();
+        let mut look = || known.look(&[at("file")])[&at("file")];
+        let first = look();
+        assert!(first.is_some());
+        swap("..2");
+        assert_eq!(look(), first);
+        swap("..3");
+        let second = look();
+        assert!(second.is_some() && second != first);
+        // In its place, with as many bytes.
+        fs::write(at("..3").join("file"), "six").unwrap();
+        assert!(![first, second, None].contains(&look()));
+        fs::remove_dir_all(at("..3")).unwrap();
+        assert_eq!(look(), None);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(fingerprints([at("pipe")])[&at("pipe")], None, "nor is it waited for");
+    }
+
+    #[test]
+    fn a_folder_is_what_its_files_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let look = || fingerprints([folder.path().to_path_buf()])[folder.path()];
+        let mut seen = vec![look()];
+        for (name, content) in [("a", "one"), ("b", "two"), ("a", "six, and longer")] {
+            fs::write(folder.path().join(name), content).unwrap();
+            seen.push(look());
+        }
+        fs::rename(folder.path().join("a"), folder.path().join("c")).unwrap();
+        seen.push(look());
+        assert_eq!(look(), seen[4], "nothing has changed since");
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 5);
+    }
+}

@@ -1,0 +1,255 @@
+//! `slotkeeper reload`: has the local agent read its configuration again.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, header};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use serde::Deserialize;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout_at;
+
+use super::local::exchange_over;
+use super::{Exit, block_on, complain, harmless};
+use crate::clock;
+use crate::config::duration::{self, show};
+use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
+use crate::control::request::Reloaded;
+use crate::files::claimant::{Found, NotFound, SignalAnswer, find};
+
+/// Time between two looks at what the agent has answered.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Looks for an agent that has not written yet who it is.
+const LOOKS: u32 = 10;
+/// Bytes of a token's file.
+const MAX_TOKEN: u64 = 4 * 1024;
+
+/// Have the local agent read its configuration again, and take over all of it.
+///
+/// The agent is asked at control.listen where the configuration has that, and is sent SIGHUP else: to the process that has claimed
+/// readiness.file or session.state_file. Run it where the agent runs, as its user, with its environment. An entry that is not
+/// configured any more is released, which the agent does not do by itself when a file has changed.
+///
+/// Exits with 0 once it is done, with 78 where the configuration was refused and nothing has changed, and with 1 where no agent
+/// was found or none has answered.
+#[derive(Debug, Args)]
+pub(super) struct Reload {
+    /// The agent's configuration file.
+    #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
+    config: PathBuf,
+    /// How long to wait for the agent's answer.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    timeout: Duration,
+}
+
+impl Reload {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let loaded = config::load(&self.config, &Overrides::default(), &Environment::of_process());
+        let Loaded { config, .. } =
+            loaded.context("the agent was not asked, since it would refuse this configuration")?;
+        let mut failures = Vec::new();
+        if let Some(control) = &config.control {
+            match block_on(ask(control, self.timeout))?? {
+                Asked::Answered(status, text) => return answered(status, &text),
+                Asked::Nobody(why) => failures.push(why),
+            }
+        }
+        match agents(&config, &mut failures).as_slice() {
+            [] => {
+                if failures.is_empty() {
+                    failures.push(
+                        "the configuration names none of control.listen, readiness.file and session.state_file, by which it \
+                         is found; set one, or send SIGHUP to its process"
+                            .to_owned(),
+                    );
+                }
+                complain(format!("no running agent was found:\n  {}", failures.join("\n  ")))?;
+                Ok(Exit::Failed)
+            }
+            [(path, agent)] => self.signal(path, agent),
+            several => {
+                let named = |(path, found): &(&Path, Found)| {
+                    format!("{} is that of process {}", path.display(), found.claimant.pid)
+                };
+                let several: Vec<_> = several.iter().map(named).collect();
+                complain(format!(
+                    "nothing was sent, since these are two agents: {}; ask each by its own configuration and environment",
+                    several.join(", and ")
+                ))?;
+                Ok(Exit::Failed)
+            }
+        }
+    }
+
+    /// Sends SIGHUP and waits for what comes of it.
+    fn signal(&self, path: &Path, agent: &Found) -> anyhow::Result<Exit> {
+        let Found { claimant, process } = agent;
+        let pid = claimant.pid;
+        if !claimant.takes_sighup {
+            complain(format!(
+                "process {pid} is `slotkeeper run`, where SIGHUP is for the command, and was sent nothing. It takes changed files \
+                 over by itself; to ask for it, set control.listen"
+            ))?;
+            return Ok(Exit::Failed);
+        }
+        let asked = claimant.signals.asked;
+        pidfd_send_signal(process, Signal::HUP)
+            .with_context(|| format!("cannot signal the agent, process {pid}"))?;
+        let until = clock::now() + self.timeout;
+        loop {
+            let ended = has_ended(process, LOOK_EVERY)?;
+            // Meanwhile it may be writing.
+            let signals =
+                find(path).ok().filter(|found| found.claimant.pid == pid).map(|found| found.claimant.signals);
+            match signals.filter(|signals| signals.answered > asked).and_then(|signals| signals.answer) {
+                Some(SignalAnswer::Reloaded(reloaded)) => return done(&reloaded),
+                Some(SignalAnswer::Refused(why)) => return refused(&why),
+                None if ended => {
+                    complain(format!("the agent, process {pid}, has ended meanwhile"))?;
+                    return Ok(Exit::Failed);
+                }
+                None if until <= clock::now() => {
+                    complain(format!(
+                        "the agent, process {pid}, was sent SIGHUP and has not answered within {}; its log says what it does",
+                        show(self.timeout)
+                    ))?;
+                    return Ok(Exit::Failed);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Waits for the process's end, for so long.
+fn has_ended(process: &OwnedFd, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&time));
+    match ended {
+        Ok(ended) => Ok(ended > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The agents that have claimed a file of the configuration, each once.
+fn agents<'c>(config: &'c Config, failures: &mut Vec<String>) -> Vec<(&'c Path, Found)> {
+    let mut agents: Vec<(&Path, Found)> = Vec::new();
+    for path in config.readiness.iter().chain(&config.session.state_file) {
+        match look_for(path) {
+            Ok(found) if agents.iter().any(|(_, other)| other.claimant.pid == found.claimant.pid) => {}
+            Ok(found) => agents.push((path, found)),
+            Err(why) => failures.push(why.to_string()),
+        }
+    }
+    agents
+}
+
+/// Looks for an agent that may be writing down who it is.
+fn look_for(path: &Path) -> Result<Found, NotFound> {
+    for _ in 0..LOOKS {
+        match find(path) {
+            Err(NotFound::Unclear(_)) => drop(poll(&mut [], Timespec::try_from(LOOK_EVERY).ok().as_ref())),
+            found => return found,
+        }
+    }
+    find(path)
+}
+
+/// What came of asking at the control endpoints.
+enum Asked {
+    /// The agent's answer.
+    Answered(StatusCode, String),
+    /// Nobody listens there: why.
+    Nobody(String),
+}
+
+async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
+    let until = tokio::time::Instant::now() + within;
+    let request = |host: &str, token: Option<String>| {
+        let mut request =
+            Request::post("/v1/reload").header(header::HOST, host).header(header::CONTENT_LENGTH, 0);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        request.body(Empty::<Bytes>::new())
+    };
+    let (shown, exchanged) = match &control.listen {
+        Listen::Unix(path) => {
+            let shown = format!("unix:{}", path.display());
+            match UnixStream::connect(path).await {
+                Ok(stream) => {
+                    let request = request("slotkeeper", None)?;
+                    (shown, timeout_at(until, exchange_over(stream, request)).await)
+                }
+                Err(error) => return Ok(nobody(&shown, &error)),
+            }
+        }
+        Listen::Tcp(address) => {
+            let shown = address.to_string();
+            match timeout_at(until, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let request = request(&shown, Some(token(&control.token_file)?))?;
+                    (shown, timeout_at(until, exchange_over(stream, request)).await)
+                }
+                Ok(Err(error)) => return Ok(nobody(&shown, &error)),
+                Err(_late) => return Ok(nobody(&shown, &io::ErrorKind::TimedOut.into())),
+            }
+        }
+    };
+    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no answer within {}", show(within)));
+    let (status, text) = exchanged
+        .and_then(|exchanged| exchanged)
+        .with_context(|| format!("asking at control.listen, {shown}"))?;
+    Ok(Asked::Answered(status, text))
+}
+
+fn nobody(address: &str, error: &io::Error) -> Asked {
+    Asked::Nobody(format!("nobody listens at control.listen, {address}: {error}"))
+}
+
+/// The token of a file, whoever's it is.
+fn token(path: &Path) -> anyhow::Result<String> {
+    let cannot = || format!("cannot read control.token_file, {}", path.display());
+    let mut text = String::new();
+    File::open(path).and_then(|file| file.take(MAX_TOKEN).read_to_string(&mut text)).with_context(cannot)?;
+    Ok(text.trim().to_owned())
+}
+
+/// Says what the control endpoints have answered.
+fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: String,
+    }
+    if status == StatusCode::OK {
+        let reloaded = serde_json::from_str(text)
+            .context("what answers at control.listen is no agent of this version")?;
+        return done(&reloaded);
+    }
+    let why = serde_json::from_str::<Refusal>(text)
+        .map_or_else(|_| format!("status {status}"), |refusal| refusal.error);
+    if status == StatusCode::UNPROCESSABLE_ENTITY {
+        return refused(&why);
+    }
+    complain(harmless(&why))?;
+    Ok(Exit::Failed)
+}
+
+fn done(reloaded: &Reloaded) -> anyhow::Result<Exit> {
+    writeln!(io::stdout(), "{}", harmless(&reloaded.to_string()))?;
+    Ok(Exit::Done)
+}
+
+fn refused(why: &str) -> anyhow::Result<Exit> {
+    complain(harmless(why))?;
+    Ok(Exit::Config)
+}

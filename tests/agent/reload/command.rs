@@ -1,0 +1,207 @@
+//! `slotkeeper reload`: by SIGHUP to who has claimed the files, and at the control endpoints.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+
+use super::names;
+use crate::consul::{Consul, Newer};
+use crate::operator::Operator;
+use crate::process::{Agent, BINARY, Home};
+use crate::run::job::{Job, bare};
+use crate::support::authority::Authority;
+use crate::support::consul::Setup;
+use crate::support::life::MEEK;
+use crate::support::ports::Ports;
+use crate::wait_for;
+
+const ONE: &str = "semaphores: [{name: a, prefix: p/a, limit: 1}]";
+const OTHER: &str = "semaphores: [{name: b, prefix: p/b, limit: 1}]";
+
+/// The command, with its exit code.
+fn reload(home: &Home, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(BINARY);
+    bare(&mut command);
+    command.args(["reload", "--config"]).arg(home.path("config.yaml")).args(arguments);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap())
+}
+
+/// Has the agent notice nothing by itself.
+fn configure(home: &Home, consul: &str, rest: &str) {
+    home.configure(consul, &format!("reload: {{watch: false}}\n{rest}"));
+}
+
+/// By a signal, and at either kind of control address.
+#[test]
+fn it_says_what_has_changed_or_why_nothing_has() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let port = Ports::reserve();
+    for control in [
+        String::new(),
+        "control: {listen: 'unix:$HOME/control.sock'}\n".to_owned(),
+        format!("control: {{listen: '{}', token_file: '$HOME/token'}}\n", port.addr(0)),
+    ] {
+        let home = Home::new();
+        configure(&home, &consul.address(), &format!("{control}{ONE}"));
+        let mut agent = Agent::start(&home);
+        agent.await_ready();
+        configure(&home, &consul.address(), &format!("{control}{OTHER}\nsession: {{ttl: 90s}}"));
+        let (code, said) = reload(&home, &[]);
+        let expected = "configuration reloaded\nadded: b\nremoved: a\nnot changed: session.ttl takes effect only at a restart\n";
+        assert_eq!((code, said.as_str()), (Some(0), expected), "{}", agent.log());
+        wait_for("a to be released", || operator.holders("p/a").is_empty() && names(&agent) == ["b held"]);
+
+        // What is wrong with the file is said at once, and the agent not asked.
+        configure(&home, &consul.address(), &format!("{control}{ONE}\nlogg: {{}}"));
+        let (code, said) = reload(&home, &[]);
+        assert!(
+            code == Some(78) && said.contains("the agent was not asked") && said.contains("logg"),
+            "{code:?} {said}"
+        );
+        assert_eq!(
+            (names(&agent), agent.log().matches("nothing is changed").count()),
+            (vec!["b held".to_owned()], 0)
+        );
+        assert_eq!(agent.terminate(), Some(0));
+    }
+}
+
+#[test]
+fn what_the_agent_refuses_is_told_by_78() {
+    let authority = Authority::new();
+    let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
+    for control in ["", "control: {listen: 'unix:$HOME/control.sock'}\n"] {
+        let home = Home::new();
+        let file = home.path("ca.pem");
+        fs::copy(authority.file("consul-agent-ca.pem"), &file).unwrap();
+        configure(&home, &format!("https://{}", consul.https_addr()), &format!("{control}{ONE}"));
+        let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+        let tls =
+            format!("consul: {{tls: {{ca_file: '{}', server_name: server.dc1.consul}}, ", file.display());
+        fs::write(home.path("config.yaml"), config.replace("consul: {", &tls)).unwrap();
+        let mut agent = Agent::start(&home);
+        agent.await_ready();
+        fs::write(&file, "no certificate").unwrap();
+        let (code, said) = reload(&home, &[]);
+        assert!(code == Some(78) && said.contains("there is no PEM certificate in it"), "{code:?} {said}");
+        assert_eq!(agent.metric("slotkeeper_config_last_reload_successful"), 0.0);
+        fs::copy(authority.file("consul-agent-ca.pem"), &file).unwrap();
+        assert_eq!(reload(&home, &[]), (Some(0), "configuration reloaded\n".to_owned()));
+        assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+    }
+}
+
+#[test]
+fn no_agent_two_agents_and_one_that_does_not_answer() {
+    let consul = Consul::start();
+    let home = Home::new();
+    let state = "session: {state_file: '$HOME/state'}\n";
+    configure(&home, &consul.address(), &format!("{state}control: {{listen: 'unix:$HOME/c'}}\n{ONE}"));
+    let (code, said) = reload(&home, &[]);
+    let files =
+        ["nobody listens at control.listen, unix:", "ready.lock cannot be read", "state.lock cannot be read"];
+    assert!(code == Some(1) && files.iter().all(|file| said.contains(file)), "{code:?} {said}");
+
+    configure(&home, &consul.address(), &format!("{state}{ONE}"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    agent.signal(Signal::STOP);
+    let (code, said) = reload(&home, &["--timeout", "300ms"]);
+    assert!(code == Some(1) && said.contains("has not answered within 300ms"), "{code:?} {said}");
+    agent.signal(Signal::CONT);
+    wait_for("the reload", || super::reloaded(&agent) == 1);
+
+    // Each file is another agent's.
+    let other = Home::new();
+    configure(&other, &consul.address(), OTHER);
+    let text = fs::read_to_string(other.path("config.yaml")).unwrap();
+    fs::write(
+        other.path("config.yaml"),
+        format!("{text}\nsession: {{state_file: '{}'}}", home.path("other").display()),
+    )
+    .unwrap();
+    let mut second = Agent::start(&other);
+    second.await_ready();
+    configure(&home, &consul.address(), &format!("session: {{state_file: '$HOME/other'}}\n{ONE}"));
+    let (code, said) = reload(&home, &[]);
+    let both = [agent.pid(), second.pid()].map(|pid| format!("that of process {pid}"));
+    assert!(code == Some(1) && both.iter().all(|one| said.contains(one)), "{code:?} {said}");
+    assert_eq!((super::reloaded(&agent), super::reloaded(&second)), (1, 0));
+    // Each by its own.
+    assert_eq!(reload(&other, &[]).0, Some(0));
+    assert_eq!((super::reloaded(&agent), super::reloaded(&second)), (1, 1));
+    assert_eq!(second.terminate(), Some(0));
+
+    // What was killed has left its lock file.
+    agent.signal(Signal::KILL);
+    agent.ended();
+    let (code, said) = reload(&home, &[]);
+    let gone = format!("names process {}, which is no agent that has it locked", agent.pid());
+    assert!(code == Some(1) && said.contains(&gone), "{code:?} {said}");
+    home.configure(&consul.address(), ONE);
+    let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+    let readiness = config.lines().find(|line| line.starts_with("readiness")).unwrap();
+    fs::write(home.path("config.yaml"), config.replace(readiness, "")).unwrap();
+    let (code, said) = reload(&home, &[]);
+    assert!(
+        code == Some(1) && said.contains("names none of control.listen, readiness.file"),
+        "{code:?} {said}"
+    );
+}
+
+/// A signal would be the command's, and what the command was started on stays until it ends.
+#[test]
+fn under_a_command_no_reload_releases_anything() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let both = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: c, prefix: p/c, limit: 1}]";
+    let fewer = "semaphores: [{name: c, prefix: p/c, limit: 1}, {name: d, prefix: p/d, limit: 1}]";
+    let socket = "control: {listen: 'unix:$HOME/control.sock'}\n";
+    let start = |home: &Home| {
+        let folder = tempfile::tempdir().unwrap();
+        let life = folder.path().join("life").display().to_string();
+        let mut command = Command::new(BINARY);
+        bare(&mut command);
+        command.args(["run", "--verbose", "--config"]).arg(home.path("config.yaml"));
+        command.args(["--", "sh", "-c", MEEK, &life]);
+        let job = Job::spawn(command, folder);
+        job.await_life();
+        job
+    };
+    let assert_kept = |job: &mut Job| {
+        wait_for("d", || operator.lock("p/d").is_some_and(|_| !operator.holders("p/d").is_empty()));
+        let beats = job.life().beats();
+        wait_for("the command's life", || job.life().beats() > beats);
+        assert_eq!(
+            (operator.holders("p/a"), operator.holders("p/c")),
+            (operator.holders("p/c"), operator.holders("p/d"))
+        );
+        job.signal(Signal::TERM);
+        assert_eq!(job.code(), Some(143), "{}", job.log());
+        for prefix in ["p/a", "p/c", "p/d"] {
+            operator.assert_nothing_left(prefix);
+        }
+    };
+
+    // By a changed file, and no signal.
+    let home = Home::new();
+    home.configure(&consul.address(), both);
+    let mut job = start(&home);
+    let (code, said) = reload(&home, &[]);
+    assert!(code == Some(1) && said.contains("SIGHUP is for the command"), "{code:?} {said}");
+    home.configure(&consul.address(), fewer);
+    assert_kept(&mut job);
+
+    // Asked for.
+    let home = Home::new();
+    configure(&home, &consul.address(), &format!("{socket}{both}"));
+    let mut job = start(&home);
+    configure(&home, &consul.address(), &format!("{socket}{fewer}"));
+    let (code, said) = reload(&home, &[]);
+    let kept = "added: d\ndeferred: d: required: true takes effect at the next start\ndeferred: a: no longer configured so";
+    assert!(code == Some(0) && said.contains(kept), "{code:?} {said}");
+    assert_kept(&mut job);
+}

@@ -1,0 +1,229 @@
+//! Changed files, without a signal.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use rustix::process::Signal;
+use slotkeeper::agent::{CHANGE_DEFERRED, FILES_CHANGED};
+
+use super::{names, reloaded};
+use crate::consul::{Consul, Newer};
+use crate::operator::Operator;
+use crate::process::{Agent, Home};
+use crate::support::authority::Authority;
+use crate::support::consul::Setup;
+use crate::wait_for;
+
+const RELOADED: &str = "slotkeeper_config_last_reload_successful";
+const RENEWALS: &str = "slotkeeper_session_renew_duration_seconds_count";
+
+/// A folder as the kubelet lays out a volume: the files are links into `..data`, which is a link that is replaced whole.
+struct Volume<'h> {
+    home: &'h Home,
+    version: u32,
+}
+
+impl<'h> Volume<'h> {
+    /// Has the configuration lie in one.
+    fn mount(home: &'h Home, consul: &str, rest: &str) -> Self {
+        let mut volume = Self { home, version: 0 };
+        volume.swap(consul, rest);
+        symlink("..data/config.yaml", home.path("link")).unwrap();
+        fs::rename(home.path("link"), home.path("config.yaml")).unwrap();
+        volume
+    }
+
+    /// Replaces what is in it.
+    fn swap(&mut self, consul: &str, rest: &str) {
+        self.version += 1;
+        let (folder, link) = (format!("..{}", self.version), self.home.path("..data_tmp"));
+        // Written beside it, and not through the link that is there.
+        let own = Home::new();
+        own.configure(consul, rest);
+        let text = fs::read_to_string(own.path("config.yaml")).unwrap();
+        let (own, home) = (own.path("").display().to_string(), self.home.path("").display().to_string());
+        fs::create_dir(self.home.path(&folder)).unwrap();
+        fs::write(self.home.path(&folder).join("config.yaml"), text.replace(&own, &home)).unwrap();
+        symlink(folder, &link).unwrap();
+        fs::rename(link, self.home.path("..data")).unwrap();
+    }
+}
+
+/// What the status says that a reload has left as it was.
+fn deferred(agent: &Agent, list: &str) -> Vec<String> {
+    let status = agent.status();
+    let all = status[list].as_array().unwrap().iter();
+    all.filter_map(|one| Some(format!("{}: {}", one["name"].as_str()?, one["deferred"].as_str()?))).collect()
+}
+
+#[test]
+fn a_swapped_volume_is_taken_over_and_no_held_slot_is_released() {
+    let consul = Newer::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    let mut volume = Volume::mount(
+        &home,
+        &consul.address(),
+        "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1, limit_policy: set}]",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    let changed = "semaphores: [{name: b, prefix: p/b, limit: 4, limit_policy: set}, {name: c, prefix: p/c, limit: 1}]\n\
+                   log: {level: debug}";
+    volume.swap(&consul.address(), changed);
+    wait_for("the new semaphore", || names(&agent) == ["b held", "c held", "a held"]);
+    wait_for("the new limit", || operator.record("p/b")["Limit"] == 4);
+    wait_for("the new log level", || agent.log().contains("DEBUG"));
+    let (kept, required) = (
+        "a: no longer configured so; kept until an explicit reload or the drain",
+        "c: required: true takes effect by an explicit reload",
+    );
+    assert_eq!(deferred(&agent, "semaphores"), [required, kept]);
+    let log = agent.log();
+    assert!(
+        log.contains(FILES_CHANGED) && log.contains(r#"added="c" changed="b.limit, log.level""#),
+        "{log}"
+    );
+    assert!(log.contains(&format!("{CHANGE_DEFERRED} entry=\"a\"")), "{log}");
+    assert_eq!((operator.holders("p/a"), agent.session()), (vec![session.clone()], session));
+    assert!(agent.is_ready() && !log.contains("not ready"), "{log}");
+    assert_eq!(agent.status()["configuration"]["last_reload"], "done");
+
+    // The same content in another file is nothing; what was deferred is said once.
+    volume.swap(&consul.address(), changed);
+    volume.swap(&consul.address(), &changed.replace("limit: 4", "limit: 3"));
+    wait_for("the next limit", || operator.record("p/b")["Limit"] == 3);
+    assert_eq!((reloaded(&agent), agent.log().matches("entry=\"a\"").count()), (2, 1), "{}", agent.log());
+
+    agent.signal(Signal::HUP);
+    wait_for("a to be released", || operator.holders("p/a").is_empty());
+    wait_for("the rest", || {
+        names(&agent) == ["b held", "c held"] && deferred(&agent, "semaphores").is_empty()
+    });
+    assert_eq!(agent.status()["semaphores"][1]["required"], true);
+    assert!(agent.is_ready());
+    assert_eq!(agent.terminate(), Some(0));
+    for prefix in ["p/a", "p/b", "p/c"] {
+        operator.assert_nothing_left(prefix);
+    }
+}
+
+#[test]
+fn another_prefix_or_key_waits_for_an_explicit_reload_and_a_drain_releases_what_is_kept() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = Home::new();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: a, prefix: p/1, limit: 1}]\nlocks: [{name: l, key: k/1}]",
+    );
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    home.configure(
+        &consul.address(),
+        "semaphores: [{name: a, prefix: p/2, limit: 1}]\nlocks: [{name: m, key: k/1}, {name: l, key: k/2}]",
+    );
+    // A name is a label.
+    wait_for("the new name", || agent.status()["locks"][0]["name"] == "m");
+    let status = agent.status();
+    assert_eq!(
+        (&status["semaphores"][0]["prefix"], status["locks"].as_array().unwrap().len()),
+        (&"p/1".into(), 2)
+    );
+    let kept = "a: no longer configured so; kept until an explicit reload or the drain, and a (p/2) must wait for that";
+    assert_eq!(deferred(&agent, "semaphores"), [kept]);
+    wait_for("the new lock", || operator.key("k/2").is_some_and(|pair| pair.session.is_some()));
+    assert_eq!(operator.key("k/1").unwrap().session, Some(agent.session()));
+    assert!(operator.keys("p/2").is_empty() && agent.is_ready(), "{}", agent.log());
+    assert_eq!(agent.terminate(), Some(0));
+    operator.assert_nothing_left("p/1");
+}
+
+#[test]
+fn a_file_that_is_refused_is_said_once_and_read_again_when_it_has_changed() {
+    let consul = Consul::start();
+    let home = Home::new();
+    let of =
+        |rest: &str| format!("session: {{ttl: 10s}}\nsemaphores: [{{name: a, prefix: p/a, limit: 1{rest}}}]");
+    home.configure(&consul.address(), &of(""));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    home.configure(&consul.address(), &of(", limmit: 2"));
+    wait_for("the refusal", || agent.metric(RELOADED) == 0.0);
+    assert!(agent.log().contains("semaphores[0].limmit"), "{}", agent.log());
+    assert_eq!(agent.status()["configuration"]["last_reload"], "refused");
+    // Longer than a change takes to be noticed.
+    let before = agent.metric(RENEWALS);
+    wait_for("renewals", || agent.metric(RENEWALS) >= before + 3.0);
+    assert_eq!((names(&agent), agent.is_ready()), (vec!["a held".to_owned()], true));
+    home.configure(&consul.address(), &of(", priority: 3"));
+    wait_for("the reload", || agent.metric(RELOADED) == 1.0);
+    let log = agent.log();
+    assert_eq!(
+        (log.matches("nothing is changed").count(), log.matches(FILES_CHANGED).count()),
+        (1, 2),
+        "{log}"
+    );
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn an_authority_that_changes_is_trusted_without_a_signal() {
+    let authority = Authority::new();
+    let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
+    let home = Home::new();
+    let (trusted, other) = (authority.file("consul-agent-ca.pem"), Authority::new());
+    let swap = |file: &std::path::Path| {
+        fs::copy(file, home.path("new.pem")).unwrap();
+        fs::rename(home.path("new.pem"), home.path("ca.pem")).unwrap();
+    };
+    swap(&trusted);
+    let address = format!("https://{}", consul.https_addr());
+    home.configure(&address, "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: service/s, limit: 1}]");
+    let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+    let file = home.path("ca.pem");
+    let tls = format!("consul: {{tls: {{ca_file: '{}', server_name: server.dc1.consul}}, ", file.display());
+    fs::write(home.path("config.yaml"), config.replace("consul: {", &tls)).unwrap();
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    // With one that has not made Consul's certificate nothing is answered any more.
+    swap(&other.file("consul-agent-ca.pem"));
+    wait_for("a failure", || {
+        let reason = agent.semaphore()["reason"].clone();
+        reason.as_str().is_some_and(|reason| reason.contains("certificate"))
+    });
+    swap(&trusted);
+    wait_for("the second reload", || reloaded(&agent) == 2);
+    let before = agent.metric(RENEWALS);
+    wait_for("renewals", || agent.metric(RENEWALS) >= before + 2.0);
+    assert_eq!((agent.session(), agent.is_ready()), (session, true), "{}", agent.log());
+    assert!(
+        agent.log().contains(&format!("{FILES_CHANGED} files=\"{}\"", file.display())),
+        "{}",
+        agent.log()
+    );
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn nothing_is_noticed_where_that_is_switched_off() {
+    let consul = Consul::start();
+    let home = Home::new();
+    let of = |name: &str| {
+        format!(
+            "session: {{ttl: 10s}}\nreload: {{watch: false}}\nsemaphores: [{{name: {name}, prefix: p/a, limit: 1}}]"
+        )
+    };
+    home.configure(&consul.address(), &of("a"));
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    home.configure(&consul.address(), &of("b"));
+    let before = agent.metric(RENEWALS);
+    wait_for("renewals", || agent.metric(RENEWALS) >= before + 3.0);
+    assert_eq!(names(&agent), ["a held"]);
+    agent.signal(Signal::HUP);
+    wait_for("the reload", || names(&agent) == ["b held"]);
+    assert_eq!((agent.log().matches(FILES_CHANGED).count(), agent.terminate()), (0, Some(0)));
+}
