@@ -117,6 +117,7 @@ fn another_chart_takes_it_in_in_every_mode() {
         let pod = &rendered.pod()["spec"];
         assert_eq!(pod["initContainers"][0]["name"], first);
         assert_eq!(pod["initContainers"][0]["image"], concat!("slotkeeper:", env!("CARGO_PKG_VERSION")));
+        assert_eq!(pod["shareProcessNamespace"], mode == "sidecar");
         assert_eq!(pod["serviceAccountName"], rendered.manifests[0]["metadata"]["name"], "{mode}");
         // The same as the chart gives its own Job, but for the container's name.
         let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));
@@ -201,8 +202,16 @@ fn the_generated_patches_and_configuration_are_current() {
     let parts = |from: &Value, keys: &[&str]| -> Map<String, Value> {
         keys.iter().map(|key| ((*key).to_owned(), from[*key].clone())).collect()
     };
-    let mut spec =
-        parts(pod, &["restartPolicy", "terminationGracePeriodSeconds", "initContainers", "volumes"]);
+    let mut spec = parts(
+        pod,
+        &[
+            "restartPolicy",
+            "shareProcessNamespace",
+            "terminationGracePeriodSeconds",
+            "initContainers",
+            "volumes",
+        ],
+    );
     spec.insert("containers".into(), json!([parts(container, &["name", "livenessProbe", "volumeMounts"])]));
     let job = json!({"template": {"spec": spec}});
     let patch = |kind: &str, spec: &Value| {

@@ -16,6 +16,7 @@ use std::time::Duration;
 #[path = "../agent/consul.rs"]
 mod consul;
 mod consumer;
+mod endings;
 mod helm;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
 #[path = "../agent/http.rs"]

@@ -56,8 +56,13 @@ fn the_second_pod_runs_after_the_first() {
 }
 
 #[test]
-fn a_startup_probe_gates_too() {
-    two_run_one_after_the_other("    gate: startupProbe");
+fn nor_where_the_sidecar_sees_no_process() {
+    two_run_one_after_the_other("    processes: {shared: false}");
+}
+
+#[test]
+fn nor_where_it_ends_the_workload() {
+    two_run_one_after_the_other("    processes: {stop: true}");
 }
 
 #[test]
