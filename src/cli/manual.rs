@@ -38,6 +38,7 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),
             ("SLOTKEEPER_STATE_FILE", "In place of session.state_file; empty for no file"),
             ("SLOTKEEPER_DRAIN_TIMEOUT", "In place of drain.timeout"),
+            ("SLOTKEEPER_WORKLOAD_VOLUME", "In place of workload.volume"),
             ("SLOTKEEPER_DRAIN_RELEASE", "In place of drain.release: at_once or after_workload"),
             ("SLOTKEEPER_SESSION_NAME", "In place of session.name"),
             ("SLOTKEEPER_SESSION_TTL", "In place of session.ttl"),

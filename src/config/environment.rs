@@ -32,6 +32,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("SLOTKEEPER_HTTP_LISTEN", "http.listen"),
     ("SLOTKEEPER_CONTROL_LISTEN", "control.listen"),
     ("SLOTKEEPER_READINESS_FILE", "readiness.file"),
+    ("SLOTKEEPER_WORKLOAD_VOLUME", "workload.volume"),
     ("SLOTKEEPER_DRAIN_TIMEOUT", "drain.timeout"),
     ("SLOTKEEPER_DRAIN_RELEASE", "drain.release"),
     ("SLOTKEEPER_LOG_FORMAT", "log.format"),

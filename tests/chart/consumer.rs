@@ -115,6 +115,7 @@ fn another_chart_takes_it_in_in_every_mode() {
         let pod = &rendered.pod()["spec"];
         assert_eq!(pod["initContainers"][0]["name"], first);
         assert_eq!(pod["initContainers"][0]["image"], concat!("slotkeeper:", env!("CARGO_PKG_VERSION")));
+        assert_eq!(pod["shareProcessNamespace"], mode == "sidecar");
         assert_eq!(pod["serviceAccountName"], rendered.manifests[0]["metadata"]["name"], "{mode}");
         // The same as the chart gives its own Job, but for the container's name.
         let own = render(&format!("{{mode: {mode}, workload: {{container: {{name: import}}}}}}"));

@@ -14,13 +14,14 @@ const FOLDER: &str = "examples/kubernetes/kustomize";
 const COMPONENTS: [&str; 3] = ["sidecar", "wrapper", "on-demand"];
 
 /// Variables for what the chart derives by the mode, so that the configuration is the user's alone.
-const VARIABLES: [(&str, &str); 6] = [
+const VARIABLES: [(&str, &str); 7] = [
     ("session.ttl", "SLOTKEEPER_SESSION_TTL"),
     ("session.state_file", "SLOTKEEPER_STATE_FILE"),
     ("readiness.file", "SLOTKEEPER_READINESS_FILE"),
     ("control.listen", "SLOTKEEPER_CONTROL_LISTEN"),
     ("drain.timeout", "SLOTKEEPER_DRAIN_TIMEOUT"),
     ("drain.release", "SLOTKEEPER_DRAIN_RELEASE"),
+    ("workload.volume", "SLOTKEEPER_WORKLOAD_VOLUME"),
 ];
 
 /// What the configuration says beside where Consul is and what is held, as variables.

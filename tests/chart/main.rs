@@ -16,6 +16,7 @@ use std::time::Duration;
 #[path = "../agent/consul.rs"]
 mod consul;
 mod consumer;
+mod endings;
 mod failure;
 mod helm;
 mod hook;

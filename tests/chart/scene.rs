@@ -36,7 +36,7 @@ pub(crate) struct Scene {
     pub(crate) consul: Consul,
     pub(crate) operator: Operator,
     pub(crate) node: Node,
-    template: Value,
+    pub(crate) template: Value,
     /// Makes this scene's addresses its own.
     ports: Ports,
     pods: Cell<u8>,

@@ -75,8 +75,13 @@ fn the_agent_is_reached_at_the_pods_address_and_at_its_loopback() {
 }
 
 #[test]
-fn a_startup_probe_gates_too() {
-    two_run_one_after_the_other("    gate: startupProbe");
+fn nor_where_the_sidecar_sees_no_process() {
+    two_run_one_after_the_other("    processes: {shared: false}");
+}
+
+#[test]
+fn nor_where_it_ends_the_workload() {
+    two_run_one_after_the_other("    processes: {stop: true}");
 }
 
 #[test]

@@ -157,6 +157,43 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
             "`fence.enabled: false`",
         ),
         (
+            "{mode: sidecar, workload: {container: {startupProbe: {tcpSocket: {port: 1}}}}}",
+            "before whose success the kubelet asks no livenessProbe, which is the fence; remove it, let the sidecar end the workload",
+        ),
+        (
+            "{mode: sidecar, workload: {container: {lifecycle: {postStart: {sleep: {seconds: 1}}}}}}",
+            "during which the kubelet asks no livenessProbe",
+        ),
+        ("{mode: sidecar, workload: {container: {restartPolicy: OnFailure}}}", "start it again at once"),
+        ("{mode: sidecar, workload: {container: {restartPolicy: Always}}}", "`mode: wrapper`"),
+        (
+            "{mode: sidecar, workload: {container: {restartPolicy: Never, restartPolicyRules: [{action: Restart}]}}}",
+            "RestartAllContainers",
+        ),
+        ("{mode: sidecar, gate: startupProbe}", "that takes the sidecar for started"),
+        ("gate: waiter", "the only gate; remove it"),
+        ("{mode: sidecar, config: {workload: {volume: /run/slotkeeper}}}", "write `processes`"),
+        (
+            "{mode: sidecar, config: {drain: {release: after_workload}}}",
+            "sees itself when the workload has ended",
+        ),
+        ("{mode: sidecar, config: {drain: {hold: 5s}}}", "sees itself when the workload has ended"),
+        ("{mode: sidecar, workload: {pod: {hostPID: true}}}", "`processes.shared: false`"),
+        ("{mode: sidecar, workload: {pod: {shareProcessNamespace: false}}}", "it is `processes.shared`"),
+        ("{mode: sidecar, processes: {shared: false, stop: true}}", "write `processes.shared: true`"),
+        (
+            "{mode: sidecar, processes: {stop: true}, workload: {pod: {securityContext: {runAsUser: null}}}}",
+            "run as the user of the container main, and not as root",
+        ),
+        (
+            "{mode: sidecar, processes: {stop: true}, workload: {container: {securityContext: {runAsUser: 0}}}}",
+            "and not as root",
+        ),
+        (
+            "{mode: sidecar, processes: {stop: true}, fence: {enabled: false}, workload: {terminationGracePeriodSeconds: 90}}",
+            "workload.terminationGracePeriodSeconds: under a TTL of 2m the workload cannot have 90s for stopping",
+        ),
+        (
             "{config: {locks: [{name: a, key: b}]}, workload: {container: {image: 'import:7'}}}",
             "needs its `command`",
         ),
@@ -372,8 +409,8 @@ fn every_value_has_a_schema_and_a_row_in_the_readme() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     let readme = read("README.md");
     let in_schema = schema["properties"].as_object().unwrap().keys();
-    // What Helm sets, and what the condition of a dependency reads.
-    for key in in_schema.filter(|key| !["global", "enabled"].contains(&key.as_str())) {
+    // What Helm sets, what the condition of a dependency reads, and what is refused with its reason.
+    for key in in_schema.filter(|key| !["global", "enabled", "gate"].contains(&key.as_str())) {
         assert!(values.get(key).is_some(), "{key} is not in values.yaml");
     }
     for key in values.as_object().unwrap().keys() {
@@ -388,6 +425,8 @@ fn the_pods_grace_is_longer_than_all_that_has_to_end_in_it() {
     let grace = |name: &str| matrix()[name].pod()["spec"]["terminationGracePeriodSeconds"].as_u64();
     // The workload's 30 s, the drain's 25 s, and 5 s between the two.
     assert_eq!(grace("sidecar"), Some(60));
+    // And the 5 s for which a sidecar that sees nothing holds.
+    assert_eq!(grace("sidecar-unfenced"), Some(65));
     // Stopping a command that has lost its slot, 12 s, outlasts what it needs by itself; the drain's are 90 s.
     assert_eq!(grace("wrapper"), Some(107));
 }
@@ -400,11 +439,6 @@ fn waiting_is_bounded_where_a_bound_is_set() {
     assert_eq!(yaml(matrix()["wrapper"].config())["locks"][0]["wait"], "5m", "what is written stands");
     let waiter = &matrix()["sidecar"].pod()["spec"]["initContainers"][1];
     assert_eq!(waiter["args"], json!(["wait", "--timeout", "30m"]));
-    let probe = |name: &str| matrix()[name].pod()["spec"]["initContainers"][0]["startupProbe"].clone();
-    // 45 s in steps of 2 s.
-    assert_eq!(probe("sidecar-startup-probe")["failureThreshold"], 23);
-    assert_eq!(probe("sidecar-startup-probe-for-ever")["failureThreshold"], i32::MAX);
-    assert_eq!(probe("sidecar"), Value::Null);
 }
 
 #[test]
@@ -424,6 +458,48 @@ fn the_fence_acts_so_early_that_the_pods_grace_fits() {
         let path = &rendered.pod()["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"];
         assert_eq!(*path, format!("/readyz?lease_left={left}"), "{ttl}");
     }
+}
+
+#[test]
+fn the_sidecar_sees_what_runs_on_the_slot() {
+    let pod = |name: &str| matrix()[name].pod()["spec"].clone();
+    let config = |name: &str| yaml(matrix()[name].config());
+    assert_eq!(pod("sidecar")["shareProcessNamespace"], true);
+    assert_eq!(config("sidecar")["workload"], json!({"volume": "/run/slotkeeper"}));
+    assert_eq!(config("sidecar")["drain"], Value::Null);
+    for name in ["sidecar-unfenced", "on-demand", "wrapper"] {
+        assert_eq!(pod(name)["shareProcessNamespace"], Value::Null, "{name}");
+        assert_eq!(config(name)["workload"], Value::Null, "{name}");
+    }
+    assert_eq!(config("sidecar-unfenced")["drain"], json!({"hold": "5s"}));
+    // Whatever begins again waits behind the gate again.
+    render("{mode: sidecar, workload: {container: {restartPolicyRules: [{action: RestartAllContainers}]}}}");
+    let shares = |container: &Value| {
+        let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        mounts.filter(|mount| mount["name"] == "slotkeeper-run").count() == 1
+    };
+    let stops = pod("sidecar-stops");
+    let shared = ["initContainers", "containers"].map(|list| -> Vec<_> {
+        stops[list].as_array().unwrap().iter().filter(|one| shares(one)).map(|one| &one["name"]).collect()
+    });
+    assert_eq!(json!(shared), json!([["slotkeeper", "fetch"], ["import"]]), "but not another sidecar");
+}
+
+#[test]
+fn what_ends_the_workload_runs_as_its_user() {
+    let pod = &matrix()["sidecar-stops"].pod()["spec"];
+    let sidecar = &pod["initContainers"][0]["securityContext"];
+    assert_eq!((&sidecar["runAsUser"], &sidecar["runAsGroup"]), (&json!(1000), &json!(100)));
+    let wanted = json!({"volume": "/run/slotkeeper", "stop": true, "kill_after": "30s"});
+    assert_eq!(yaml(matrix()["sidecar-stops"].config())["workload"], wanted);
+    assert_eq!(pod["containers"][0]["livenessProbe"], json!({"tcpSocket": {"port": 80}}), "their own");
+    let by_pod = render(
+        "{mode: sidecar, processes: {stop: true}, workload: {pod: {securityContext: {runAsUser: 7}}}}",
+    );
+    let by_pod = &by_pod.pod()["spec"];
+    assert_eq!(by_pod["initContainers"][0]["securityContext"]["runAsUser"], 7);
+    assert!(by_pod["containers"][0]["livenessProbe"]["httpGet"].is_object(), "the fence, too");
+    assert_eq!(matrix()["sidecar"].pod()["spec"]["initContainers"][0]["securityContext"]["runAsUser"], 65532);
 }
 
 /// Two handlers in one probe are refused by Kubernetes, and one of theirs says more of their workload than ours.
@@ -651,7 +727,8 @@ fn what_helm_says_in_the_end_fits_the_mode() {
     for (name, said) in [
         ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
         ("sidecar", "killed by its liveness probe within 62 s"),
-        ("sidecar-startup-probe", "WARNING: fence.enabled is false"),
+        ("sidecar-unfenced", "WARNING: fence.enabled is false"),
+        ("sidecar-stops", "the sidecar ends the workload: SIGTERM and after 30 s SIGKILL"),
         ("on-demand", "whoever has the lease hears of it"),
     ] {
         let notes = &matrix()[name].notes;

@@ -54,6 +54,7 @@ fn every_own_variable_reaches_its_field() {
         ("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:1"),
         ("SLOTKEEPER_READINESS_FILE", "/r"),
         ("SLOTKEEPER_STATE_FILE", "/s"),
+        ("SLOTKEEPER_WORKLOAD_VOLUME", "/v"),
         ("SLOTKEEPER_DRAIN_TIMEOUT", "9s"),
         ("SLOTKEEPER_DRAIN_RELEASE", "after_workload"),
         ("SLOTKEEPER_LOG_FORMAT", "json"),
@@ -66,6 +67,7 @@ fn every_own_variable_reaches_its_field() {
     assert_eq!(config.http.listen.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:1"));
     assert_eq!(config.readiness, Some(PathBuf::from("/r")));
     assert_eq!(config.session.state_file, Some(PathBuf::from("/s")));
+    assert_eq!(config.workload.map(|workload| workload.volume), Some(PathBuf::from("/v")));
     assert_eq!(config.drain.timeout, Duration::from_secs(9));
     assert_eq!(config.drain.release, config::Release::AfterWorkload);
     assert_eq!((config.log.format, config.log.level), (config::LogFormat::Json, LogLevel::Debug));

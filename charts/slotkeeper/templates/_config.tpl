@@ -31,6 +31,16 @@
 {{- end -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- $_ := set $own "session" (dict "ttl" (include "slotkeeper.sidecarTtl" .) "state_file" "/run/slotkeeper/session.json") -}}
+{{- if .Values.processes.shared -}}
+{{- $workload := dict "volume" "/run/slotkeeper" -}}
+{{- if .Values.processes.stop -}}
+{{- $_ := set $workload "stop" true -}}
+{{- $_ := set $workload "kill_after" (printf "%ds" (int64 .Values.workload.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $_ := set $own "workload" $workload -}}
+{{- else if ne (include "slotkeeper.hold" .) "0s" -}}
+{{- $_ := set $own "drain" (dict "hold" (include "slotkeeper.hold" .)) -}}
+{{- end -}}
 {{- end -}}
 {{- if include "slotkeeper.hasControl" . -}}
 {{- $_ := set $own "control" (dict "listen" "unix:/run/slotkeeper/control.sock") -}}
@@ -192,6 +202,37 @@
 {{- if or .Values.control.enabled (eq .Values.mode "on_demand") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Time for stopping that does not fit into the lease. Takes a dict: of which field, of what, the time, the TTL. */}}
+{{- define "slotkeeper.refuseKillAfter" -}}
+{{- $time := mul 1000000 (include "slotkeeper.milliseconds" .time | int64) -}}
+{{- $longest := mul 1000000 (include "slotkeeper.milliseconds" .ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
+{{- if gt $time $longest -}}
+{{- fail (printf "%s: under a TTL of %s %s cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time (div $longest 1000000) (include "slotkeeper.shortestTtl" $time)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What keeps the sidecar from seeing, or ending, the workload. */}}
+{{- define "slotkeeper.refuseProcesses" -}}
+{{- $drain := default dict .Values.config.drain -}}
+{{- $pod := .Values.workload.pod -}}
+{{- if .Values.processes.shared -}}
+{{- if or (eq (default "at_once" $drain.release) "after_workload") (gt (include "slotkeeper.milliseconds" (default "0s" $drain.hold) | int64) 0) -}}
+{{- fail "config.drain: with `processes.shared` the sidecar sees itself when the workload has ended; remove `release: after_workload` and `hold`, or write `processes.shared: false`" -}}
+{{- end -}}
+{{- if $pod.hostPID -}}
+{{- fail "workload.pod.hostPID: excludes a process namespace of the pod's own; remove it, or write `processes.shared: false`" -}}
+{{- end -}}
+{{- if .Values.processes.stop -}}
+{{- include "slotkeeper.refuseKillAfter" (dict "field" "workload.terminationGracePeriodSeconds" "what" "the workload" "time" (printf "%ds" (int64 .Values.workload.terminationGracePeriodSeconds)) "ttl" (dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config)) -}}
+{{- end -}}
+{{- else if .Values.processes.stop -}}
+{{- fail "processes.stop: the sidecar can end only what it sees; write `processes.shared: true`" -}}
+{{- end -}}
+{{- if and (hasKey $pod "shareProcessNamespace") (ne $pod.shareProcessNamespace .Values.processes.shared) -}}
+{{- fail "workload.pod.shareProcessNamespace: it is `processes.shared`; remove it there" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What would be without effect, or would not do what it says. */}}
 {{- define "slotkeeper.refuse" -}}
 {{- $config := .Values.config -}}
@@ -207,15 +248,20 @@
 {{- if hasKey (default dict $config.control) "listen" -}}
 {{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
+{{- if hasKey $config "workload" -}}
+{{- fail "config.workload: it is the chart's, which puts the volume slotkeeper-run at /run/slotkeeper; write `processes` (mode sidecar)" -}}
+{{- end -}}
+{{- if hasKey .Values "gate" -}}
+{{- fail "gate: the init container slotkeeper-wait is the only gate; remove it. A startupProbe of the sidecar holds nothing back where the kubelet restarts: that takes the sidecar for started, and every workload that waits begins without a slot" -}}
+{{- end -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- include "slotkeeper.refuseProcesses" . -}}
+{{- end -}}
 {{- if eq .Values.mode "wrapper" -}}
 {{- if and (eq .Values.wrapper.binary "image") (semverCompare "<1.35-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are on by default from 1.35; write `init`, by which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
-{{- $ttl := include "slotkeeper.ttl" . -}}
-{{- $longest := mul 1000000 (include "slotkeeper.milliseconds" $ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
-{{- if gt (mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64)) $longest -}}
-{{- fail (printf "killAfter: under a TTL of %s the command cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" $ttl .Values.killAfter (div $longest 1000000) (include "slotkeeper.shortestTtl" .)) -}}
-{{- end -}}
+{{- include "slotkeeper.refuseKillAfter" (dict "field" "killAfter" "what" "the command" "time" .Values.killAfter "ttl" (include "slotkeeper.ttl" .)) -}}
 {{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
 {{- fail (printf "wait: in %s the sidecar may not even have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}

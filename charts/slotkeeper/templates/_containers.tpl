@@ -8,17 +8,46 @@
 {{- end -}}
 {{- else -}}
 {{ include "slotkeeper.sidecar" . }}
-{{- if include "slotkeeper.hasWaiter" . }}
 {{ include "slotkeeper.waiter" . }}
-{{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/*
+Where the sidecar is to end the workload it runs as the same user, or it may not. In another chart, where the container is not known here,
+that user is written as `securityContext`, and `slotkeeper.beside` compares.
+*/}}
+{{- define "slotkeeper.user" -}}
+{{- if and (include "slotkeeper.stops" .) .Chart.IsRoot -}}
+{{ include "slotkeeper.userOf" (list .Values.workload.pod.securityContext .Values.workload.container.securityContext) }}
+{{- else -}}
+{{ include "slotkeeper.userOf" (list .Values.securityContext) }}
+{{- end -}}
+{{- end -}}
+
+{{/* User and group of security contexts, of which a later one's word goes before an earlier one's. Not by `merge`, to which 0 is nothing. */}}
+{{- define "slotkeeper.userOf" -}}
+{{- $user := dict -}}
+{{- range $context := . -}}
+{{- range $key := list "runAsUser" "runAsGroup" -}}
+{{- with $context -}}
+{{- if and (hasKey . $key) (not (kindIs "invalid" (get . $key))) -}}
+{{- $_ := set $user $key (int64 (get . $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $user -}}
+{{- end -}}
+
+{{- define "slotkeeper.stops" -}}
+{{- if and (eq .Values.mode "sidecar") .Values.processes.shared .Values.processes.stop -}}true{{- end -}}
 {{- end -}}
 
 {{- define "slotkeeper.ownContainer" -}}
 image: {{ include "slotkeeper.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 terminationMessagePolicy: FallbackToLogsOnError
-securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
+securityContext: {{- merge (include "slotkeeper.user" . | fromYaml) .Values.securityContext | toYaml | nindent 2 }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
 
@@ -32,8 +61,9 @@ resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
 
 {{/*
-A native sidecar: it begins before all that comes after it, and is told to end when they have. There is no liveness probe on it:
-where one fails, the sidecar gets SIGTERM and gives the slot back under a workload that goes on.
+A native sidecar: it begins before all that comes after it, and is told to end when they have, or when the pod's grace is used up. There is
+no liveness probe on it: where one fails, the sidecar gets SIGTERM although its workload goes on; and no startup probe, which a kubelet that
+restarts takes for passed.
 */}}
 {{- define "slotkeeper.sidecar" -}}
 - name: slotkeeper
@@ -43,12 +73,6 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
   env: {{- include "slotkeeper.agentEnvironment" . | nindent 4 }}
   ports:
     - {name: slotkeeper, containerPort: {{ .Values.port }}}
-  {{- if and (eq .Values.mode "sidecar") (eq .Values.gate "startupProbe") }}
-  startupProbe:
-    httpGet: {path: /startupz, port: slotkeeper}
-    periodSeconds: 2
-    failureThreshold: {{ if .Values.wait }}{{ max 1 (div (add (include "slotkeeper.seconds" .Values.wait | int64) 1) 2) }}{{ else }}2147483647{{ end }}
-  {{- end }}
   readinessProbe:
     httpGet: {path: /readyz, port: slotkeeper}
     {{- /* Each answer that is no is an event of the pod's. The gate asks by itself, and more often. */}}
@@ -58,7 +82,7 @@ where one fails, the sidecar gets SIGTERM and gives the slot back under a worklo
 {{- end -}}
 
 {{- define "slotkeeper.hasWaiter" -}}
-{{- if or (eq .Values.mode "on_demand") (and (eq .Values.mode "sidecar") (eq .Values.gate "waiter")) -}}true{{- end -}}
+{{- if ne .Values.mode "wrapper" -}}true{{- end -}}
 {{- end -}}
 
 {{/* Ends when every required slot is held. Where it fails, with restartPolicy Never, so does the pod. */}}

@@ -27,6 +27,11 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- toYaml (merge $theirs $ours) -}}
 {{- end -}}
 
+{{/* Whether the sidecar is to see the processes of the other containers. */}}
+{{- define "slotkeeper.shareProcessNamespace" -}}
+{{- and (eq .Values.mode "sidecar") .Values.processes.shared -}}
+{{- end -}}
+
 {{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
 {{- define "slotkeeper.podSpec" -}}
 {{- $pod := deepCopy .Values.workload.pod -}}
@@ -38,12 +43,34 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
 {{- $own := dict "restartPolicy" "Never" "serviceAccountName" (include "slotkeeper.serviceAccountName" .) -}}
 {{- $_ := set $own "terminationGracePeriodSeconds" (include "slotkeeper.terminationGracePeriodSeconds" . | int64) -}}
-{{- with concat (include "slotkeeper.initContainers" . | fromYamlArray) (default list $pod.initContainers) -}}
+{{- $initContainers := default list $pod.initContainers -}}
+{{- if eq (include "slotkeeper.shareProcessNamespace" .) "true" -}}
+{{- $_ := set $own "shareProcessNamespace" true -}}
+{{- range $initContainers -}}
+{{- include "slotkeeper.seen" . -}}
+{{- end -}}
+{{- end -}}
+{{- with concat (include "slotkeeper.initContainers" . | fromYamlArray) $initContainers -}}
 {{- $_ := set $own "initContainers" . -}}
 {{- end -}}
 {{- $_ := set $own "containers" (list $container) -}}
 {{- $_ := set $own "volumes" (concat (include "slotkeeper.volumes" . | fromYamlArray) (default list $pod.volumes)) -}}
 {{- toYaml (merge $own $pod) -}}
+{{- end -}}
+
+{{/*
+Init containers run on the slot too, and are seen by the same volume. A native sidecar among them is not the workload. Changes the
+container that it takes.
+*/}}
+{{- define "slotkeeper.seen" -}}
+{{- $mounts := default list .volumeMounts -}}
+{{- $there := false -}}
+{{- range $mounts -}}
+{{- $there = or $there (eq .name "slotkeeper-run") -}}
+{{- end -}}
+{{- if not (or $there (eq (default "" .restartPolicy) "Always")) -}}
+{{- $_ := set . "volumeMounts" (prepend $mounts (dict "name" "slotkeeper-run" "mountPath" "/run/slotkeeper" "readOnly" true)) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* A Job's template cannot be changed: another one is another Job. */}}

@@ -25,7 +25,17 @@ told to end when the workload has; `slotkeeper run` gives the slot back when it 
 {{- if eq .Values.mode "wrapper" -}}
 {{- $workload = max $workload (include "slotkeeper.seconds" .Values.killAfter) -}}
 {{- end -}}
-{{- add $workload (include "slotkeeper.seconds" $drain) 5 -}}
+{{- add $workload (include "slotkeeper.seconds" $drain) (include "slotkeeper.hold" . | include "slotkeeper.seconds") 5 -}}
+{{- end -}}
+
+{{/*
+How long a sidecar that sees nothing of the workload goes on holding once it is told to end. A kubelet whose grace is used up tells both
+at once, and kills both 2 s later: what has not been given back by then is not, and what ends later has ended after the workload.
+*/}}
+{{- define "slotkeeper.hold" -}}
+{{- $drain := default dict .Values.config.drain -}}
+{{- $sees := or (ne .Values.mode "sidecar") .Values.processes.shared -}}
+{{- default (ternary "0s" "5s" (or $sees (eq (default "at_once" $drain.release) "after_workload"))) $drain.hold -}}
 {{- end -}}
 
 {{/* The TTL that slotkeeper has where none is written. */}}
@@ -46,9 +56,9 @@ wait for the next attempt, its answer, and half a second for the kernel. Takes t
 {{- sub $lease (add $every $timeout $retry 300000000 500000000) -}}
 {{- end -}}
 
-{{/* The shortest TTL, in whole seconds, under which that is as much as `killAfter`, by halving: a longer TTL leaves more. */}}
+{{/* The shortest TTL, in whole seconds, under which that is as much as is given, in nanoseconds, by halving: a longer TTL leaves more. */}}
 {{- define "slotkeeper.shortestTtl" -}}
-{{- $killAfter := mul 1000000 (include "slotkeeper.milliseconds" .Values.killAfter | int64) -}}
+{{- $killAfter := int64 . -}}
 {{- $low := 10 -}}
 {{- $high := 86401 -}}
 {{- range until 17 -}}

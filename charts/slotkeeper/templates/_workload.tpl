@@ -55,22 +55,59 @@ container as it would be without us; they give the whole container.
 {{- toYaml $container -}}
 {{- end -}}
 
-{{/* Beside the sidecar: sees its files and its socket, and is killed by the fence. */}}
+{{/* Beside the sidecar: sees its files and its socket, is seen by the volume that it has mounted, and is killed by the fence. */}}
 {{- define "slotkeeper.beside" -}}
 {{- $ := .slotkeeper -}}
 {{- $container := deepCopy .container -}}
 {{- $mount := dict "name" "slotkeeper-run" "mountPath" "/run/slotkeeper" "readOnly" true -}}
 {{- $_ := set $container "volumeMounts" (prepend (default list $container.volumeMounts) $mount) -}}
-{{- if and (eq $.Values.mode "sidecar") $.Values.fence.enabled -}}
-{{- if $container.livenessProbe -}}
-{{- fail (printf "the container %s has a livenessProbe, where the fence has its place; remove it, or set `fence.enabled: false`" $container.name) -}}
-{{- end -}}
+{{- if eq $.Values.mode "sidecar" -}}
+{{- include "slotkeeper.refuseUnfenced" . -}}
+{{- if and $.Values.fence.enabled (not $container.livenessProbe) -}}
 {{- /* By number: a port's name is known in its own container only. */ -}}
 {{- $fence := omit $.Values.fence "enabled" -}}
 {{- $_ := set $fence "httpGet" (dict "path" (printf "/readyz?lease_left=%s" (include "slotkeeper.fenceLease" $)) "port" $.Values.port) -}}
 {{- $_ := set $container "livenessProbe" $fence -}}
 {{- end -}}
+{{- end -}}
 {{- toYaml $container -}}
+{{- end -}}
+
+{{/* With what a container would run without its slot. */}}
+{{- define "slotkeeper.refuseUnfenced" -}}
+{{- $ := .slotkeeper -}}
+{{- $container := .container -}}
+{{- $name := $container.name -}}
+{{- if ne (default "Never" $container.restartPolicy) "Never" -}}
+{{- fail (printf "the container %s has a restartPolicy of its own, by which the kubelet would start it again at once where it was ended for its lost slot; remove it, or take `mode: wrapper`" $name) -}}
+{{- end -}}
+{{- range $container.restartPolicyRules -}}
+{{- if eq (default "" .action) "Restart" -}}
+{{- fail (printf "the container %s has a rule in restartPolicyRules by which the kubelet would start it again without its slot; remove it, write the action RestartAllContainers, or take `mode: wrapper`" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if include "slotkeeper.stops" $ -}}
+{{- $pod := ternary $.Values.workload.pod.securityContext dict $.Chart.IsRoot -}}
+{{- $theirs := include "slotkeeper.userOf" (list $pod $container.securityContext) | fromYaml -}}
+{{- if not $theirs.runAsUser -}}
+{{- fail (printf "processes.stop: the sidecar has to run as the user of the container %s, and not as root; write that user's number as its securityContext.runAsUser" $name) -}}
+{{- end -}}
+{{- $ours := include "slotkeeper.user" $ | fromYaml -}}
+{{- if ne (int64 $theirs.runAsUser) (int64 $ours.runAsUser) -}}
+{{- fail (printf "processes.stop: the container %s runs as %d and the sidecar as %d, which could not end it; write the same user as `securityContext.runAsUser` of the chart slotkeeper" $name (int64 $theirs.runAsUser) (int64 $ours.runAsUser)) -}}
+{{- end -}}
+{{- else if $.Values.fence.enabled -}}
+{{- $mend := "remove it, let the sidecar end the workload (`processes.stop`), or set `fence.enabled: false`" -}}
+{{- if $container.livenessProbe -}}
+{{- fail (printf "the container %s has a livenessProbe, where the fence has its place; %s" $name $mend) -}}
+{{- end -}}
+{{- if $container.startupProbe -}}
+{{- fail (printf "the container %s has a startupProbe, before whose success the kubelet asks no livenessProbe, which is the fence; %s" $name $mend) -}}
+{{- end -}}
+{{- if (default dict $container.lifecycle).postStart -}}
+{{- fail (printf "the container %s has a postStart hook, during which the kubelet asks no livenessProbe, which is the fence; %s" $name $mend) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What the container must leave to us. */}}

@@ -23,7 +23,10 @@ pub(super) struct Container {
     facts: BTreeMap<String, String>,
     exits: Vec<i32>,
     run: Option<Run>,
-    /// When a sidecar that has ended starts again.
+    is_init: bool,
+    /// The first process of the space that it shares with the pod's others.
+    pause: Option<Pid>,
+    /// When one that has ended starts again.
     again_at: Option<Instant>,
 }
 
@@ -41,6 +44,10 @@ struct Run {
     /// What waits for the first process and ends as it does.
     child: Child,
     first: Option<Pid>,
+    /// While the hook `postStart` runs nothing is asked.
+    hook_ends: Instant,
+    /// What else is in there goes with the first process.
+    mounts: Option<Mounts>,
     startup: Option<Probe>,
     liveness: Option<Probe>,
     readiness: Option<Probe>,
@@ -50,10 +57,27 @@ struct Run {
 }
 
 impl Container {
-    pub(super) fn new(spec: Value, pod: &Value, facts: &BTreeMap<String, String>, folder: &Path) -> Self {
+    pub(super) fn new(
+        spec: Value,
+        pod: &Value,
+        facts: &BTreeMap<String, String>,
+        folder: &Path,
+        is_init: bool,
+        pause: Option<Pid>,
+    ) -> Self {
         let context = Context::of(&spec, pod);
         let (facts, pod_folder) = (facts.clone(), folder.to_owned());
-        Self { spec, pod_folder, context, facts, exits: Vec::new(), run: None, again_at: None }
+        Self {
+            spec,
+            pod_folder,
+            context,
+            facts,
+            exits: Vec::new(),
+            run: None,
+            is_init,
+            pause,
+            again_at: None,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -62,7 +86,24 @@ impl Container {
 
     /// A native sidecar.
     pub(super) fn restarts(&self) -> bool {
-        self.spec["restartPolicy"] == "Always"
+        self.is_init && self.spec["restartPolicy"] == "Always"
+    }
+
+    /// Whether it has a restart policy of its own.
+    pub(super) fn has_policy(&self) -> bool {
+        self.spec["restartPolicy"].is_string()
+    }
+
+    /// Whether it starts again after it has ended with this code; of others than sidecars, by a word of its own.
+    fn starts_again_after(&self, code: i32) -> bool {
+        self.spec["restartPolicy"] == "Always" || self.spec["restartPolicy"] == "OnFailure" && code != 0
+    }
+
+    /// As a kubelet does that has just begun and has asked no startup probe yet.
+    pub(super) fn take_for_started(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.startup = None;
+        }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -76,7 +117,7 @@ impl Container {
 
     /// The code of its last run, where it is over.
     pub(super) fn exit(&self) -> Option<i32> {
-        self.exits.last().copied().filter(|_| self.run.is_none())
+        self.exits.last().copied().filter(|_| self.run.is_none() && self.again_at.is_none())
     }
 
     pub(super) fn view(&self) -> View {
@@ -99,17 +140,19 @@ impl Container {
     pub(super) fn tick(&mut self, grace: Duration) -> bool {
         let Some(run) = &mut self.run else { return false };
         if let Some(status) = run.child.try_wait().unwrap() {
-            self.exits.push(status.code().expect("its shell was not killed"));
+            let code = status.code().expect("its shell was not killed");
+            self.exits.push(code);
             self.run = None;
             let backoff = if self.exits.len() == 1 { FIRST_BACKOFF } else { 10 * FIRST_BACKOFF };
-            self.again_at = self.restarts().then(|| Instant::now() + backoff);
+            self.again_at = self.starts_again_after(code).then(|| Instant::now() + backoff);
             return false;
         }
         run.tick(grace)
     }
 
-    /// Starts a sidecar again when it is time.
-    pub(super) fn start_again(&mut self) {
+    /// Starts it again when it is time, unless its pod ends.
+    pub(super) fn start_again(&mut self, ending: bool) {
+        self.again_at = self.again_at.filter(|_| !ending);
         if self.again_at.is_some_and(|at| Instant::now() >= at) {
             self.start();
         }
@@ -139,11 +182,24 @@ impl Container {
         std::fs::write(&script_file, script).unwrap();
         let path = log(&self.pod_folder, self.name());
         let log: File = OpenOptions::new().create(true).append(true).open(path).unwrap();
-        let mut child = Command::new("/usr/bin/setpriv")
-            // A space around the container's own, whose first process ends with this one, and all in it with that: the
-            // container's own first process could not, since a change of user takes that setting away.
-            .args(["--pdeathsig", "KILL", "/usr/bin/unshare", "--pid", "--fork", "--kill-child"])
-            .args(["/usr/bin/unshare", "--mount", "--pid"])
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        // How many generations lie between this one and the container's first process.
+        let generations = match self.pause {
+            Some(pause) => {
+                let space = format!("--pid=/proc/{}/ns/pid", pause.as_raw_nonzero());
+                command.args(["/usr/bin/nsenter", &space, "--no-fork", "/usr/bin/unshare", "--mount"]);
+                1
+            }
+            None => {
+                // A space around the container's own, whose first process ends with this one, and all in it with that: the
+                // container's own first process could not, since a change of user takes that setting away.
+                command.args(["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]);
+                command.args(["/usr/bin/unshare", "--mount", "--pid"]);
+                2
+            }
+        };
+        let mut child = command
             // Its child is the first process of the container; of a signal that ends it, it makes 128 and the number.
             .args(["/bin/sh", "-c", "/bin/sh \"$@\"; exit $?", "sh"])
             .arg(&script_file)
@@ -155,12 +211,18 @@ impl Container {
             .stderr(log)
             .spawn()
             .expect("setpriv and unshare (package util-linux), as root");
-        let first = first_process(&mut child, &argv);
+        let first = descendant(&mut child, generations, &argv);
+        let mounts = first.and_then(Mounts::of);
+        let hook = &self.spec["lifecycle"]["postStart"];
+        assert!(hook.is_null() || hook["sleep"].is_object(), "only sleep is known: {hook}");
+        let hook = Duration::from_secs(hook["sleep"]["seconds"].as_u64().unwrap_or_default());
         let probe = |name: &str| Probe::of(&self.spec, name, &self.facts["status.podIP"]);
         let readiness = probe("readinessProbe");
         self.run = Some(Run {
             child,
             first,
+            hook_ends: Instant::now() + hook,
+            mounts,
             startup: probe("startupProbe"),
             liveness: probe("livenessProbe"),
             ready: readiness.is_none(),
@@ -252,7 +314,7 @@ impl Run {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
             self.send(Signal::KILL);
         }
-        if self.asked_to_end {
+        if self.asked_to_end || Instant::now() < self.hook_ends {
             return false;
         }
         if let Some(startup) = &mut self.startup {
@@ -286,15 +348,44 @@ impl Drop for Run {
         self.send(Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // In a space that it shares, what it has started goes on; the runtime ends that.
+        let Some(own) = &self.mounts else { return };
+        for process in std::fs::read_dir("/proc").unwrap().flatten() {
+            let name = process.file_name().into_string().unwrap_or_default();
+            if own.are_of(&name)
+                && let Some(pid) = name.parse().ok().and_then(Pid::from_raw)
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
     }
 }
 
-/// Waits until the container's first process is what it shall be: before that it could not be told anything. `None` where it has
-/// ended by then.
-fn first_process(child: &mut Child, argv: &[String]) -> Option<Pid> {
+/// A mount namespace. While it is open no other one gets its number.
+struct Mounts {
+    number: PathBuf,
+    _open: File,
+}
+
+impl Mounts {
+    fn of(process: Pid) -> Option<Self> {
+        let path = format!("/proc/{}/ns/mnt", process.as_raw_nonzero());
+        let open = File::open(&path).ok()?;
+        Some(Self { number: std::fs::read_link(path).ok()?, _open: open })
+    }
+
+    fn are_of(&self, process: &str) -> bool {
+        std::fs::read_link(format!("/proc/{process}/ns/mnt")).is_ok_and(|number| number == self.number)
+    }
+}
+
+/// Waits until the descendant in that generation is what it shall be: before that it could not be told anything. `None` where it
+/// has ended by then.
+pub(super) fn descendant(child: &mut Child, generations: usize, argv: &[String]) -> Option<Pid> {
     let wanted: String = argv.iter().map(|word| format!("{word}\0")).collect();
     loop {
-        if let Some(pid) = child_of(child.id()).and_then(child_of) {
+        let found = (0..generations).try_fold(child.id(), |pid, _| child_of(pid));
+        if let Some(pid) = found {
             let is = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             if is == wanted.as_bytes() {
                 return Pid::from_raw(i32::try_from(pid).unwrap());

@@ -1,13 +1,15 @@
 //! A small kubelet: runs a pod's containers as processes, in the order and by the rules that a real one keeps.
 //!
 //! Init containers run one after the other; native sidecars among them are started, waited for until they have started, and
-//! started again when they end. Then the main containers run. When these have ended, or the pod is deleted, main containers
-//! get SIGTERM first, then the sidecars in reverse order, and SIGKILL when the grace is over. Probes are `httpGet`, since the
-//! chart has no others. A pod has a [network](network) of its own. What it does not model: limits on resources, and seccomp.
+//! started again when they end. Then the main containers run. When the pod is to end, main containers get SIGTERM first. The sidecars
+//! get it in reverse order when these have ended, or at once when the grace is used up; each container has 2 s at least before SIGKILL. Probes
+//! are `httpGet`, since the chart has no others. What it does not model: limits on resources, and seccomp.
+//! A pod has a [network](network) of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -32,8 +34,11 @@ mod volumes;
 const TICK: Duration = Duration::from_millis(20);
 /// Before a sidecar's first restart, about as long as a kubelet takes to see that it has ended.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// What is left to a sidecar when the others have used the grace up.
+/// What each container has, however little grace there is.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
+/// From the end of a container's time to its SIGKILL, by the runtime: a sidecar that is told at that same time is told before. It was
+/// seen to take 60 to 100 ms; a busy machine is to show what a fast one does.
+const KILL: Duration = Duration::from_millis(500);
 
 /// Where the pod runs and what it can mount.
 #[derive(Clone, Debug)]
@@ -90,8 +95,22 @@ struct View {
     ready: bool,
 }
 
-enum Order {
+/// Why a pod is to end, and so in what time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// `kubectl delete`: in the pod's own grace.
     Delete,
+    /// The same with `--grace-period=0 --force`: in a second.
+    Force,
+    /// Evicted by the kubelet, for what it has written to its disk, or under pressure: in a second.
+    Evict,
+    /// Rejected by a kubelet that restarts under pressure: at once.
+    Reject,
+}
+
+enum Order {
+    End(Ending),
+    Restart,
     Destroy,
 }
 
@@ -129,6 +148,7 @@ impl Pod {
             folder: folder.path().to_owned(),
             grace: Duration::from_secs(spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(30)),
             spec,
+            pause: None,
             containers: Vec::new(),
             orders: receiver,
             views: Arc::clone(&views),
@@ -162,7 +182,16 @@ impl Pod {
 
     /// As `kubectl delete` does.
     pub(crate) fn delete(&self) {
-        self.orders.send(Order::Delete).unwrap();
+        self.end(Ending::Delete);
+    }
+
+    pub(crate) fn end(&self, why: Ending) {
+        self.orders.send(Order::End(why)).unwrap();
+    }
+
+    /// The kubelet is killed and comes back. The containers go on.
+    pub(crate) fn restart_kubelet(&self) {
+        self.orders.send(Order::Restart).unwrap();
     }
 
     fn view(&self, container: &str) -> View {
@@ -237,6 +266,8 @@ struct Kubelet {
     facts: BTreeMap<String, String>,
     folder: PathBuf,
     grace: Duration,
+    /// The first process of the containers' common process-number space, where they have one.
+    pause: Option<Pause>,
     /// In the order in which they were started.
     containers: Vec<Container>,
     orders: Receiver<Order>,
@@ -249,6 +280,7 @@ struct Kubelet {
 
 impl Kubelet {
     fn live(&mut self) -> Phase {
+        self.pause = (self.spec["shareProcessNamespace"] == true).then(Pause::start);
         let succeeded = self.initialise() && self.work();
         self.ending = true;
         self.end_sidecars();
@@ -261,10 +293,10 @@ impl Kubelet {
             if self.deadline.is_some() {
                 return false;
             }
-            let one = self.start(spec);
+            let one = self.start(spec, true);
             loop {
                 self.tick();
-                let container = &mut self.containers[one];
+                let container = &self.containers[one];
                 let over = match container.restarts() {
                     true => container.has_started().then_some(true),
                     false => container.exit().map(|code| code == 0),
@@ -273,11 +305,7 @@ impl Kubelet {
                     Some(true) => break,
                     Some(false) => return false,
                     None if container.restarts() && self.deadline.is_some() => return false,
-                    None => {
-                        if let Some(deadline) = self.deadline {
-                            container.terminate(deadline);
-                        }
-                    }
+                    None => {}
                 }
             }
         }
@@ -286,14 +314,10 @@ impl Kubelet {
 
     /// Runs the main containers to their end; whether all has gone well.
     fn work(&mut self) -> bool {
-        let mains: Vec<_> = list(&self.spec, "containers").into_iter().map(|spec| self.start(spec)).collect();
+        let mains = list(&self.spec, "containers");
+        let mains: Vec<_> = mains.into_iter().map(|spec| self.start(spec, false)).collect();
         loop {
             self.tick();
-            for one in &mains {
-                if let Some(deadline) = self.deadline {
-                    self.containers[*one].terminate(deadline);
-                }
-            }
             let codes: Option<Vec<_>> = mains.iter().map(|one| self.containers[*one].exit()).collect();
             if let Some(codes) = codes {
                 return codes.iter().all(|code| *code == 0);
@@ -302,34 +326,55 @@ impl Kubelet {
     }
 
     fn end_sidecars(&mut self) {
-        let deadline = self.deadline.unwrap_or(Instant::now() + self.grace);
-        for one in (0..self.containers.len()).rev() {
-            let deadline = deadline.max(Instant::now() + LEAST_GRACE);
-            while self.containers[one].is_running() {
-                self.containers[one].terminate(deadline);
-                self.tick();
-            }
+        self.end(self.grace);
+        while self.containers.iter().any(Container::is_running) {
+            self.tick();
         }
     }
 
-    fn start(&mut self, spec: Value) -> usize {
-        self.containers.push(Container::new(spec, &self.spec, &self.facts, &self.folder));
+    fn start(&mut self, spec: Value, is_init: bool) -> usize {
+        let pause = self.pause.as_ref().map(|pause| pause.pid);
+        self.containers.push(Container::new(spec, &self.spec, &self.facts, &self.folder, is_init, pause));
         let one = self.containers.len() - 1;
         self.containers[one].start();
         one
     }
 
-    /// The pod has its grace left to live.
-    fn end(&mut self) {
-        self.deadline = self.deadline.or(Some(Instant::now() + self.grace));
+    /// The pod has so much grace left to live, unless it has less already.
+    fn end(&mut self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.ending = true;
+    }
+
+    /// Tells each container whose turn it is to end.
+    fn tell(&mut self) {
+        let Some(deadline) = self.deadline else { return };
+        let now = Instant::now();
+        let kill_at = deadline.max(now + LEAST_GRACE) + KILL;
+        let mut before_have_ended = true;
+        let (sidecars, others): (Vec<_>, Vec<_>) =
+            self.containers.iter_mut().rev().partition(|one| one.restarts());
+        for one in others {
+            one.terminate(kill_at);
+            before_have_ended &= !one.is_running();
+        }
+        for one in sidecars {
+            if before_have_ended || now >= deadline {
+                one.terminate(kill_at);
+            }
+            before_have_ended &= !one.is_running();
+        }
     }
 
     /// One round: takes orders in, reaps, restarts, probes.
     fn tick(&mut self) {
         std::thread::sleep(TICK);
         match self.orders.try_recv() {
-            Ok(Order::Delete) => self.end(),
+            Ok(Order::End(Ending::Delete)) => self.end(self.grace),
+            Ok(Order::End(Ending::Force | Ending::Evict)) => self.end(Duration::from_secs(1)),
+            Ok(Order::End(Ending::Reject)) => self.end(Duration::ZERO),
+            Ok(Order::Restart) => self.containers.iter_mut().for_each(Container::take_for_started),
             Ok(Order::Destroy) | Err(TryRecvError::Disconnected) => {
                 self.deadline = Some(Instant::now());
                 self.ending = true;
@@ -338,18 +383,50 @@ impl Kubelet {
             Err(TryRecvError::Empty) => {}
         }
         for one in 0..self.containers.len() {
-            // With restartPolicy Never nothing is left to run or to start again, so that a kubelet ends the pod. The pod's grace
-            // counts then, and not one that the probe has of its own. No sidecar of the chart has a liveness probe.
-            if self.containers[one].tick(self.grace) {
+            let container = &mut self.containers[one];
+            if container.tick(self.grace) {
                 assert_eq!(self.spec["restartPolicy"], "Never");
-                self.end();
+                if container.has_policy() {
+                    container.terminate(Instant::now() + self.grace);
+                } else {
+                    // Nothing is left to run or to start again, so that a kubelet ends the pod. The pod's grace counts then, and not
+                    // one that the probe has of its own. No sidecar of the chart has a liveness probe.
+                    self.end(self.grace);
+                }
             }
-            if !self.ending {
-                self.containers[one].start_again();
-            }
+            self.containers[one].start_again(self.ending);
         }
+        self.tell();
         let views = self.containers.iter().map(|one| (one.name().to_owned(), one.view()));
         *self.views.lock().unwrap() = views.collect();
+    }
+}
+
+/// The first process of the process-number space that containers have in common. Everything in there ends with it.
+struct Pause {
+    child: Child,
+    pid: Pid,
+}
+
+impl Pause {
+    fn start() -> Self {
+        let mut child = Command::new("/usr/bin/setpriv")
+            .args(["--pdeathsig", "KILL", "/usr/bin/unshare", "--pid", "--fork", "--kill-child"])
+            .args(["/usr/bin/sleep", "infinity"])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setpriv and unshare (package util-linux), as root");
+        let pid = container::descendant(&mut child, 1, &["/usr/bin/sleep".into(), "infinity".into()]);
+        Self { child, pid: pid.expect("it runs") }
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let _ = kill_process(self.pid, Signal::KILL);
+        let _ = self.child.wait();
     }
 }
 
