@@ -54,7 +54,6 @@ fn every_own_variable_reaches_its_field() {
         ("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:1"),
         ("SLOTKEEPER_READINESS_FILE", "/r"),
         ("SLOTKEEPER_STATE_FILE", "/s"),
-        ("SLOTKEEPER_WORKLOAD_VOLUME", "/v"),
         ("SLOTKEEPER_DRAIN_TIMEOUT", "9s"),
         ("SLOTKEEPER_DRAIN_RELEASE", "after_workload"),
         ("SLOTKEEPER_LOG_FORMAT", "json"),
@@ -67,7 +66,6 @@ fn every_own_variable_reaches_its_field() {
     assert_eq!(config.http.listen.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:1"));
     assert_eq!(config.readiness, Some(PathBuf::from("/r")));
     assert_eq!(config.session.state_file, Some(PathBuf::from("/s")));
-    assert_eq!(config.workload.map(|workload| workload.volume), Some(PathBuf::from("/v")));
     assert_eq!(config.drain.timeout, Duration::from_secs(9));
     assert_eq!(config.drain.release, config::Release::AfterWorkload);
     assert_eq!((config.log.format, config.log.level), (config::LogFormat::Json, LogLevel::Debug));
@@ -75,6 +73,8 @@ fn every_own_variable_reaches_its_field() {
     let identity = config.identity;
     let identity = [identity.pod, identity.namespace, identity.node].map(Option::unwrap);
     assert_eq!(identity, ["pod", "space", "node"]);
+    let workload = with(&[("SLOTKEEPER_WORKLOAD_VOLUME", "/v")]).workload;
+    assert_eq!(workload.map(|workload| workload.volume), Some(PathBuf::from("/v")));
 }
 
 #[test]
