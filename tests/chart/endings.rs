@@ -282,7 +282,7 @@ fn behind_the_charts_gate_a_kubelet_that_restarts_starts_nothing() {
 #[test]
 fn what_a_kubelet_starts_again_without_its_slot_is_ended_again() {
     let scene = changed(&brief("", "stop: true"), STUBBORN, |pod| {
-        pod["containers"][0]["restartPolicy"] = "Always".into()
+        pod["containers"][0]["restartPolicy"] = "Always".into();
     });
     let (first, next) = two(&scene);
     wait_for("the sidecar to see it", || first.pod.logs().contains("the workload runs"));
@@ -290,6 +290,24 @@ fn what_a_kubelet_starts_again_without_its_slot_is_ended_again() {
     next.await_life();
     wait_for("its second end", || first.pod.exits("main").len() > 1);
     assert!(first.pod.exits("main").iter().all(|code| *code == 137), "{:?}", first.pod.exits("main"));
+}
+
+/// It is the same user, and sees the sidecar's processes.
+#[test]
+fn a_workload_cannot_read_what_the_sidecar_reads() {
+    let script = "
+        for process in /proc/[0-9]*; do
+            cat $process/root/etc/slotkeeper/slotkeeper.yaml && echo \"$process\" >> /life/read
+            tr '\\0' ' ' < $process/cmdline >> /life/seen
+            tr '\\0' '\\n' < $process/environ | grep SLOTKEEPER_CONFIG >> /life/read
+        done
+        echo \"0 0\" >> /life/beats; sleep 600";
+    let scene = Scene::new(&brief("", "stop: true"), script);
+    let runner = scene.pod();
+    runner.await_life();
+    let text = |name: &str| std::fs::read_to_string(runner.pod.file("life", name)).unwrap_or_default();
+    assert!(text("seen").contains("/slotkeeper agent"), "it is seen: {}", text("seen"));
+    assert_eq!(text("read"), "");
 }
 
 #[test]
