@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::start::{self, Purpose};
 use super::{ConsulFlags, Ended};
@@ -29,6 +30,8 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) fn run(self) -> anyhow::Result<Ended> {
+        // A workload beside us may be the same user, and see us in /proc: it shall not find our token by our memory or our root there.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
         let path = self.config.clone();

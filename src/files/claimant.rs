@@ -148,6 +148,28 @@ fn read(lock: &Path) -> io::Result<(File, Option<Claimant>)> {
 /// Whether the process has this file open with a lock on it.
 fn has_locked(pid: u32, file: &File) -> io::Result<bool> {
     let wanted = file.metadata()?;
+    match has_open_and_locked(pid, &wanted) {
+        // An agent keeps what it has open from who is not root; its locks are shown to all.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(is_among(&fs::read_to_string("/proc/locks")?, pid, wanted.ino()))
+        }
+        told => told,
+    }
+}
+
+/// Whether the text of `/proc/locks` has a lock of this process on the file of this number. Not by the device, which some file systems
+/// tell otherwise there.
+fn is_among(locks: &str, pid: u32, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF`
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", owner, file, ..] = fields[..] else { return false };
+        let number = file.rsplit(':').next();
+        owner.parse() == Ok(pid) && number.and_then(|number| number.parse().ok()) == Some(inode)
+    })
+}
+
+fn has_open_and_locked(pid: u32, wanted: &fs::Metadata) -> io::Result<bool> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let entry = entry?;
         // What was closed meanwhile is none.
@@ -239,5 +261,18 @@ mod tests {
         let many = Reloaded { added: vec!["x".repeat(63); 2000], ..Reloaded::default() };
         long.signals.answer = Some(SignalAnswer::Reloaded(many));
         assert!(long.to_text().len() < 200);
+    }
+
+    #[test]
+    fn a_lock_is_known_by_its_process_and_its_file() {
+        let locks = "1: POSIX  ADVISORY  WRITE 1234 00:2f:5678 0 EOF\n2: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 99 00:2f:5678 0 EOF\n3: FLOCK  ADVISORY  READ 7 fe:01:8 0 EOF\n";
+        let found =
+            [(1234, 5678), (1234, 8), (99, 5678), (7, 8)].map(|(pid, inode)| is_among(locks, pid, inode));
+        assert_eq!(
+            found,
+            [true, false, false, false],
+            "one that waits has none, and one that shares none of its own"
+        );
     }
 }

@@ -129,6 +129,30 @@ fn another_chart_takes_it_in_in_every_mode() {
     }
 }
 
+/// Which containers there are is not known where the sidecar is made.
+#[test]
+fn in_another_chart_a_workload_that_is_to_be_ended_runs_as_the_sidecar() {
+    let values = |user: u32| {
+        let user = json!({"runAsUser": user});
+        json!({"slotkeeper": {"processes": {"stop": true}, "securityContext": user}})
+    };
+    let attempt = |user: &str, values: &Value| {
+        let folder = tempfile::tempdir().unwrap();
+        copy(&repository("examples/kubernetes/chart"), folder.path());
+        copy(&chart(), &folder.path().join("charts/slotkeeper"));
+        let file = folder.path().join("templates/job.yaml");
+        let template = std::fs::read_to_string(&file).unwrap();
+        let own = format!("securityContext:\n{user}");
+        std::fs::write(file, template.replacen("securityContext:\n", &own, 1)).unwrap();
+        rendered(&helm(&[to_render(folder.path(), values)])[0])
+    };
+    let refused = |user: &str, number: u32| attempt(user, &values(number)).err().unwrap();
+    assert!(refused("", 1000).contains("has to run as the user of the container import"));
+    assert!(refused("  runAsUser: 1000\n", 1001).contains("runs as 1000 and the sidecar as 1001"));
+    let rendered = attempt("  runAsUser: 1000\n", &values(1000)).unwrap();
+    assert_eq!(rendered.pod()["spec"]["initContainers"][0]["securityContext"]["runAsUser"], 1000);
+}
+
 /// What the README shows can be pasted.
 #[test]
 fn the_readme_shows_the_whole_template() {

@@ -292,6 +292,24 @@ fn what_a_kubelet_starts_again_without_its_slot_is_ended_again() {
     assert!(first.pod.exits("main").iter().all(|code| *code == 137), "{:?}", first.pod.exits("main"));
 }
 
+/// It is the same user, and sees the sidecar's processes.
+#[test]
+fn a_workload_cannot_read_what_the_sidecar_reads() {
+    let script = "
+        for process in /proc/[0-9]*; do
+            cat $process/root/etc/slotkeeper/slotkeeper.yaml && echo \"$process\" >> /life/read
+            tr '\\0' ' ' < $process/cmdline >> /life/seen
+            tr '\\0' '\\n' < $process/environ | grep SLOTKEEPER_CONFIG >> /life/read
+        done
+        echo \"0 0\" >> /life/beats; sleep 600";
+    let scene = Scene::new(&brief("", "stop: true"), script);
+    let runner = scene.pod();
+    runner.await_life();
+    let text = |name: &str| std::fs::read_to_string(runner.pod.file("life", name)).unwrap_or_default();
+    assert!(text("seen").contains("/slotkeeper agent"), "it is seen: {}", text("seen"));
+    assert_eq!(text("read"), "");
+}
+
 #[test]
 fn a_sidecar_that_may_not_end_the_workload_says_so_once() {
     let scene = changed(&brief("", "stop: true"), STUBBORN, |pod| {
