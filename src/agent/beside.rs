@@ -19,6 +19,8 @@ const ENDING: Duration = Duration::from_millis(50);
 /// The same while it may run without its slots, and while it may run on them, where we are to end it.
 const WITHOUT: Duration = Duration::from_millis(250);
 const HELD: Duration = Duration::from_secs(1);
+/// From the end of one container of a pod to the begin of the next one, where the image is there. A kubelet takes one to two seconds.
+const BETWEEN: Duration = Duration::from_secs(10);
 
 /// What is known of it.
 pub(super) struct Beside {
@@ -27,6 +29,8 @@ pub(super) struct Beside {
     custody: Option<Custody>,
     seen: Seen,
     looked_at: Moment,
+    /// Since when nothing of it lives that did.
+    gone_since: Option<Moment>,
     /// What it runs on, where we are to end it; nothing while it does not run.
     runs_on: Option<BTreeSet<Name>>,
     told_denied: bool,
@@ -43,6 +47,7 @@ impl Beside {
         Ok(Self {
             seen: sight.look(),
             looked_at: clock::now(),
+            gone_since: None,
             sight,
             custody: workload.kill_after.map(Custody::new),
             runs_on: None,
@@ -51,12 +56,23 @@ impl Beside {
     }
 
     fn lives(&self) -> bool {
-        self.seen.count() > 0
+        self.seen.lives()
     }
 
     fn look(&mut self) {
+        let lived = self.lives();
         self.seen = self.sight.look();
         self.looked_at = clock::now();
+        match self.lives() {
+            true => self.gone_since = None,
+            false if lived => self.gone_since = Some(self.looked_at),
+            false => {}
+        }
+    }
+
+    /// Whether it has ended, and is not about to go on: not between two of its containers, and not before the first.
+    fn has_ended(&self, now: Moment) -> bool {
+        self.gone_since.is_some_and(|since| now.since(since) >= BETWEEN)
     }
 
     /// When what was seen counts no more; `None`: nothing depends on it.
@@ -95,6 +111,12 @@ impl Agent {
         self.beside.as_ref().is_some_and(Beside::lives)
     }
 
+    /// Whether anything of it lives now.
+    pub(super) fn sees_workload(&mut self) -> bool {
+        self.look_beside();
+        self.workload_lives()
+    }
+
     /// Looks now.
     pub(super) fn look_beside(&mut self) {
         if let Some(beside) = &mut self.beside {
@@ -129,8 +151,8 @@ impl Agent {
             beside.look();
         }
         let lives = beside.lives();
-        if !lives {
-            // What was kept for its sake. While anything is, it is looked again and again.
+        // What was kept for its sake. While anything is, it is looked again and again. Whoever stops us starts nothing more.
+        if !lives && (self.told_to_stop || beside.has_ended(now)) {
             self.evictions.end_all(now);
         }
         let Some(custody) = &mut beside.custody else { return };

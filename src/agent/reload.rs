@@ -173,6 +173,8 @@ impl Agent {
         let until = match manner {
             _ if self.is_run => Some(Until::CommandEnds),
             Manner::Automatic => Some(Until::Asked),
+            // Whatever is asked for: what runs on a slot keeps it.
+            Manner::Explicit if self.sees_workload() => Some(Until::WorkloadEnds),
             Manner::Explicit => None,
         };
         let defer = |until| defer(until, &self.parts.config, &self.pending, &mut new);

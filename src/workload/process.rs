@@ -1,6 +1,7 @@
 //! Processes as `/proc` shows them, and signals to one and no other.
 
 use std::fs;
+use std::io;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -75,18 +76,36 @@ impl Stat {
 
 /// What `/proc` says of a process; `None` where there is none of that number.
 pub(crate) fn stat(pid: Pid) -> Option<Stat> {
-    // A name may be no UTF-8.
-    let line = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    Stat::of(pid, &String::from_utf8_lossy(&line))
+    read(pid).ok().flatten()
 }
 
-/// Every process that `/proc` shows.
-pub(crate) fn all() -> impl Iterator<Item = Stat> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        stat(Pid::from_raw(pid)?)
-    })
+/// Every process that `/proc` shows, and whether these are all: some may not have been read, as where no descriptor is left.
+pub(crate) fn all() -> (Vec<Stat>, bool) {
+    let Ok(entries) = fs::read_dir("/proc") else { return (Vec::new(), false) };
+    let (mut found, mut is_whole) = (Vec::new(), true);
+    for entry in entries {
+        let Ok(entry) = entry else {
+            is_whole = false;
+            continue;
+        };
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        match pid.and_then(Pid::from_raw).map_or(Ok(None), read) {
+            Ok(stat) => found.extend(stat),
+            Err(_) => is_whole = false,
+        }
+    }
+    (found, is_whole)
+}
+
+fn read(pid: Pid) -> io::Result<Option<Stat>> {
+    match fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
+        // A name may be no UTF-8.
+        Ok(line) => Ok(Stat::of(pid, &String::from_utf8_lossy(&line))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // It has ended while it was read.
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +138,7 @@ mod tests {
     #[test]
     fn our_own_is_shown_as_it_is() {
         let own = stat(getpid()).unwrap();
-        assert!(own.is_alive() && all().any(|stat| stat.process == own.process));
+        assert!(own.is_alive() && all().0.iter().any(|stat| stat.process == own.process));
         assert_eq!(own.process.pid(), getpid());
     }
 

@@ -179,6 +179,43 @@ fn the_word_that_it_is_done_waits_for_its_end_too() {
     assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
 }
 
+/// The next look may show its first process.
+#[test]
+fn what_an_operator_wants_before_the_workload_has_begun_is_kept_while_it_may_begin() {
+    let consul = Consul::start();
+    let home = home(&consul, SIGHT);
+    let agent = start(&home);
+    agent.await_ready();
+    let session = agent.session();
+    let Said(code, _, errors) = evict(&consul, &[PREFIX, &session, "--yes", "--wait", "2s"]);
+    assert_eq!(code, Some(75), "{errors}");
+    let mut workload = Workload::live(&home, STUBBORN);
+    let beats = workload.life.beats();
+    wait_for("some time to pass", || workload.life.beats() > beats + 20);
+    let operator = Operator::at(&consul.address());
+    assert_eq!(operator.holders(PREFIX), [session]);
+    workload.end();
+}
+
+/// Whatever is asked for by hand.
+#[test]
+fn a_reload_takes_no_slot_from_a_workload_that_lives() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let home = home(&consul, SIGHT);
+    let mut agent = start(&home);
+    agent.await_ready();
+    let mut workload = Workload::live(&home, STUBBORN);
+    let file = home.path("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(PREFIX, "p/other")).unwrap();
+    agent.signal(Signal::HUP);
+    wait_for("the reload", || agent.log().contains("kept until the workload has ended"));
+    assert_eq!(operator.holders(PREFIX), [agent.session()]);
+    workload.end();
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+}
+
 #[test]
 fn what_an_operator_wants_goes_on_when_the_workload_has_ended() {
     let consul = Consul::start();

@@ -46,8 +46,12 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- $initContainers := default list $pod.initContainers -}}
 {{- if eq (include "slotkeeper.shareProcessNamespace" .) "true" -}}
 {{- $_ := set $own "shareProcessNamespace" true -}}
+{{- $context := . -}}
 {{- range $initContainers -}}
 {{- include "slotkeeper.seen" . -}}
+{{- if and (include "slotkeeper.stops" $context) (ne (default "" .restartPolicy) "Always") -}}
+{{- include "slotkeeper.refuseUser" (dict "slotkeeper" $context "container" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with concat (include "slotkeeper.initContainers" . | fromYamlArray) $initContainers -}}

@@ -21,7 +21,7 @@ container as it would be without us; they give the whole container.
 {{- end -}}
 {{- $_ := set $container "args" (concat $container.command (default list $container.args)) -}}
 {{- /* Its own time, of the pod's grace: what is left of that is for giving the slot back. */ -}}
-{{- $stopAfter := printf "%ds" (int64 $.Values.workload.terminationGracePeriodSeconds) -}}
+{{- $stopAfter := printf "%ds" (max (int64 $.Values.workload.terminationGracePeriodSeconds) (include "slotkeeper.seconds" $.Values.killAfter | int64)) -}}
 {{- $_ := set $container "command" (list "/opt/slotkeeper/slotkeeper" "run" "--config" "/etc/slotkeeper/slotkeeper.yaml" "--kill-after" $.Values.killAfter "--stop-after" $stopAfter "--") -}}
 {{- $theirs := list -}}
 {{- range $container.env -}}
@@ -73,6 +73,21 @@ container as it would be without us; they give the whole container.
 {{- toYaml $container -}}
 {{- end -}}
 
+{{/* A container of another user than the sidecar, which is to end it. */}}
+{{- define "slotkeeper.refuseUser" -}}
+{{- $ := .slotkeeper -}}
+{{- $name := .container.name -}}
+{{- $pod := ternary $.Values.workload.pod.securityContext dict $.Chart.IsRoot -}}
+{{- $theirs := include "slotkeeper.userOf" (list $pod .container.securityContext) | fromYaml -}}
+{{- if not $theirs.runAsUser -}}
+{{- fail (printf "processes.stop: the sidecar has to run as the user of the container %s, and not as root; write that user's number as its securityContext.runAsUser" $name) -}}
+{{- end -}}
+{{- $ours := include "slotkeeper.user" $ | fromYaml -}}
+{{- if ne (int64 $theirs.runAsUser) (int64 $ours.runAsUser) -}}
+{{- fail (printf "processes.stop: the container %s runs as %d and the sidecar as %d, which could not end it; write the same user as `securityContext.runAsUser` of the chart slotkeeper" $name (int64 $theirs.runAsUser) (int64 $ours.runAsUser)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* With what a container would run without its slot. */}}
 {{- define "slotkeeper.refuseUnfenced" -}}
 {{- $ := .slotkeeper -}}
@@ -87,15 +102,7 @@ container as it would be without us; they give the whole container.
 {{- end -}}
 {{- end -}}
 {{- if include "slotkeeper.stops" $ -}}
-{{- $pod := ternary $.Values.workload.pod.securityContext dict $.Chart.IsRoot -}}
-{{- $theirs := include "slotkeeper.userOf" (list $pod $container.securityContext) | fromYaml -}}
-{{- if not $theirs.runAsUser -}}
-{{- fail (printf "processes.stop: the sidecar has to run as the user of the container %s, and not as root; write that user's number as its securityContext.runAsUser" $name) -}}
-{{- end -}}
-{{- $ours := include "slotkeeper.user" $ | fromYaml -}}
-{{- if ne (int64 $theirs.runAsUser) (int64 $ours.runAsUser) -}}
-{{- fail (printf "processes.stop: the container %s runs as %d and the sidecar as %d, which could not end it; write the same user as `securityContext.runAsUser` of the chart slotkeeper" $name (int64 $theirs.runAsUser) (int64 $ours.runAsUser)) -}}
-{{- end -}}
+{{- include "slotkeeper.refuseUser" . -}}
 {{- else if $.Values.fence.enabled -}}
 {{- $mend := "remove it, let the sidecar end the workload (`processes.stop`), or set `fence.enabled: false`" -}}
 {{- if $container.livenessProbe -}}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::entries::{ConfigEntry, Terms, predecessor};
 use crate::agent::labels::{Entry, entries};
-use crate::config::{self, Config, Mode, Wait, duration};
+use crate::config::{self, Config, Mode, Release, Wait, duration};
 use crate::control::request::Kind;
 use crate::semaphore::Name;
 
@@ -22,6 +22,8 @@ pub(super) enum Until {
     Asked,
     /// The command has ended that was started on what is held.
     CommandEnds,
+    /// The workload beside us has ended, which was seen to run.
+    WorkloadEnds,
 }
 
 impl Until {
@@ -29,13 +31,14 @@ impl Until {
         match self {
             Self::Asked => "kept until an explicit reload or the drain",
             Self::CommandEnds => "kept until the command has ended",
+            Self::WorkloadEnds => "kept until the workload has ended",
         }
     }
 
     fn takes_effect(self) -> &'static str {
         match self {
             Self::Asked => "takes effect by an explicit reload",
-            Self::CommandEnds => "takes effect at the next start",
+            Self::CommandEnds | Self::WorkloadEnds => "takes effect at the next start",
         }
     }
 }
@@ -44,9 +47,17 @@ impl Until {
 ///
 /// - An entry that was removed, or has another prefix, key, kind or mode, stays. What has its name or place in `new` is left out.
 /// - An entry keeps its `required` and `wait`, and a new one is not required: readiness would else fall, or the agent end.
+/// - `drain.hold` is not shortened, nor `drain.release` brought back to `at_once`.
 ///
 /// Entries of `old` that are `pending` hold nothing yet, and may go.
 pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
+    // What makes a slot stay for a workload that may live is not loosened by the way: a ConfigMap is that of newer pods too.
+    if until != Until::CommandEnds {
+        new.drain.hold = new.drain.hold.max(old.drain.hold);
+        if old.drain.release == Release::AfterWorkload {
+            new.drain.release = Release::AfterWorkload;
+        }
+    }
     let mut deferred = keep_entries(until, old, pending, new);
     keep_terms(until, &old.semaphores, &mut new.semaphores, &mut deferred);
     keep_terms(until, &old.locks, &mut new.locks, &mut deferred);
@@ -167,6 +178,21 @@ mod tests {
                 format!("semaphore p/b: {kept}, and b (p/c) must wait for that"),
             ]
         );
+    }
+
+    /// Of what makes a slot stay for a workload that may live.
+    #[test]
+    fn how_long_a_slot_stays_is_not_shortened() {
+        let drains = |new: &str, until| {
+            let entries = "semaphores: [{name: a, prefix: p/a, limit: 1}]";
+            let old = config(&format!("{entries}\ndrain: {{hold: 5s}}"));
+            let mut new = config(&format!("{entries}\n{new}"));
+            defer(until, &old, &BTreeSet::new(), &mut new);
+            new.drain.hold.as_secs()
+        };
+        for until in [Until::Asked, Until::WorkloadEnds] {
+            assert_eq!((drains("", until), drains("drain: {hold: 9s}", until)), (5, 9));
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::workload::guard::fence::{Act, Fence, Why};
 /// How long a workload may run while it is not known yet whether the slots of the process before this one are still held.
 const TAKING_UP: Duration = Duration::from_secs(5);
 
+/// More than a fence takes off a lease's end, so that all of the time for stopping is left.
+const WHOLE: Duration = Duration::from_secs(1);
+
 /// How things stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
@@ -71,8 +74,11 @@ impl Custody {
             (None, Some(fence)) => fence.stop(Why::Asked, at),
             (None, None) => {
                 let since = *self.without_since.get_or_insert(at);
-                if !now.may_be_held || at.since(since) >= TAKING_UP {
-                    let mut fence = Fence::new(at, Duration::ZERO, None);
+                let in_vain = at.since(since) >= TAKING_UP;
+                if !now.may_be_held || in_vain {
+                    // What may still be held leaves time for stopping, as far as can be known.
+                    let time = if now.may_be_held { self.kill_after } else { Duration::ZERO };
+                    let mut fence = Fence::new(at + time + WHOLE, time, None);
                     fence.stop(Why::Asked, at);
                     self.fence = Some(fence);
                 }
@@ -156,7 +162,10 @@ mod tests {
         assert!(!custody.is_stopping());
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
-        assert_eq!(custody.mind(unknown, at(0) + TAKING_UP), Some(Due { act: Act::Kill, why: Why::Asked }));
+        let due = |act| Some(Due { act, why: Why::Asked });
+        assert_eq!(custody.mind(unknown, at(0) + TAKING_UP), due(Act::Terminate));
+        assert_eq!(custody.mind(unknown, at(4) + TAKING_UP), None);
+        assert_eq!(custody.mind(unknown, at(5) + TAKING_UP), due(Act::Kill));
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
         assert_eq!(

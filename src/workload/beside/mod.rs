@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid};
+use rustix::process::{Signal, getpid};
 
 use super::process::{Process, Stat};
 
@@ -45,6 +45,8 @@ pub struct Seen {
     all: Vec<Process>,
     /// Those of them that no other one of them has started: the first ones of containers, and what has lost its parent.
     first: Vec<Process>,
+    /// Whether there may be more: `/proc` did not show whose some process is.
+    is_unsure: bool,
 }
 
 impl Sight {
@@ -61,7 +63,7 @@ impl Sight {
         if getpid().as_raw_nonzero().get() == 1 {
             return Err(unfit("no processes but this container's can be seen".into(), SHARE));
         }
-        let own = Mounts::of(getpid());
+        let own = Mounts::of(getpid()).unwrap_or_default();
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
         let volume = own.volume(&folder).ok_or_else(|| {
             let what = format!("{} is on no volume of its own", folder.display());
@@ -80,22 +82,38 @@ impl Sight {
 
     fn look_once(&mut self) -> Seen {
         let own = getpid();
-        let alive: Vec<Stat> = super::process::all().filter(Stat::is_alive).collect();
-        let found: HashSet<Process> = alive
-            .iter()
-            .map(|stat| stat.process)
-            .filter(|process| process.pid() != own)
-            .filter(|process| self.known.contains(process) || self.is_workload(process.pid()))
-            .collect();
-        let seen = Seen::of(&alive, found);
+        let (mut alive, is_whole) = super::process::all();
+        alive.retain(Stat::is_alive);
+        let (mut found, mut is_unsure) = (HashSet::new(), !is_whole);
+        for process in alive.iter().map(|stat| stat.process).filter(|process| process.pid() != own) {
+            match self.is_workload(process) {
+                Some(true) => drop(found.insert(process)),
+                Some(false) => {}
+                None => is_unsure = true,
+            }
+        }
+        let seen = Seen { is_unsure, ..Seen::of(&alive, found) };
         // A mount can be undone, and a child may never have had it: what was the workload's once stays so.
-        self.known = seen.all.iter().copied().collect();
+        if is_whole {
+            self.known.clear();
+        }
+        self.known.extend(&seen.all);
         seen
     }
 
-    fn is_workload(&self, pid: Pid) -> bool {
-        let mounts = Mounts::of(pid);
-        mounts.root().is_some_and(|root| root != self.own) && mounts.have(&self.volume)
+    /// Whether it is the workload's; `None` where it lives and that is not shown.
+    fn is_workload(&self, process: Process) -> Option<bool> {
+        if self.known.contains(&process) {
+            return Some(true);
+        }
+        match Mounts::of(process.pid()) {
+            Some(mounts) => Some(mounts.root() != Some(self.own) && mounts.have(&self.volume)),
+            None => {
+                let now = super::process::stat(process.pid());
+                let lives = now.is_some_and(|stat| stat.process == process && stat.is_alive());
+                if lives { None } else { Some(false) }
+            }
+        }
     }
 }
 
@@ -115,7 +133,12 @@ impl Seen {
         let all = alive.iter().filter(of).map(|stat| stat.process).collect();
         let first =
             alive.iter().filter(of).filter(|stat| !pids.contains(&stat.parent)).map(|stat| stat.process);
-        Self { first: first.collect(), all }
+        Self { first: first.collect(), all, is_unsure: false }
+    }
+
+    /// Whether anything of it lives, as far as is known.
+    pub fn lives(&self) -> bool {
+        self.is_unsure || !self.all.is_empty()
     }
 
     /// How many processes there are.
@@ -162,6 +185,8 @@ fn signal(processes: &[Process], signal: Signal) -> Result<(), NotAllowed> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Pid;
+
     use super::*;
 
     fn stat(pid: i32, parent: i32, started: u64) -> Stat {
@@ -186,7 +211,7 @@ mod tests {
     #[test]
     fn nothing_in_our_own_container_is_the_workload() {
         // What has the same root; /proc is a volume that all have.
-        let own = Mounts::of(getpid());
+        let own = Mounts::of(getpid()).unwrap();
         let (volume, root) = (own.volume(Path::new("/proc")).unwrap(), own.root().unwrap());
         let mut sight = Sight { volume: volume.clone(), own: root, known: HashSet::new() };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -204,7 +229,7 @@ mod tests {
     #[test]
     fn a_folder_on_no_volume_is_refused() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let own = Mounts::of(getpid());
+        let own = Mounts::of(getpid()).unwrap();
         let shown = fs::canonicalize(folder.path()).unwrap();
         // Where the source itself lies on a volume this says nothing.
         if own.volume(&shown).is_none() {

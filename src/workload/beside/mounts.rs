@@ -1,7 +1,7 @@
 //! What a process has mounted, by `/proc/<pid>/mountinfo`, which every user may read (proc(5)).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
@@ -24,11 +24,16 @@ struct Mount<'t> {
 }
 
 impl Mounts {
-    /// None of one that has ended.
-    pub(super) fn of(pid: Pid) -> Self {
-        let path = format!("/proc/{}/mountinfo", pid.as_raw_nonzero());
+    /// Those of one of its threads that lives: of a first one that has ended none are shown. `None` where none are shown at all, as of
+    /// one that has ended, or has a root that is no mount.
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let threads = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
+        let folders = std::iter::once(PathBuf::from(&process)).chain(threads.map(|thread| thread.path()));
         // A path may hold what is not UTF-8.
-        Self(String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned())
+        let texts = folders.filter_map(|folder| fs::read(folder.join("mountinfo")).ok());
+        let mut shown = texts.map(|text| Self(String::from_utf8_lossy(&text).into_owned()));
+        shown.find(|mounts| mounts.root().is_some())
     }
 
     /// The volume on which `path` lies. None where that is the root itself.

@@ -14,7 +14,7 @@ use crate::workload::process::{self, Process};
 /// nothing gets away by leaving its group or its session.
 pub(super) fn descendants() -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    for stat in process::all() {
+    for stat in process::all().0 {
         children.entry(stat.parent).or_default().push(stat.process);
     }
     let mut found = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn descendants() -> Vec<Process> {
 /// The children of a process that have ended and are not reaped.
 pub(in crate::workload) fn ended_children(of: Pid) -> Vec<Pid> {
     let of = of.as_raw_nonzero().get();
-    let ended = process::all().filter(|stat| stat.parent == of && stat.state == 'Z');
+    let ended = process::all().0.into_iter().filter(|stat| stat.parent == of && stat.state == 'Z');
     ended.map(|stat| stat.process.pid()).collect()
 }
 
