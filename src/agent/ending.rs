@@ -299,7 +299,7 @@ impl Agent {
             };
             let left = format!(
                 "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
-                 given on once the session has ended, by its TTL at the latest{besides}",
+                 given on once the session has ended, within two of its TTLs{besides}",
                 self.parts.config.drain.timeout
             );
             self.leaves(left);

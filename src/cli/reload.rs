@@ -67,7 +67,7 @@ impl Reload {
                 if failures.is_empty() {
                     failures.push(
                         "the configuration names none of control.listen, readiness.file and session.state_file, by which it \
-                         is found; set one, or send SIGHUP to its process"
+                         is found; set one, or send SIGHUP to its process if that is `slotkeeper agent`: under `slotkeeper run` it goes to the command"
                             .to_owned(),
                     );
                 }
