@@ -207,6 +207,52 @@ fn an_authority_that_changes_is_trusted_without_a_signal() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
+/// As Kubernetes renews a Secret: the link `..data` is another one.
+#[test]
+fn a_client_certificate_that_changes_is_shown_without_a_signal() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let config = format!("verify_incoming = true\nverify_outgoing = true\n{}", authority.server());
+    let setup = Setup { config, https_only: Some(authority.client()), ..Setup::default() };
+    let consul = Consul::start_with(setup);
+    let home = Home::new();
+    let volume = home.path("tls");
+    fs::create_dir(&volume).unwrap();
+    let mut number = 0;
+    let mut swap = |of: &Authority| {
+        number += 1;
+        let data = volume.join(format!("..data-{number}"));
+        fs::create_dir(&data).unwrap();
+        fs::copy(of.file("dc1-client-consul-0.pem"), data.join("tls.crt")).unwrap();
+        fs::copy(of.file("dc1-client-consul-0-key.pem"), data.join("tls.key")).unwrap();
+        symlink(&data, volume.join("..new")).unwrap();
+        fs::rename(volume.join("..new"), volume.join("..data")).unwrap();
+    };
+    swap(&authority);
+    for name in ["tls.crt", "tls.key"] {
+        symlink(format!("..data/{name}"), volume.join(name)).unwrap();
+    }
+    let address = format!("https://{}", consul.https_addr());
+    home.configure(&address, "session: {ttl: 10s}\nsemaphores: [{name: s, prefix: service/s, limit: 1}]");
+    let config = fs::read_to_string(home.path("config.yaml")).unwrap();
+    let (ca, shown) = (authority.file("consul-agent-ca.pem"), volume.display());
+    let tls = format!(
+        "consul: {{tls: {{ca_file: '{}', cert_file: '{shown}/tls.crt', key_file: '{shown}/tls.key', server_name: server.dc1.consul}}, ",
+        ca.display()
+    );
+    fs::write(home.path("config.yaml"), config.replace("consul: {", &tls)).unwrap();
+    let mut agent = Agent::start(&home);
+    agent.await_ready();
+    // One that Consul's authority has not made is refused.
+    swap(&other);
+    wait_for("a failure", || agent.semaphore()["reason"].is_string());
+    swap(&authority);
+    wait_for("the second reload", || reloaded(&agent) == 2);
+    agent.await_ready();
+    let before = agent.metric(RENEWALS);
+    wait_for("renewals", || agent.metric(RENEWALS) >= before + 2.0);
+    assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
+}
+
 #[test]
 fn nothing_is_noticed_where_that_is_switched_off() {
     let consul = Consul::start();

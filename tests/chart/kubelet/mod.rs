@@ -38,7 +38,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// From the end of a container's time to its SIGKILL, by the runtime: a sidecar that is told at that same time is told before. It was
 /// seen to take 60 to 100 ms; a busy machine is to show what a fast one does.
-const KILL: Duration = Duration::from_millis(500);
+const KILL: Duration = Duration::from_secs(1);
 
 /// Where the pod runs and what it can mount.
 #[derive(Clone, Debug)]
