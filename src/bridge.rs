@@ -55,6 +55,19 @@ pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failur
     }
 }
 
+/// Reads several keys, each consistently.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, Failure> {
+    let mut readings = Vec::new();
+    for key in keys {
+        readings.push(read(client, key, Read::consistent()).await?);
+    }
+    Ok(readings)
+}
+
 /// Reads how long Consul keeps what a session has locked from everybody once it has ended; `None` where it has.
 ///
 /// # Errors

@@ -55,9 +55,15 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
                 Event::Listed(name, bridge::list(&client, &prefix, Read::consistent()).await)
             }))
         }
-        Command::Look { name, key } => Work::Request(Box::pin(async move {
-            Event::Looked(name, bridge::read(&client, &key, Read::consistent()).await)
+        Command::Look { name, key, consistent } => Work::Request(Box::pin(async move {
+            let read = if consistent { Read::consistent() } else { Read::default() };
+            Event::Looked(name, bridge::read(&client, &key, read).await)
         })),
+        Command::Confirm { name, keys } => {
+            Work::Request(Box::pin(
+                async move { Event::Confirmed(name, bridge::confirm(&client, &keys).await) },
+            ))
+        }
         Command::ReadDelay { name, session } => Work::Request(Box::pin(async move {
             let answer = bridge::lock_delay(&client, &session).await;
             Event::DelayRead(name, session, answer)

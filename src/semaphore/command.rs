@@ -143,12 +143,21 @@ pub enum Command {
         /// Which semaphore.
         name: Name,
     },
-    /// Read the semaphore's `.lock` alone, consistently → [`Event::Looked`].
+    /// Read the semaphore's `.lock` alone → [`Event::Looked`].
     Look {
         /// Which semaphore.
         name: Name,
         /// The full key.
         key: String,
+        /// Whether a loss may be concluded from it. What goes into a check-and-set need not be proved.
+        consistent: bool,
+    },
+    /// Read these keys of the semaphore at one instant, consistently → [`Event::Confirmed`].
+    Confirm {
+        /// Which semaphore.
+        name: Name,
+        /// The full keys.
+        keys: Vec<String>,
     },
     /// Read how long Consul keeps a lock from everybody once this session has ended with it → [`Event::DelayRead`].
     ReadDelay {
@@ -161,7 +170,8 @@ pub enum Command {
     Watch {
         /// Which semaphore.
         name: Name,
-        /// The full key. No other watch of the semaphore has it.
+        /// The full key. No other watch of the semaphore has it. One that ends in a slash is a folder: what changes is
+        /// which keys lie in it, and what they hold; [`Pair::of_folder`] is what its read brings.
         key: String,
         /// The index of what is known; 0 answers at once.
         after: u64,
@@ -199,6 +209,8 @@ pub enum Event {
     Listed(Name, Result<Listing, Failure>),
     /// Answers [`Command::Look`].
     Looked(Name, Result<Reading, Failure>),
+    /// Answers [`Command::Confirm`] of those keys, in their order.
+    Confirmed(Name, Result<Vec<Reading>, Failure>),
     /// Answers [`Command::ReadDelay`] of that session with its lock-delay; `None` where it has ended.
     DelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
     /// Answers [`Command::Watch`] of that key.
@@ -217,6 +229,7 @@ impl Event {
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
             Self::Looked(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
+            Self::Confirmed(_, answer) => answer.as_ref().err(),
             Self::DelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };

@@ -281,6 +281,7 @@ impl Keeper {
             Event::Looked(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.looked(answer, cx));
             }
+            Event::Confirmed(..) => {}
             Event::DelayRead(name, session, answer) => {
                 self.with(&name, now, |machine, _| machine.delay_read(&session, answer));
             }

@@ -565,7 +565,7 @@ impl Machine {
         self.flight = Flight::Listing;
         let name = self.name.clone();
         cx.out.push_back(if self.settings.is_lock() {
-            Command::Look { name, key: self.settings.prefix.clone() }
+            Command::Look { name, key: self.settings.prefix.clone(), consistent: true }
         } else {
             Command::List { name }
         });
@@ -573,7 +573,7 @@ impl Machine {
 
     fn look(&mut self, key: String, after: u64, cx: &mut Context<'_>) {
         self.flight = Flight::Looking { after };
-        cx.out.push_back(Command::Look { name: self.name.clone(), key });
+        cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent: true });
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {

@@ -38,6 +38,24 @@ pub struct Pair {
     pub modify_index: u64,
 }
 
+impl Pair {
+    /// What a read of a folder brings, a key that ends in a slash: the names of the keys in it, in the place of a value, and the
+    /// index of the last change below it.
+    pub fn of_folder(folder: &str, keys: impl IntoIterator<Item = String>, index: u64) -> Self {
+        let names = keys.into_iter().filter_map(|key| key.strip_prefix(folder).map(str::to_owned));
+        let value = names.collect::<Vec<_>>().join("\n").into_bytes();
+        Self {
+            key: folder.to_owned(),
+            value,
+            flags: 0,
+            session: None,
+            times_locked: 0,
+            create_index: 0,
+            modify_index: index,
+        }
+    }
+}
+
 /// What lies under the key that all go by: a semaphore's `<prefix>/.lock`, or a single-key lock's own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lock {

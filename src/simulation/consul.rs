@@ -53,7 +53,10 @@ impl Consul {
                 let prefix = name.rsplit(' ').next().unwrap_or(name);
                 Event::Listed(name.clone(), Ok(self.list(prefix)))
             }
-            Command::Look { name, key } => Event::Looked(name.clone(), Ok(self.read(key))),
+            Command::Look { name, key, .. } => Event::Looked(name.clone(), Ok(self.read(key))),
+            Command::Confirm { name, keys } => {
+                Event::Confirmed(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
+            }
             Command::ReadDelay { name, session } => {
                 let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
                 Event::DelayRead(name.clone(), session.clone(), Ok(delay))
@@ -125,7 +128,11 @@ impl Consul {
     }
 
     pub(super) fn list(&self, name: &str) -> Listing {
-        let read = self.store.list(&format!("{name}/"));
+        self.list_all(&format!("{name}/"))
+    }
+
+    fn list_all(&self, prefix: &str) -> Listing {
+        let read = self.store.list(prefix);
         Listing {
             index: read.index,
             pairs: read.found.iter().map(|entry| pair(entry)).collect(),
@@ -135,12 +142,18 @@ impl Consul {
 
     /// As Consul answers: the index of what is missing is that of the latest write to any key.
     pub(super) fn read(&self, key: &str) -> Reading {
+        if key.ends_with('/') {
+            let read = self.store.list(key);
+            let keys = read.found.iter().map(|entry| entry.key.clone());
+            return Reading { index: read.index, pair: Some(Pair::of_folder(key, keys, read.index)) };
+        }
         let read = self.store.key(key);
         Reading { index: read.index, pair: read.found.map(|entry| pair(&entry)) }
     }
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
-        let lists = ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix) } else { None });
+        let lists =
+            ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
         let ops = ops.iter().cloned().map(|op| match op {
             Op::Lock { key, value, flags, session } => {
                 StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
@@ -161,7 +174,7 @@ impl Consul {
         match self.store.txn(ops.collect(), now) {
             Ok(found) => {
                 let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
-                let listing = lists.map(|prefix| self.list(prefix.trim_end_matches('/')));
+                let listing = lists.map(|prefix| self.list_all(&prefix));
                 Commit::Done { index, listing }
             }
             // As the agent reads Consul's answer.
@@ -196,6 +209,7 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
         Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
+        Command::Confirm { name, .. } => Event::Confirmed(name.clone(), Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
         Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
         Command::ReadDelay { name, session } => Event::DelayRead(name.clone(), session.clone(), Err(failure)),
@@ -219,6 +233,7 @@ pub(super) fn patience(command: &Command) -> Duration {
         | Command::DestroySession { .. }
         | Command::List { .. }
         | Command::Look { .. }
+        | Command::Confirm { .. }
         | Command::ReadDelay { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }

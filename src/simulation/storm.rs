@@ -181,7 +181,10 @@ impl Storm {
                     .retain(|_, event| !matches!(event, Event::Watched(_, of, _) if of == key));
             }
             Command::Watch { .. } => "watch",
-            Command::List { .. } | Command::Look { .. } | Command::ReadDelay { .. } => "read",
+            Command::List { .. }
+            | Command::Look { .. }
+            | Command::Confirm { .. }
+            | Command::ReadDelay { .. } => "read",
             Command::Commit { .. } => "write",
             Command::CreateSession { .. }
             | Command::ClearSessions { .. }

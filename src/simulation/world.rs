@@ -285,6 +285,7 @@ impl World {
             | Command::DestroySession { .. }
             | Command::List { .. }
             | Command::Look { .. }
+            | Command::Confirm { .. }
             | Command::ReadDelay { .. }
             | Command::Watch { .. }
             | Command::StopWatch { .. }
@@ -344,7 +345,7 @@ impl World {
         self.consul.store.tick(self.now);
         let has_changed = |waiting: &Waiting| {
             let Command::Watch { key, after, .. } = &waiting.command else { return false };
-            self.consul.store.key(key).index > *after
+            self.consul.read(key).index > *after
         };
         let mut changed: Vec<_> = self
             .waiting
@@ -374,6 +375,7 @@ impl World {
                 | Command::DestroySession { .. }
                 | Command::List { .. }
                 | Command::Look { .. }
+                | Command::Confirm { .. }
                 | Command::ReadDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => self.send(place, command),

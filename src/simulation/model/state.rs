@@ -241,7 +241,9 @@ impl State {
                     self.agent(place).keeper.handle(event, now);
                     continue;
                 }
-                Command::List { name } | Command::Look { name, .. } => About::Semaphore(Name::clone(name)),
+                Command::List { name } | Command::Look { name, .. } | Command::Confirm { name, .. } => {
+                    About::Semaphore(Name::clone(name))
+                }
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
                 Command::ReadDelay { .. } => unreachable!("there are no locks in these games"),
