@@ -102,6 +102,9 @@ pub struct Entry {
     /// Text from the configuration, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+    /// Its owner waits, and watches over the semaphore for all who wait: it was told so by whoever named it last in `.lock`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lookout: bool,
     /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
@@ -125,6 +128,7 @@ impl Entry {
             since,
             who,
             body: None,
+            lookout: false,
             evicted_by: None,
             nonce: None,
         }
@@ -133,12 +137,12 @@ impl Entry {
     /// The same entry once it is let in: with the numbers of its slots, at a date for people.
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
-        Self { state: Standing::Held, indexes, since: since.to_owned(), ..self }
+        Self { state: Standing::Held, indexes, since: since.to_owned(), lookout: false, ..self }
     }
 
-    /// Whether the two say the same, be it since different times.
+    /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
     pub fn agrees(&self, other: &Self) -> bool {
-        *self == Self { since: self.since.clone(), ..other.clone() }
+        *self == Self { since: self.since.clone(), lookout: self.lookout, ..other.clone() }
     }
 
     /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.

@@ -281,7 +281,9 @@ impl Keeper {
             Event::Looked(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.looked(answer, cx));
             }
-            Event::Confirmed(..) => {}
+            Event::Confirmed(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.confirmed(answer, cx));
+            }
             Event::DelayRead(name, session, answer) => {
                 self.with(&name, now, |machine, _| machine.delay_read(&session, answer));
             }

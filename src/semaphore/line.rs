@@ -12,8 +12,8 @@ use super::size::can_be_granted;
 use super::view::{Contender, View};
 
 /// Waiters that `.lock` names as next. Each costs 39 bytes in every answer that carries `.lock`; that many handoffs
-/// later, the head of the line has to list and to write again.
-pub(super) const NAMED: usize = 16;
+/// later, whoever releases has to list.
+pub(super) const NAMED: usize = 32;
 
 /// Slots that those named may want together: the value of `.lock` is bounded, and a request for many slots names its
 /// session as often. Whoever wants more than that pulls them itself, as the head of the line.
@@ -25,10 +25,12 @@ pub(super) const GRANTS: usize = 40;
 /// What is known of somebody in line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind<'a> {
-    /// Whoever plans; whether it takes its slots only together with others.
+    /// Whoever plans.
     Me {
-        /// Then nobody else can let it in.
+        /// Whether it takes its slots only together with others. Then nobody else can let it in.
         together: bool,
+        /// Whether it can be let in by whoever knows no more than its name.
+        nameable: bool,
     },
     /// Another of ours.
     Ours {
@@ -60,6 +62,8 @@ pub(super) struct Own<'a> {
     pub(super) priority: i32,
     /// Whether it takes its slots only together with others.
     pub(super) together: bool,
+    /// Whether its entry bears a nonce, which must not be lost.
+    pub(super) nonce: bool,
     /// Whether it goes to the end of the line, wherever it stands.
     pub(super) anew: bool,
     /// The other prefixes under which it holds.
@@ -92,7 +96,8 @@ pub(super) fn line<'a>(view: &'a View, own: Option<Own<'a>>) -> Vec<InLine<'a>> 
         let stands = view.contender(own.session).filter(|one| !one.says_held() && !own.anew);
         let arrival = stands.map_or(u64::MAX, |one| view.arrival(one));
         line.retain(|(_, one)| one.session != own.session);
-        let kind = Kind::Me { together: own.together };
+        let nameable = !own.together && !own.nonce && own.priority >= 0;
+        let kind = Kind::Me { together: own.together, nameable };
         line.push((
             (std::cmp::Reverse(own.priority), arrival),
             InLine { session: own.session, slots: own.slots, kind },
@@ -118,8 +123,20 @@ impl<'a> InLine<'a> {
     /// Whether somebody else may let it in.
     pub(super) fn is_grantable(&self) -> bool {
         match self.kind {
-            Kind::Me { together } => !together,
+            Kind::Me { together, .. } => !together,
             Kind::Ours { entry, .. } => entry.together.is_empty(),
+            Kind::Foreign { .. } => false,
+        }
+    }
+
+    /// Whether it may be let in by whoever knows no more of it than its name. Of one with a nonce that would be lost; and one with
+    /// a priority below the usual one is passed by whoever comes, without a word in `.lock`.
+    pub(super) fn is_nameable(&self) -> bool {
+        match self.kind {
+            Kind::Me { nameable, .. } => nameable,
+            Kind::Ours { entry, .. } => {
+                entry.together.is_empty() && entry.nonce.is_none() && entry.priority >= 0
+            }
             Kind::Foreign { .. } => false,
         }
     }
@@ -168,14 +185,15 @@ pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool, m
     filled
 }
 
-/// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them.
+/// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them. Nobody is
+/// named while a client of another kind is in the line: it may take no field of ours in its record.
 pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
     let is_served = |one: &&InLine<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
-    let in_line = line.iter().filter(|one| !one.is_idle()).filter(is_served);
+    let in_line = line.iter().filter(is_served);
     let others = SessionId::from(Record::OTHERS);
     let mut next: Vec<SessionId> = Vec::new();
     for one in in_line.take(NAMED) {
-        if one.is_grantable() {
+        if one.is_nameable() {
             if next.len() + one.slots as usize > NAMED_SLOTS as usize {
                 break;
             }
@@ -187,6 +205,12 @@ pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
     // With nobody behind them that can be let in they say nothing.
     next.pop_if(|last| *last == others);
     next
+}
+
+/// The first in line that a handoff list begins with, where there is one.
+pub(super) fn first_served<'a>(record: &Record, line: &[InLine<'a>]) -> Option<InLine<'a>> {
+    let is_served = |one: &&InLine<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
+    line.iter().find(is_served).copied()
 }
 
 /// Those whom `.lock` names as next, with the slots that each wants.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
 use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
+use super::line::NAMED;
 use super::notice::{Leader, LossReason, Notice};
 use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
@@ -35,8 +36,22 @@ use watches::Watches;
 const TRY_ONCE: Duration = Duration::from_secs(10);
 /// Tidying up waits for a random time up to this, so that not everybody does it.
 const TIDY: Duration = Duration::from_secs(1);
-/// The wait after a lost check-and-set, first and longest.
-const CONTENTION: (Duration, Duration) = (Duration::from_millis(4), Duration::from_secs(1));
+/// Whoever comes after so many that `.lock` names does not know how long the line is.
+const MOST_NAMED: u32 = NAMED as u32;
+/// The wait after a lost check-and-set, first and longest, for each slot that is held: so many may write at the same time.
+const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(20));
+/// Slots beyond these do not make the wait after a lost check-and-set longer.
+const CONTENDERS: u32 = 100;
+/// For how long one that comes leaves free slots to whoever has come at the same time.
+const PATIENCE: Duration = Duration::from_millis(30);
+/// Writes to Consul since the last one to `.lock` below which that one was made just now.
+const JUST_NOW: u64 = 64;
+/// Attempts of one that has gone to serve whoever has come meanwhile.
+const FOLLOW_UPS: u32 = 3;
+/// A poll waits for so long. Consul's own bound is ten minutes.
+const POLL: Duration = Duration::from_secs(300);
+/// A holder reads its contender and `.lock` at the latest after this long, whatever its watch tells.
+const CONFIRM: Duration = Duration::from_secs(60);
 /// The wait after a failed request, first and longest.
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
@@ -47,10 +62,11 @@ fn half(ttl: Duration) -> Duration {
     (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
 }
 
-/// Those in line behind it list everything the more seldom the more they are: together, about twice a second.
-const PER_CONTENDER: Duration = Duration::from_millis(500);
-/// But not more seldom than this.
+/// Others in line list everything at the latest after this long, and after half of it at the earliest.
 const SELDOM: Duration = Duration::from_secs(600);
+/// One that comes to a short line lists once, so that people can be told where it stands: after this long for each that `.lock`
+/// names, and at least so many times that.
+const PER_NAMED: (Duration, u32) = (Duration::from_millis(500), 6);
 
 /// Where a semaphore stands, for the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +129,13 @@ enum Flight {
     Looking {
         /// The index of the latest change that was known before.
         after: u64,
+        /// Whether the read proves anything.
+        consistent: bool,
+    },
+    /// The own contender and `.lock` are being read.
+    Confirming {
+        /// The index of the latest change that was known before.
+        after: u64,
     },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
@@ -164,6 +187,14 @@ pub struct Machine {
     arrival: Option<u64>,
     /// The last write that was to let it in came too late.
     crowded: bool,
+    /// Free slots are left until then to whoever has come at the same time.
+    patience: Option<Moment>,
+    /// It has come to a short line, and lists after this long.
+    short_line: Option<Duration>,
+    /// The last write has told who has come meanwhile, and what follows from that is done at once.
+    follows_up: bool,
+    /// The own contender and `.lock` have just been read.
+    confirmed: bool,
     /// Nothing is sent before.
     retry_at: Option<Moment>,
     tidy_at: Option<Moment>,
@@ -234,6 +265,10 @@ impl Machine {
             list_at: None,
             arrival: None,
             crowded: false,
+            patience: None,
+            short_line: None,
+            follows_up: false,
+            confirmed: false,
             retry_at: None,
             tidy_at: None,
             recheck_at: None,
@@ -463,11 +498,22 @@ impl Machine {
     }
 
     fn depart(&mut self, farewell: Farewell) {
+        if self.intent == Intent::Hold && self.slot.is_some() && !self.is_alone() {
+            // Nobody knows who is next but `.lock`.
+            self.need = self.need.or(Some(Need::Look));
+        }
         self.intent = Intent::Leave(farewell);
         self.phase = Phase::Leaving;
         self.retry_at = None;
         // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
         self.list_at = None;
+    }
+
+    /// Whether nobody else had anything to do with the semaphore when it was looked at last.
+    fn is_alone(&self) -> bool {
+        let Some(view) = self.view.as_ref().filter(|view| view.is_complete()) else { return false };
+        let others = |record: &super::Record| record.taken() > self.settings.slots || !record.next.is_empty();
+        self.settings.is_lock() || view.contenders.len() == 1 && !view.record().is_some_and(others)
     }
 
     fn ask_again(&mut self, now: Moment) {
@@ -571,9 +617,26 @@ impl Machine {
         });
     }
 
-    fn look(&mut self, key: String, after: u64, cx: &mut Context<'_>) {
-        self.flight = Flight::Looking { after };
-        cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent: true });
+    fn look(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
+        self.flight = Flight::Looking { after, consistent };
+        cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent });
+    }
+
+    /// Reads what tells whether it still holds.
+    fn confirm(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if self.settings.is_lock() {
+            return self.list(cx);
+        }
+        self.flight = Flight::Confirming { after: view.latest() };
+        let keys = vec![view.contender_key(session), view.lock_key()];
+        cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
+    }
+
+    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing.
+    fn contended(&mut self, cx: &mut Context<'_>) -> Duration {
+        let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
+        let longest = self.contention.next(cx.rng) * taken.clamp(1, CONTENDERS);
+        longest.mul_f64(cx.rng.f64())
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {

@@ -18,6 +18,7 @@ mod ask;
 mod claim;
 mod draft;
 mod evict;
+mod join;
 mod keep;
 mod leave;
 mod lock;
@@ -27,9 +28,10 @@ mod watch;
 pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
+pub use join::join;
 pub use leave::{leave, release};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
-pub use watch::Watch;
+pub use watch::{Watch, own};
 
 /// How long a slot is left to a client of another kind that stands ahead. Those wait for the whole prefix to change
 /// and try at once; one that does not may not be trying.
@@ -62,6 +64,12 @@ pub struct Me<'a> {
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
     /// Whether the last write that was to let it in came too late: others come at the same time.
     pub crowded: bool,
+    /// Until when it leaves free slots to whoever came at the same time.
+    pub patience: Option<Moment>,
+    /// It has just written, and sees by the same transaction who has come meanwhile: it goes on at once.
+    pub follows_up: bool,
+    /// `.lock` and the own contender have just been read.
+    pub confirmed: bool,
     /// Since when there have been free slots, as far as is known.
     pub free_since: Option<Moment>,
     /// How one stood when one planned last, and since when.
@@ -150,6 +158,8 @@ pub struct Write {
 pub enum Need {
     /// `.lock`.
     Look,
+    /// `.lock`, consistently.
+    Prove,
     /// Everything.
     List,
 }
@@ -207,7 +217,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
         let by = me.since(Role::Entering, now) + SUSPICION;
         let need = (by <= now).then_some(Need::List);
-        let watch = watch::waiting(view, &[], me, now);
+        let watch = watch::waiting(view, &[], Role::Entering, me, now);
         let plan = Plan::new(Stand::Apart { room: true });
         return Plan { role: Role::Entering, need, recheck: Some(by), watch, ..plan };
     }
@@ -271,6 +281,7 @@ impl Me<'_> {
             slots: self.settings.slots,
             priority: self.settings.priority,
             together: self.together.is_some(),
+            nonce: self.nonce.is_some(),
             anew: self.together.is_some_and(|together| together.step == Step::Enter),
             holds: self.holds,
         }

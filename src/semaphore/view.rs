@@ -142,8 +142,14 @@ pub struct View {
     known: Option<u64>,
     /// An index at which `.lock` is known to have stood as it is known.
     lock_stood: u64,
+    /// Whether everything was listed once, so that the line is known as it was then.
+    listed: bool,
     /// Whether the line is as listed: nobody ahead of us has moved since.
     ordered: bool,
+    /// The index of the last read of everything, or of the names of all keys.
+    folder_index: u64,
+    /// The names of all keys, where they were read after everything was listed.
+    names: Option<BTreeSet<String>>,
     /// Whether keys were left out of the listing which the token may not read.
     filtered: bool,
 }
@@ -165,7 +171,10 @@ impl View {
             missing: BTreeMap::new(),
             known: Some(index),
             lock_stood: 0,
+            listed: true,
             ordered: true,
+            folder_index: index,
+            names: None,
             filtered: false,
         };
         for pair in pairs {
@@ -182,6 +191,14 @@ impl View {
     pub fn of_listing(prefix: &str, listing: Listing) -> Self {
         let Listing { pairs, index, filtered } = listing;
         Self { filtered, ..Self::new(prefix, pairs, index) }
+    }
+
+    /// Makes a view of a semaphore of which only `.lock` is known, as it was at that index: nobody of the line is.
+    pub fn of_lock(prefix: &str, lock: Option<Pair>, index: u64) -> Self {
+        let mut view = Self::new(prefix, lock.into_iter().collect(), index);
+        (view.known, view.listed, view.folder_index) = (None, false, 0);
+        view.confirm_lock(index);
+        view
     }
 
     /// Makes a view of a single-key lock, of a read of its key.
@@ -248,7 +265,7 @@ impl View {
     /// Whether every holder in `.lock` is known to be alive or not, and every slot's number is known. Who joined at
     /// the end of the line since the listing need not be.
     pub fn is_complete(&self) -> bool {
-        self.knows_holders() && self.missing.is_empty()
+        self.knows_holders() && self.missing.is_empty() && self.names.is_none()
     }
 
     /// Whether nobody has come into `.lock` whom the view has not looked at, and no key is hidden.
@@ -271,6 +288,26 @@ impl View {
     pub fn has_dead(&self) -> bool {
         let holders = self.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         holders.iter().any(|holder| !self.is_alive(holder))
+    }
+
+    /// Whether everything was listed once. Else nobody is known but who has to do with us.
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// The key by which all keys below the prefix are watched at once.
+    pub fn folder_key(&self) -> String {
+        format!("{}/", self.prefix)
+    }
+
+    /// The index of the last read of everything, or of all names.
+    pub fn folder_index(&self) -> u64 {
+        self.folder_index
+    }
+
+    /// Whether clients of another kind take part, as far as is known.
+    pub fn has_foreign(&self) -> bool {
+        self.contenders.iter().any(|one| one.entry.is_none())
     }
 
     /// Whether the line is as listed: nobody ahead of us has moved since.
@@ -300,7 +337,13 @@ impl View {
 
     /// Whether its contender was seen to be missing since the listing.
     pub fn is_missing(&self, session: &SessionId) -> bool {
-        self.missing.contains_key(session)
+        self.missing.contains_key(session) || self.is_unnamed(session)
+    }
+
+    /// Whether its contender was not among the names that were read last, and it is not known to live by a key of another name.
+    fn is_unnamed(&self, session: &SessionId) -> bool {
+        let elsewhere = || self.alive.contains(session) && self.contender(session).is_none();
+        self.names.as_ref().is_some_and(|names| !names.contains(session.as_str())) && !elsewhere()
     }
 
     /// Whether the session was granted its slots by a write later than what is known of `.lock`. Whoever writes `held`
@@ -372,6 +415,9 @@ impl View {
     pub fn index_of(&self, key: &str) -> u64 {
         if key == self.lock_key() {
             return self.lock_index();
+        }
+        if key.ends_with('/') {
+            return self.folder_index;
         }
         let occupied = || self.occupied.iter().find(|one| one.key == key).map_or(0, |one| one.index);
         self.owner(key).map_or_else(occupied, |one| one.modify_index)

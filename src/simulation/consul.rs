@@ -227,7 +227,8 @@ fn names(parts: &[Part]) -> Vec<Name> {
 pub(super) fn patience(command: &Command) -> Duration {
     match command {
         Command::RenewSession { timeout, .. } => *timeout,
-        Command::Watch { wait, .. } => *wait + *wait / 16 + Duration::from_secs(5),
+        // Keep-alive finds a dead connection long before the wait is over.
+        Command::Watch { wait, .. } => (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45)),
         Command::CreateSession { .. }
         | Command::ClearSessions { .. }
         | Command::DestroySession { .. }

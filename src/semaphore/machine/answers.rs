@@ -10,6 +10,7 @@ impl Machine {
         self.view = None;
         self.arrival = None;
         self.crowded = false;
+        (self.patience, self.follows_up, self.confirmed) = (None, false, false);
         self.token = None;
         self.stopping = None;
         self.claim = Claim::Unknown;
@@ -20,9 +21,11 @@ impl Machine {
         self.retry_at = None;
         self.flight = match self.flight {
             Flight::None | Flight::Checking => Flight::None,
-            Flight::Listing | Flight::Looking { .. } | Flight::Committing { .. } | Flight::Void => {
-                Flight::Void
-            }
+            Flight::Listing
+            | Flight::Looking { .. }
+            | Flight::Confirming { .. }
+            | Flight::Committing { .. }
+            | Flight::Void => Flight::Void,
         };
     }
 
@@ -122,8 +125,8 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let known_before = match self.land() {
-            Flight::Looking { after } => after,
+        let (known_before, consistent) = match self.land() {
+            Flight::Looking { after, consistent } => (after, consistent),
             // Of a lock there is no more to read than its key.
             Flight::Listing => match answer {
                 Ok(Reading { pair, index }) => {
@@ -131,7 +134,11 @@ impl Machine {
                 }
                 Err(failure) => return self.fails(failure, cx),
             },
-            Flight::None | Flight::Checking | Flight::Committing { .. } | Flight::Void => return,
+            Flight::None
+            | Flight::Checking
+            | Flight::Confirming { .. }
+            | Flight::Committing { .. }
+            | Flight::Void => return,
         };
         match answer {
             Ok(reading) => {
@@ -145,15 +152,47 @@ impl Machine {
                     // What is known came of a watch then, and has not happened.
                     let denied = index < view.lock_index() && reading.pair.is_some();
                     view.see_lock(reading.pair, reading.index);
-                    view.confirm_lock(known_before);
+                    if consistent {
+                        view.confirm_lock(known_before);
+                    } else if view.was_granted(session) {
+                        // It was asked of a server that does not know of the grant yet.
+                        self.need = Some(Need::Prove);
+                    }
                     if denied || !view.is_ordered() && !view.take_lead(session) {
                         self.need = Some(Need::List);
                     }
                     // Enough for that: who is in `.lock` no more has lost its slots, whatever its contender key says.
-                    self.proved = !denied && self.is_taken_out(cx.remembered);
+                    self.proved = consistent && !denied && self.is_taken_out(cx.remembered);
                 }
                 self.seen(false, cx);
             }
+            Err(failure) => self.fails(failure, cx),
+        }
+    }
+
+    /// The own contender and `.lock` were read.
+    pub(in crate::semaphore) fn confirmed(
+        &mut self,
+        answer: Result<Vec<Reading>, Failure>,
+        cx: &mut Context<'_>,
+    ) {
+        let Flight::Confirming { after } = self.land() else { return };
+        match answer.map(<[Reading; 2]>::try_from) {
+            Ok(Ok([own, lock])) => {
+                self.works(cx);
+                self.list_at = None;
+                let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
+                let index = lock.pair.as_ref().map_or(0, |pair| pair.modify_index);
+                let denied = index < view.lock_index() && lock.pair.is_some();
+                view.see_lock(lock.pair, lock.index);
+                view.confirm_lock(after);
+                view.see_contender(session, own.pair, own.index);
+                self.need = denied.then_some(Need::List);
+                (self.proved, self.confirmed) = (!denied, !denied);
+                self.seen(false, cx);
+            }
+            // No answer to what was asked.
+            Ok(Err(_)) => self.need = Some(Need::List),
             Err(failure) => self.fails(failure, cx),
         }
     }
@@ -199,6 +238,12 @@ impl Machine {
     fn news(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
+        if let Some(folder) = reading.pair.as_ref().filter(|_| key.ends_with('/')) {
+            // What the names mean depends on who is in `.lock` by now.
+            view.see_folder(folder);
+            self.need = self.need.or(Some(Need::Look));
+            return self.seen(in_time, cx);
+        }
         match view.session_of(key) {
             _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
                 // Older than what is known already, or Consul was set back: only a consistent read tells. Nor is a watch
@@ -220,6 +265,9 @@ impl Machine {
                 if own && asks && view.contender(&session).is_none() {
                     // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
                     self.need = Some(Need::List);
+                } else if own && asks && view.was_granted(&session) {
+                    // Whatever it was about to look at.
+                    (self.need, self.retry_at) = (None, None);
                 }
                 if self.stood.0 == Role::Behind && !own {
                     view.disorder();
@@ -242,13 +290,21 @@ impl Machine {
                     self.see_owner(false, cx);
                 }
                 let limit = |view: &View| view.record().map(|record| record.limit);
+                let (mut listing, joined) = match listing {
+                    Some(listing) if self.view.is_none() => (None, Some(listing)),
+                    listing => (listing, None),
+                };
+                if let Some(read) = joined {
+                    self.joined(read, index, cx);
+                }
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
                     view.apply(&write.ops, index);
                     // What is listed besides may be another's doing.
                     let after = limit(view);
-                    if let Some(listing) = listing {
+                    if let Some(listing) = listing.take() {
                         self.listed_at = Some(cx.now);
+                        self.follows_up = true;
                         let mut listed = View::of_listing(&self.settings.prefix, listing);
                         listed.follow(view);
                         *view = listed;
@@ -283,9 +339,10 @@ impl Machine {
                     self.contention.reset();
                 }
                 self.crowded = !self.crowded && self.is_outrun(&write, &steps, cx.remembered);
+                self.give_way(cx);
                 if !self.crowded {
                     self.need = self.need_after(&write, &steps, cx.remembered);
-                    self.retry_at = self.need.map(|_| cx.now + self.contention.next(cx.rng));
+                    self.retry_at = self.need.map(|_| cx.now + self.contended(cx));
                 }
             }
             // The waiter that was to be granted by name has died, and its contender key cannot be locked for a while: as if it
@@ -293,7 +350,7 @@ impl Machine {
             Ok(Commit::Delayed { steps }) if !self.settings.is_lock() => {
                 self.write_works(cx);
                 self.need = Some(Need::List);
-                self.retry_at = Some(cx.now + self.contention.next(cx.rng));
+                self.retry_at = Some(cx.now + self.contended(cx));
                 if self.locks_own(&write, &steps, cx.remembered) {
                     // The own key has a lock-delay because its session has ended: only the session can tell.
                     self.check_session = true;
@@ -313,7 +370,7 @@ impl Machine {
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
-                self.retry_at = Some(cx.now + self.contention.next(cx.rng));
+                self.retry_at = Some(cx.now + self.contended(cx));
                 self.need = Some(Need::List);
                 self.check_session = true;
                 self.flight = Flight::Checking;
@@ -329,6 +386,34 @@ impl Machine {
                 self.write_fails = true;
                 self.need = Some(Need::List);
             }
+        }
+    }
+
+    /// It has its contender, and `.lock` was read at the same instant.
+    fn joined(&mut self, read: Listing, index: u64, cx: &mut Context<'_>) {
+        let prefix = self.settings.prefix.clone();
+        let key = format!("{prefix}/.lock");
+        let view = View::of_lock(&prefix, read.pairs.into_iter().find(|pair| pair.key == key), index);
+        let crowd = view.record().is_some_and(|record| record.taken() > 0);
+        let just_now = index.saturating_sub(view.lock_index()) < JUST_NOW;
+        self.patience = (crowd && just_now).then(|| cx.now + jittered(PATIENCE, 0.9, cx.rng));
+        let named = view.record().map_or(0, |record| record.next.len());
+        let wait = |named: u32| PER_NAMED.0 * named.max(PER_NAMED.1);
+        self.short_line = u32::try_from(named).ok().filter(|named| (1..MOST_NAMED).contains(named)).map(wait);
+        self.view = Some(view);
+    }
+
+    /// A check-and-set came too late. While it waits for its next attempt somebody else may let it in; and one that has gone has
+    /// only so many.
+    fn give_way(&mut self, cx: &mut Context<'_>) {
+        let own = self.view.as_ref().zip(cx.session).and_then(|(view, session)| plan::own(view, session));
+        match self.intent {
+            Intent::Hold if self.watches.is_idle() => {
+                let own = own.into_iter().collect();
+                self.watches.want(own, POLL, &self.name, cx);
+            }
+            Intent::Leave(_) if self.contention.failures() >= FOLLOW_UPS => self.follows_up = false,
+            Intent::Hold | Intent::Leave(_) | Intent::Rest => {}
         }
     }
 

@@ -6,9 +6,19 @@ use crate::semaphore::record::Form;
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         // A doubted view still shows the world what was last seen.
+        let due = self.list_at.is_some_and(|at| at <= cx.now);
         let view = match (self.need, self.view.as_ref()) {
-            (Some(Need::Look), Some(view)) => return self.look(view.lock_key(), view.latest(), cx),
-            (None, Some(_)) if self.list_at.is_none_or(|at| cx.now < at) => self.view.take(),
+            (Some(need @ (Need::Look | Need::Prove)), Some(view)) => {
+                return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+            }
+            (None, Some(_)) if !due => self.view.take(),
+            (None, Some(_)) if self.holds() => {
+                let Some(view) = self.view.take() else { return };
+                self.confirm(&view, session, cx);
+                self.view = Some(view);
+                return;
+            }
+            (None, None) if self.intent == Intent::Hold => return self.come(session, cx),
             (_, _) => None,
         };
         let Some(mut view) = view else { return self.list(cx) };
@@ -29,7 +39,10 @@ impl Machine {
                 self.follow(&view, session, plan, cx);
             }
             Intent::Leave(farewell) => match plan::leave(&view, me, cx.now) {
-                Plan { need: Some(_), .. } => self.look(view.lock_key(), view.latest(), cx),
+                Plan { need: Some(Need::List), .. } => self.list(cx),
+                Plan { need: Some(need), .. } => {
+                    self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+                }
                 Plan { write: Some(write), .. } => self.commit(write, cx),
                 Plan { write: None, .. } if self.proved => self.gone(farewell, cx),
                 Plan { write: None, .. } => self.list(cx),
@@ -37,10 +50,21 @@ impl Machine {
             Intent::Rest => {}
         }
         self.view = Some(view);
+        self.confirmed = false;
+        self.follows_up &= !matches!(self.flight, Flight::None);
         let keeps = cx.occupied || self.withheld().is_some();
         if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
+        }
+    }
+
+    /// Comes: by one write where that is enough, else after everything was listed.
+    fn come(&mut self, session: &SessionId, cx: &mut Context<'_>) {
+        let wall = cx.wall.text(cx.now);
+        match plan::join(&self.settings.prefix, self.me(session, &wall, cx)) {
+            Some(write) => self.commit(write, cx),
+            None => self.list(cx),
         }
     }
 
@@ -54,6 +78,9 @@ impl Machine {
             set_limit: self.set_limit,
             dead_since: &self.dead_since,
             crowded: self.crowded,
+            patience: self.patience,
+            follows_up: self.follows_up,
+            confirmed: self.confirmed,
             free_since: self.free_since,
             stood: self.stood,
             delayed_until: self.hindsight.delayed_until(),
@@ -101,11 +128,11 @@ impl Machine {
             Stand::Holding if !held && !cx.lease_is_fresh() => {
                 self.unproved = true;
                 self.room_since = self.room_since.or(Some(cx.now));
-                return self.watch(plan.watch, view.contenders.len(), cx);
+                return self.watch(plan.watch, cx);
             }
             Stand::Holding if cx.together.is_some() && !held => {
                 self.found = true;
-                return self.watch(plan.watch, view.contenders.len(), cx);
+                return self.watch(plan.watch, cx);
             }
             Stand::Holding => self.hold(view, session, cx),
             Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
@@ -125,7 +152,9 @@ impl Machine {
             }
         }
         match plan.need {
-            Some(Need::Look) => return self.look(view.lock_key(), view.latest(), cx),
+            Some(need @ (Need::Look | Need::Prove)) => {
+                return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+            }
             Some(Need::List) => return self.list(cx),
             None => {}
         }
@@ -145,21 +174,19 @@ impl Machine {
         if !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
             self.wait(view, session, cx);
         }
-        self.watch(plan.watch, view.contenders.len(), cx);
+        self.watch(plan.watch, cx);
     }
 
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
-    pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, contenders: usize, cx: &mut Context<'_>) {
-        let half = half(cx.ttl);
-        let (wait, list) = match self.stood.0 {
-            Role::Head | Role::Entering | Role::Holding => (half, half),
-            Role::Behind => {
-                let all = PER_CONTENDER.saturating_mul(u32::try_from(contenders).unwrap_or(u32::MAX));
-                (HALF_TTL.1, all.clamp(half, SELDOM))
-            }
+    pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
+        self.watches.want(keys, POLL, &self.name, cx);
+        let list = match self.stood.0 {
+            Role::Holding if self.holds() => CONFIRM,
+            Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
+            Role::Behind => self.short_line.take().unwrap_or(SELDOM),
         };
-        self.watches.want(keys, wait, &self.name, cx);
-        self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, 0.3, cx.rng)));
+        let share = if list == SELDOM { 0.5 } else { 0.3 };
+        self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, share, cx.rng)));
     }
 
     /// Before a loss is concluded from what a watch brought: a consistent read of `.lock`, and where the contender key is
@@ -170,7 +197,7 @@ impl Machine {
             self.flight = Flight::Checking;
             self.need = Some(Need::List);
         } else {
-            self.look(view.lock_key(), view.latest(), cx);
+            self.look(view.lock_key(), view.latest(), true, cx);
         }
     }
 
@@ -239,7 +266,7 @@ impl Machine {
         if self.settings.try_once() {
             return self.give_up(cx);
         }
-        self.watch(keys, 0, cx);
+        self.watch(keys, cx);
     }
 
     pub(in crate::semaphore) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {

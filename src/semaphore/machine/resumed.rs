@@ -62,12 +62,12 @@ impl Machine {
                 | (Claim::Settling { .. } | Claim::Ours, _) => Claim::Ours,
             };
             if self.claim != Claim::Ours {
-                self.watch(plan::claimed(view, session), view.contenders.len(), cx);
+                self.watch(plan::claimed(view, session), cx);
             }
             return self.claim != Claim::Ours;
         };
         if view.was_granted(session) {
-            self.look(view.lock_key(), view.latest(), cx);
+            self.look(view.lock_key(), view.latest(), true, cx);
             return true;
         }
         let again = match self.claim {

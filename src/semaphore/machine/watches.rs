@@ -10,6 +10,8 @@ use super::{Backoff, Command, Context, Moment, Name, jittered, plan};
 const SPURIOUS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// The wait after a watch told a change that a consistent read denies, first and longest.
 const DENIED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+/// The wait after a folder has changed: where much happens, its names are read about once a second.
+const FOLDER: Duration = Duration::from_secs(1);
 /// A watch that ends before this has not waited.
 const EARLY: Duration = Duration::from_secs(1);
 
@@ -92,6 +94,9 @@ impl Watches {
     ) -> bool {
         let Some(Watching::Since(since)) = self.keys.get(key).copied() else { return false };
         self.keys.remove(key);
+        if key.ends_with('/') {
+            self.keys.insert(key.to_owned(), Watching::Not(now + jittered(FOLDER, 0.3, rng)));
+        }
         match index {
             Some(index) if index != known => {
                 self.spurious.reset();
@@ -136,6 +141,11 @@ impl Watches {
     /// Whether the last change that the key's watch told did not happen.
     pub(super) fn doubts(&self, key: &str) -> bool {
         self.trust.get(key).is_some_and(|trust| trust.denied)
+    }
+
+    /// Whether nothing is watched.
+    pub(super) fn is_idle(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// When a query that rests may be sent.

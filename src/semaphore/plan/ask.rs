@@ -38,24 +38,20 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     if view.contender(me.session).is_some() && !view.is_ordered() {
         return Plan { need: Some(Need::Look), ..plan };
     }
+    let in_line = me.is_in_line(view);
+    if in_line && me.together.is_none() && !view.is_complete() && !me.sets_limit(&record) {
+        return follow(view, &record, me, now);
+    }
     if me.together.is_some_and(|together| together.step == Step::Enter) {
         return enter_anew(view, record, me);
     }
     let mut line = line::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     let heads = line.iter().take(place).all(InLine::is_foreign);
-    let in_line = me.is_in_line(view);
-    plan.watch = watch::waiting(view, &line[..place], me, now);
-    if heads {
-        plan.role = Role::Head;
-        plan.recheck(watch::settles_at(me, Role::Head, now));
-    }
+    watch_line(&mut plan, view, &record, &line[..place], me, now);
     if !view.is_complete() {
         let free = record.limit > record.taken();
-        // Nobody else can let in one that takes its slots together with others.
-        let nameable = me.settings.slots <= record.limit.min(line::NAMED_SLOTS) && me.together.is_none();
-        let unnamed = nameable && record.named_first() != Some(me.session);
-        plan.need = (!in_line || heads && (free || unnamed)).then_some(Need::List);
+        plan.need = (!in_line || heads && free).then_some(Need::List);
         if heads {
             plan.suspect(view, &record, me, now);
         }
@@ -111,7 +107,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         Coming::Openly
     };
     let says_so = match coming {
-        Coming::Not => heads && stays,
+        Coming::Not => stays && draft.misleads(&line),
         Coming::Quietly | Coming::Otherwise(Ordering::Equal) => false,
         Coming::Openly | Coming::Otherwise(Ordering::Greater | Ordering::Less) => true,
     };
@@ -127,7 +123,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
             }
         };
         line.retain(|one| named || one.session != me.session);
-        draft.name_next(&line);
+        draft.publish(&line);
     }
     let entry = || me.entry(Standing::Waiting, Vec::new());
     match coming {
@@ -149,6 +145,54 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     draft.sweep();
     plan.write = draft.write(in_line && !heads && !sets_limit);
     plan
+}
+
+/// Plans of one in line that knows its own contender and `.lock`, and not who else is there.
+///
+/// Where `.lock` names others, whoever releases sees to it that this one is named in its time: it waits for nothing but its own
+/// contender. The last one named watches over all. Where nobody is named, whoever has to wait lists, and names who waits.
+fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    let line = line::line(view, Some(me.own()));
+    let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
+    watch_line(&mut plan, view, record, &line[..place], me, now);
+    let free = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
+    if record.next.is_empty() {
+        let shared = view.is_listed() && view.has_foreign();
+        let heads = line.iter().take(place).all(InLine::is_foreign);
+        match me.patience.filter(|until| *until > now && free) {
+            // Others have come at the same time, and one of them gives all their slots.
+            Some(until) => plan.recheck(Some(until)),
+            // Somebody else is at the front.
+            None if shared && !heads => {}
+            None if shared && !free => {}
+            None => plan.need = Some(Need::List),
+        }
+    } else if free && record.named_first() == Some(me.session) {
+        // Whoever freed them has let in nobody.
+        plan.need = Some(Need::List);
+    }
+    if plan.role == Role::Head && plan.need.is_none() {
+        plan.suspect(view, record, me, now);
+    }
+    plan
+}
+
+/// What one in line waits for, in which role.
+fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>], me: Me<'_>, now: Moment) {
+    let heads = ahead.iter().all(InLine::is_foreign);
+    let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(|own| own.lookout);
+    let named = record.next.last() == Some(me.session);
+    let by_name = !record.next.is_empty() && me.together.is_none();
+    if told || named || !by_name && heads && view.is_listed() {
+        plan.role = Role::Head;
+        plan.recheck(watch::settles_at(me, Role::Head, now));
+    }
+    plan.watch = if by_name {
+        watch::named(view, plan.role, me, now)
+    } else {
+        watch::waiting(view, ahead, plan.role, me, now)
+    };
 }
 
 /// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
@@ -190,7 +234,7 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
     // As for any other: whoever comes to the end of a line has to ask nobody.
     let last = line.last().is_some_and(|one| one.session == me.session);
     if misnamed || !last || line.len() == 1 && draft.free() > 0 {
-        draft.name_next(&line);
+        draft.publish(&line);
     }
     plan.write = draft.write(false).map(|write| Write { joint: true, ..write });
     plan
@@ -215,7 +259,7 @@ fn take_together(
     if stands && !me.is_in_line(view) && !me.settings.try_once() {
         // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
         let mut draft = Draft::new(view, record, me.wall, Some(me));
-        draft.name_next(&line::line(view, Some(me.own())));
+        draft.publish(&line::line(view, Some(me.own())));
         draft.only_if_lock_stands();
         draft.write_own(me.entry(Standing::Waiting, Vec::new()));
         plan.write = draft.write(false);

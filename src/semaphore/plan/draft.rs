@@ -28,6 +28,19 @@ pub(super) struct Draft<'a> {
     pub(super) left_to_foreign: bool,
     /// The own slots are free and its turn has come, but the transaction would be larger than Consul takes.
     pub(super) own_is_too_large: bool,
+    /// Who is to watch over the semaphore for all who wait.
+    lookout: Option<SessionId>,
+    /// Whoever writes sees by the same transaction who has come meanwhile.
+    looks_after: bool,
+}
+
+/// What comes of handing slots off by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandOff {
+    /// It is done, as far as `.lock` goes.
+    Done,
+    /// `.lock` does not name enough: everything has to be listed first.
+    Unknown,
 }
 
 impl<'a> Draft<'a> {
@@ -46,6 +59,8 @@ impl<'a> Draft<'a> {
             checks: false,
             left_to_foreign: false,
             own_is_too_large: false,
+            lookout: None,
+            looks_after: false,
         }
     }
 
@@ -164,9 +179,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
-    pub(super) fn fill_by_name(&mut self, freed: &[u32]) {
+    pub(super) fn fill_by_name(&mut self, freed: &[u32]) -> HandOff {
         if self.view.is_filtered() {
-            return;
+            return HandOff::Done;
+        }
+        if self.record.next.is_empty() {
+            // Somebody may have come who does not stand there.
+            self.looks_after = true;
+            return HandOff::Done;
         }
         let numbers = line::free_numbers(self.view, &self.record, freed, 0);
         let own = self.me.map(|me| me.session);
@@ -177,7 +197,6 @@ impl<'a> Draft<'a> {
             line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
             if session.as_str() == Record::OTHERS {
-                // They let themselves in, and whoever is behind them sees whether they do.
                 rest.push(session);
                 continue;
             }
@@ -200,8 +219,12 @@ impl<'a> Draft<'a> {
                 None => rest.extend(std::iter::repeat_n(session, wanted)),
             }
         }
-        // Where nobody holds any more, whoever lives sees the free slots; the names of the dead would stay for good.
-        self.record.next = if self.record.holders.is_empty() { Vec::new() } else { rest };
+        // The last one that is named watches over all, and whoever lets it in names others. Those who are not let in by their
+        // names alone come first now, or are dead.
+        let knows = rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
+            && !self.record.holders.is_empty();
+        self.record.next = rest;
+        if knows { HandOff::Done } else { HandOff::Unknown }
     }
 
     /// Who it is, for people, is lost where it is not known; it writes that itself once it has held for a while.
@@ -228,12 +251,42 @@ impl<'a> Draft<'a> {
         self.has_granted(session) && self.granted.len() == 1
     }
 
-    /// Names who is next in line, where none can be hidden.
-    pub(super) fn name_next(&mut self, line: &[InLine<'_>]) {
+    /// Names who is next in line, where none can be hidden and no client of another kind takes part: those may take no
+    /// field of ours in their record. The last one that is named is told to watch over all.
+    pub(super) fn publish(&mut self, line: &[InLine<'_>]) {
         if self.view.is_filtered() {
             return;
         }
-        self.record.next = line::next(&self.record, line);
+        let shared = self.view.has_foreign();
+        self.record.next = if shared { Vec::new() } else { line::next(&self.record, line) };
+        let last = self.record.next.last().cloned();
+        let first = || line::first_served(&self.record, line).map(|one| one.session.clone());
+        self.lookout = last.or_else(|| first().filter(|_| shared));
+    }
+
+    /// Whether the handoff list of `.lock` does not begin with the first in line.
+    pub(super) fn misleads(&self, line: &[InLine<'_>]) -> bool {
+        if self.view.is_filtered() {
+            return false;
+        }
+        if self.view.has_foreign() {
+            return !self.record.next.is_empty();
+        }
+        let next = line::next(&self.record, line);
+        next.first() != self.record.next.first()
+    }
+
+    /// The step by which the one who is to watch over all is told so, where it is another one and does not know.
+    fn tells_lookout(&self) -> Option<Op> {
+        let session = self.lookout.as_ref()?;
+        if self.me.is_some_and(|me| me.session == session) || self.granted.contains(session) {
+            return None;
+        }
+        let one = self.view.contender(session)?;
+        let mut entry = one.entry.clone().filter(|entry| !entry.lookout)?;
+        entry.lookout = true;
+        let (key, value) = (self.view.contender_key(session), entry.encode());
+        Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
     }
 
     /// Steps by which nothing is written unless the contenders that are named anew stand as they are known. A session that
@@ -339,7 +392,12 @@ impl<'a> Draft<'a> {
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
         if self.changes() {
             self.record.offered = self.view.offers_to_store();
+            let told = self.tells_lookout();
             let mut checks = self.named_stand();
+            if let Some(told) = told {
+                checks.retain(|check| check.key() != told.key());
+                checks.push(told);
+            }
             let steps: usize = checks.iter().chain(&self.ops).map(size::of_step).sum();
             let most = self.me.and_then(|me| me.together?.room).unwrap_or(size::MAX_TRANSACTION);
             if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
@@ -350,6 +408,14 @@ impl<'a> Draft<'a> {
             }
             // A listing comes last.
             self.ops.splice(0..0, checks);
+            let stored = self.view.record().is_some_and(|record| !record.next.is_empty());
+            // Whoever came while others were named relies on whoever names nobody any more.
+            self.looks_after |= stored && self.record.next.is_empty();
+            let joint = self.me.is_some_and(|me| me.together.is_some());
+            let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
+            if self.looks_after && !joint && !lists && !self.view.is_filtered() && self.me.is_some() {
+                self.ops.push(Op::List { prefix: self.view.folder_key() });
+            }
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());
             self.ops.insert(0, Op::Cas { key, value, flags, index });

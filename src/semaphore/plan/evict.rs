@@ -81,7 +81,7 @@ pub fn mark(view: &View, stay: &Stay, by: &str) -> Option<Write> {
         // Whoever let it in by name would not see the mark, and overwrite it.
         (Part::Waits, Some(record)) if record.next.contains(&stay.session) => {
             let mut draft = Draft::new(view, record.clone(), "", None);
-            draft.name_next(&line_without(view, &stay.session));
+            draft.publish(&line_without(view, &stay.session));
             draft.write(false).map(|write| write.ops).unwrap_or_default()
         }
         (Part::Waits | Part::Dead, _) => Vec::new(),
@@ -116,7 +116,7 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
             draft.fill(&line, &[], None, now);
         }
         if draft.changes() || record.next.contains(session) {
-            draft.name_next(&line);
+            draft.publish(&line);
         }
         draft.write(false)
     });

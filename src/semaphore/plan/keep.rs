@@ -13,14 +13,15 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
         return plan;
     }
     if !view.is_complete() {
-        plan.need = sets_limit.then_some(Need::List);
-        plan.suspect(view, &record, me, now);
+        // Slots that lie free although somebody is named: whoever was to let it in has not.
+        let unserved = me.confirmed && record.limit > record.taken() && !record.next.is_empty();
+        plan.need = (sets_limit || unserved).then_some(Need::List);
         if plan.need.is_none() {
-            plan.write = sign(view, &record, me, now);
+            plan.write = sign(view, &record, me);
         }
         return plan;
     }
-    let signed = sign(view, &record, me, now);
+    let signed = sign(view, &record, me);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     if sets_limit {
         draft.record.limit = me.settings.limit;
@@ -28,23 +29,27 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     plan.recheck(draft.prune(me, now));
     let line = line::line(view, None);
     plan.recheck(draft.fill(&line, &[], me.free_since, now));
-    if draft.changes() {
-        draft.name_next(&line);
+    if draft.changes() || draft.misleads(&line) {
+        draft.publish(&line);
     }
     draft.sweep();
-    plan.write = draft.write(!sets_limit).or(signed);
+    plan.write = draft.write(!sets_limit && !me.follows_up).or(signed);
     plan
 }
 
 /// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
-fn sign(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Option<Write> {
+fn sign(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
+    if !me.confirmed {
+        // `.lock` may have moved on.
+        return None;
+    }
     let contender = view.contender(me.session)?;
     let mut entry = me.entry(Standing::Held, me.held.unwrap_or_default().to_vec());
     if let Some(stored) = &contender.entry {
         entry.since.clone_from(&stored.since);
     }
     let differs = contender.entry.as_ref() != Some(&entry);
-    (differs && watch::settles_at(me, Role::Holding, now).is_none()).then(|| {
+    differs.then(|| {
         let (key, index) = (view.contender_key(me.session), contender.modify_index);
         // Whatever says `held` stands in `.lock`: others go by that.
         let still_in = Op::CheckIndex { key: view.lock_key(), index: view.lock_index() };

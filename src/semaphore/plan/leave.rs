@@ -1,5 +1,6 @@
 //! Of one that goes.
 
+use super::draft::HandOff;
 use super::*;
 
 /// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
@@ -14,12 +15,7 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     }
     let contender = view.contender(me.session);
     let Some(stored) = view.record().filter(|record| record.slots_of(me.session) > 0) else {
-        // Guarded: somebody may be letting it in at this moment.
-        plan.write = contender.map(|one| {
-            let key = view.contender_key(me.session);
-            Write::of(vec![Op::DeleteCas { key, index: one.modify_index }])
-        });
-        return plan;
+        return leave_line(view, me, now);
     };
     // Of one that has lost them already, those that its contender has.
     let own = view.entry_of(me.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
@@ -33,14 +29,52 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
         draft.prune(me, now);
         let line = line::line(view, None);
         draft.fill(&line, freed, me.free_since, now);
-        draft.name_next(&line);
-    } else {
-        draft.fill_by_name(freed);
+        draft.publish(&line);
+    } else if draft.fill_by_name(freed) == HandOff::Unknown {
+        plan.need = Some(Need::List);
+        return plan;
     }
     if let Some(contender) = contender {
         draft.delete(contender);
     }
     plan.write = draft.write(false);
+    plan
+}
+
+/// Plans to be gone, of one that has no slots: its contender is deleted, and whoever watched over all the others is replaced.
+/// One that has gone and sees that somebody came meanwhile serves him.
+fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(Stand::Apart { room: false });
+    let contender = view.contender(me.session);
+    let told = contender.and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout);
+    let watches = told || view.record().is_some_and(|record| record.next.last() == Some(me.session));
+    if contender.is_some() && watches && !view.is_complete() && !view.is_filtered() {
+        plan.need = Some(Need::List);
+        return plan;
+    }
+    // Guarded: somebody may be letting it in at this moment.
+    let deleted =
+        contender.map(|one| Op::DeleteCas { key: view.contender_key(me.session), index: one.modify_index });
+    let tends = (view.is_complete() && (watches || me.follows_up)).then(|| {
+        let mut draft = Draft::new(view, view.record()?.clone(), me.wall, Some(me));
+        draft.prune(me, now);
+        let line: Vec<_> =
+            line::line(view, None).into_iter().filter(|one| one.session != me.session).collect();
+        draft.fill(&line, &[], me.free_since, now);
+        if draft.changes() || draft.misleads(&line) {
+            draft.publish(&line);
+        }
+        draft.write(false)
+    });
+    plan.write = match (tends.flatten(), deleted) {
+        (None, None) => None,
+        (None, Some(delete)) => Some(Write::of(vec![delete])),
+        (Some(write), None) => Some(write),
+        (Some(mut write), Some(delete)) => {
+            write.ops.insert(0, delete);
+            Some(write)
+        }
+    };
     plan
 }
 
@@ -61,7 +95,7 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
         // By the record before the write: the session is a holder there, and in nobody's line.
         let line = line::line(view, None);
         draft.fill(&line, freed, None, now);
-        draft.name_next(&line);
+        draft.publish(&line);
         draft.write(false)
     });
     // One that only waits: its contender alone, unless it is being let in at this moment.

@@ -61,7 +61,7 @@ pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Opt
     let line = line::line(view, None);
     draft.fill(&line, &[], None, now);
     if draft.changes() {
-        draft.name_next(&line);
+        draft.publish(&line);
     }
     Ok(draft.write(false))
 }
@@ -84,7 +84,7 @@ pub fn prune(
     let line = line::line(view, None);
     draft.fill(&line, &[], None, now);
     if draft.changes() {
-        draft.name_next(&line);
+        draft.publish(&line);
     }
     draft.sweep();
     Ok(draft.write(false))

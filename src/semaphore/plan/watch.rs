@@ -29,34 +29,37 @@ pub(super) fn lock(view: &View) -> Watch {
     Watch { key: view.lock_key(), after: view.lock_index() }
 }
 
-/// A holder: `.lock`, its own contender, and the contender of the next holder in a ring, so that each crash is seen by
-/// one.
-pub(super) fn holding(view: &View, me: Me<'_>, now: Moment) -> Vec<Watch> {
-    if view.was_granted(me.session) {
-        return vec![Watch { key: view.lock_key(), after: 0 }];
-    }
-    let mut watches = vec![lock(view)];
-    if settles_at(me, Role::Holding, now).is_none() {
-        watches.extend(contender(view, me.session));
-        watches.extend(holder_after(view, me.session));
-    }
-    watches
+/// The own contender of anybody.
+pub fn own(view: &View, session: &SessionId) -> Option<Watch> {
+    contender(view, session)
 }
 
-/// One in line: its own contender. One at the head, `.lock` and a holder's contender, for the case that all holders
-/// die together. One behind, the contender of the one of ours ahead.
-pub(super) fn waiting(view: &View, ahead: &[InLine<'_>], me: Me<'_>, now: Moment) -> Vec<Watch> {
-    let Some(own) = contender(view, me.session) else {
+/// A holder: its own contender, which tells it of a loss and of an operator who wants it out.
+pub(super) fn holding(view: &View, me: Me<'_>, now: Moment) -> Vec<Watch> {
+    if settles_at(me, Role::Holding, now).is_some() {
         return Vec::new();
-    };
-    let mut watches = vec![own];
+    }
+    contender(view, me.session).into_iter().collect()
+}
+
+/// One in line where `.lock` names who is next: its own contender. The one that watches over all, the folder as well: the names
+/// in it tell which holders live.
+pub(super) fn named(view: &View, role: Role, me: Me<'_>, now: Moment) -> Vec<Watch> {
+    let folder = (role == Role::Head && settles_at(me, role, now).is_none()).then(|| folder(view));
+    contender(view, me.session).into_iter().chain(folder).collect()
+}
+
+/// One in line where nobody is named, since clients of another kind take part, or since it takes slots together with others:
+/// its own contender, and that of the one of ours ahead. One at the head, `.lock` and the folder.
+pub(super) fn waiting(view: &View, ahead: &[InLine<'_>], role: Role, me: Me<'_>, now: Moment) -> Vec<Watch> {
+    let mut watches = named(view, role, me, now);
+    if watches.is_empty() {
+        return watches;
+    }
     if let Some(one) = ahead.iter().rfind(|one| !one.is_foreign()) {
         watches.extend(contender(view, one.session));
-    } else {
+    } else if view.lock_index() > 0 {
         watches.push(lock(view));
-        if settles_at(me, Role::Head, now).is_none() {
-            watches.extend(holder_after(view, me.session));
-        }
     }
     watches
 }
@@ -72,17 +75,6 @@ fn contender(view: &View, session: &SessionId) -> Option<Watch> {
     Some(Watch { key: view.contender_key(session), after: known.modify_index })
 }
 
-/// The holder behind `session` in `.lock`, or behind the first one for a session that is not in it.
-fn holder_after(view: &View, session: &SessionId) -> Option<Watch> {
-    let holders = &view.record()?.holders;
-    let place = holders.iter().rposition(|holder| holder == session).unwrap_or(0);
-    let around = holders[place..].iter().skip(1).chain(&holders[..=place.min(holders.len().checked_sub(1)?)]);
-    let mut others = around.filter(|holder| *holder != session);
-    let next = others.next()?;
-    match view.contender(next) {
-        Some(_) => contender(view, next),
-        // It lives under a key of another name, or is dead.
-        None if view.is_complete() || view.is_missing(next) => None,
-        None => Some(Watch { key: view.contender_key(next), after: view.lock_index() }),
-    }
+fn folder(view: &View) -> Watch {
+    Watch { key: view.folder_key(), after: view.folder_index() }
 }

@@ -175,6 +175,13 @@ impl View {
         true
     }
 
+    /// Takes in a read of the names of all keys below the prefix.
+    pub fn see_folder(&mut self, folder: &Pair) {
+        self.folder_index = folder.modify_index;
+        let names = String::from_utf8_lossy(&folder.value);
+        self.names = Some(names.lines().map(str::to_owned).collect());
+    }
+
     /// Takes in a read of one contender alone, whose answer had that index.
     pub fn see_contender(&mut self, session: &SessionId, pair: Option<Pair>, index: u64) {
         match pair.filter(|pair| pair.session.as_ref() == Some(session)) {

@@ -19,8 +19,9 @@ impl World {
         self.by = None;
         self.resize(self.game.limit);
         self.check();
-        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
-        self.run(TTL * 30);
+        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client. Where the one that
+        // watched over all died with the holders, somebody looks within ten minutes.
+        self.run(TTL * 30 + Duration::from_secs(1200));
         for (place, agent) in self.agents.iter().enumerate() {
             let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);

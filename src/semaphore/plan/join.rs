@@ -1,0 +1,25 @@
+//! Of one that comes, and knows nothing yet.
+
+use super::*;
+
+/// The transaction by which one stands in line before it knows who else does: its contender is locked, and `.lock` is read as it is
+/// then. That mostly tells all that it has to know, so that what it costs to come depends on nobody. `None` where more has to be
+/// known first: who only tries, or keeps out where limits differ, must not be let in meanwhile; who has a priority stands in front of
+/// others, who have to learn of it.
+pub fn join(prefix: &str, me: Me<'_>) -> Option<Write> {
+    let Settings { priority, limit_policy, form, .. } = me.settings;
+    let plain = *priority == 0 && *limit_policy != LimitPolicy::Refuse && me.together.is_none();
+    if !plain || me.settings.is_lock() || me.settings.try_once() || me.nonce.is_some() {
+        return None;
+    }
+    let (key, session) = (format!("{prefix}/{}", me.session), me.session.clone());
+    let value = me.entry(Standing::Waiting, Vec::new()).encode();
+    let ops = vec![
+        // A write of a process before this one may be on its way still.
+        Op::CheckNotExists { key: key.clone() },
+        Op::Lock { key, value, flags: form.flags(), session },
+        // A read of a key that does not exist would fail the transaction.
+        Op::List { prefix: format!("{prefix}/.lock") },
+    ];
+    Some(Write::of(ops))
+}
