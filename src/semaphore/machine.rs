@@ -501,12 +501,24 @@ impl Machine {
         if self.intent == Intent::Hold && self.slot.is_some() && !self.is_alone() {
             // Nobody knows who is next but `.lock`.
             self.need = self.need.or(Some(Need::Look));
+        } else if self.arrival.is_some() && self.looks_before_it_goes() {
+            self.need = Some(Need::List);
         }
         self.intent = Intent::Leave(farewell);
         self.phase = Phase::Leaving;
         self.retry_at = None;
         // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
         self.list_at = None;
+    }
+
+    /// Whether others may wait for what it does there besides waiting.
+    fn looks_before_it_goes(&self) -> bool {
+        let own = self.arrival.and_then(|arrival| {
+            let view = self.view.as_ref()?;
+            let own = view.contenders.iter().find(|one| one.create_index == arrival)?;
+            Some(plan::must_look(view, &own.session, &self.settings))
+        });
+        own.unwrap_or_default()
     }
 
     /// Whether nobody else had anything to do with the semaphore when it was looked at last.

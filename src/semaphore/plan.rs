@@ -29,7 +29,7 @@ pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
 pub use join::join;
-pub use leave::{leave, release};
+pub use leave::{leave, must_look, release};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
 pub use watch::{Watch, own};
 
@@ -204,9 +204,14 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         if !holding {
             return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
         }
+        if me.settings.limit_policy == LimitPolicy::Refuse && me.is_new() {
+            // The limit may be another one by now.
+            return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
+        }
         // What is known of `.lock` is older than the grant.
         return Plan {
             watch: watch::holding(view, me, now),
+            recheck: watch::settles_at(me, Role::Holding, now),
             role: Role::Holding,
             ..Plan::new(Stand::Holding)
         };
@@ -222,10 +227,10 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         return Plan { role: Role::Entering, need, recheck: Some(by), watch, ..plan };
     }
     // Who holds stays, whatever has become of the limit.
-    if let Some(why) = refusal(view, &record, me).filter(|_| !holding) {
+    if let Some(why) = refusal(view, &record, me).filter(|_| !holding || me.is_new()) {
         // In line it would be let in all the same, or stand in the way.
-        let write = leave(view, me, now).write;
-        return Plan { write, ..Plan::blocked(view, why) };
+        let Plan { write, need, .. } = leave(view, me, now);
+        return Plan { write, need, ..Plan::blocked(view, why) };
     }
     if holding { keep::keep(view, record, me, now) } else { ask::ask(view, record, me, now) }
 }
@@ -273,6 +278,11 @@ impl Me<'_> {
         entry.nonce = self.nonce.map(str::to_owned);
         entry.together = self.together.map(|together| together.prefixes.to_vec()).unwrap_or_default();
         entry
+    }
+
+    /// Whether it has nothing yet, and nothing that an earlier process had.
+    fn is_new(&self) -> bool {
+        self.held.is_none() && self.nonce.is_none()
     }
 
     fn own(&self) -> Own<'_> {

@@ -228,7 +228,9 @@ pub(super) fn patience(command: &Command) -> Duration {
     match command {
         Command::RenewSession { timeout, .. } => *timeout,
         // Keep-alive finds a dead connection long before the wait is over.
-        Command::Watch { wait, .. } => (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45)),
+        Command::Watch { wait, .. } => {
+            (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45))
+        }
         Command::CreateSession { .. }
         | Command::ClearSessions { .. }
         | Command::DestroySession { .. }

@@ -324,6 +324,9 @@ impl Machine {
                 if write.joint && !self.is_in(cx.remembered) {
                     // Who else has come to stand ahead meanwhile is not known.
                     self.need = Some(Need::List);
+                } else if write.joint {
+                    // It has taken only its own slots, and whoever stands behind it waits for it.
+                    self.follows_up = true;
                 }
                 if write.pruned > 0 {
                     let took = cx.now.since(sent);

@@ -51,7 +51,6 @@ impl Machine {
         }
         self.view = Some(view);
         self.confirmed = false;
-        self.follows_up &= !matches!(self.flight, Flight::None);
         let keeps = cx.occupied || self.withheld().is_some();
         if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
@@ -145,6 +144,11 @@ impl Machine {
             Stand::Evicted(_) => return,
             Stand::Blocked(why) => {
                 self.block(why, plan.watch, cx);
+                match plan.need.filter(|_| self.intent == Intent::Hold) {
+                    Some(Need::List) => return self.list(cx),
+                    Some(need) => return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx),
+                    None => {}
+                }
                 if let Some(write) = plan.write.filter(|_| self.intent == Intent::Hold) {
                     self.commit(write, cx);
                 }
@@ -169,7 +173,7 @@ impl Machine {
                 Some(_) => {}
                 None => self.tidy_at = Some(cx.now + jittered(TIDY, 0.9, cx.rng)),
             },
-            None => self.tidy_at = None,
+            None => (self.tidy_at, self.follows_up) = (None, false),
         }
         if !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
             self.wait(view, session, cx);

@@ -168,9 +168,11 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
             None if shared && !free => {}
             None => plan.need = Some(Need::List),
         }
-    } else if free && record.named_first() == Some(me.session) {
-        // Whoever freed them has let in nobody.
-        plan.need = Some(Need::List);
+    } else if record.limit > record.taken() {
+        let first = record.named_first();
+        // Whoever freed them has let in nobody, or the first one has gone without a word.
+        let gone = plan.role == Role::Head && first.is_some_and(|first| view.is_missing(first));
+        plan.need = (gone || free && first == Some(me.session)).then_some(Need::List);
     }
     if plan.role == Role::Head && plan.need.is_none() {
         plan.suspect(view, record, me, now);

@@ -14,7 +14,8 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     }
     if !view.is_complete() {
         // Slots that lie free although somebody is named: whoever was to let it in has not.
-        let unserved = me.confirmed && record.limit > record.taken() && !record.next.is_empty();
+        let unserved =
+            record.limit > record.taken() && (me.confirmed && !record.next.is_empty() || me.follows_up);
         plan.need = (sets_limit || unserved).then_some(Need::List);
         if plan.need.is_none() {
             plan.write = sign(view, &record, me);

@@ -46,12 +46,7 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
 fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(Stand::Apart { room: false });
     let contender = view.contender(me.session);
-    let told = contender.and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout);
-    let watches = told || view.record().is_some_and(|record| record.next.last() == Some(me.session));
-    if contender.is_some() && watches && !view.is_complete() && !view.is_filtered() {
-        plan.need = Some(Need::List);
-        return plan;
-    }
+    let watches = must_look(view, me.session, me.settings);
     // Guarded: somebody may be letting it in at this moment.
     let deleted =
         contender.map(|one| Op::DeleteCas { key: view.contender_key(me.session), index: one.modify_index });
@@ -61,7 +56,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
         let line: Vec<_> =
             line::line(view, None).into_iter().filter(|one| one.session != me.session).collect();
         draft.fill(&line, &[], me.free_since, now);
-        if draft.changes() || draft.misleads(&line) {
+        if draft.changes() || draft.misleads(&line) || draft.record.next.contains(me.session) {
             draft.publish(&line);
         }
         draft.write(false)
@@ -76,6 +71,13 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
         }
     };
     plan
+}
+
+/// Whether one that leaves the line has to list before: it watches over all who wait, or it wants several slots and may have kept
+/// free ones from those behind it.
+pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool {
+    let told = view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout);
+    told || settings.slots > 1 || view.record().is_some_and(|record| record.next.last() == Some(session))
 }
 
 /// The transaction that releases what a session still has, in the name of its process that is no more; `None` where it has
