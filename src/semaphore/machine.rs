@@ -39,7 +39,9 @@ const TIDY: Duration = Duration::from_secs(1);
 /// Whoever comes after so many that `.lock` names does not know how long the line is.
 const MOST_NAMED: u32 = NAMED as u32;
 /// The wait after a lost check-and-set, first and longest, for each slot that is held: so many may write at the same time.
-const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(20));
+const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
+/// But never longer than this.
+const MOST_CONTENDED: Duration = Duration::from_secs(2);
 /// Slots beyond these do not make the wait after a lost check-and-set longer.
 const CONTENDERS: u32 = 100;
 /// For how long one that comes leaves free slots to whoever has come at the same time.
@@ -648,7 +650,7 @@ impl Machine {
     fn contended(&mut self, cx: &mut Context<'_>) -> Duration {
         let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
         let longest = self.contention.next(cx.rng) * taken.clamp(1, CONTENDERS);
-        longest.mul_f64(cx.rng.f64())
+        jittered(longest.min(MOST_CONTENDED), 0.9, cx.rng)
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {

@@ -16,7 +16,7 @@ use super::world::{Chaos, Game};
 const IDLE_IN_CALM: Duration = Duration::from_millis(500);
 /// Where anything goes wrong: a head that is cut off keeps its place until its session ends, answers are waited for,
 /// and what was not told is found by the next listing.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(660);
 /// What is lost besides to foreign clients that never act, until everybody knows.
 const OFFERS: Duration = Duration::from_secs(2);
 /// One that tries once and has got no answer gives up after this.

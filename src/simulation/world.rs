@@ -437,6 +437,9 @@ impl World {
     }
 
     fn told(&mut self, place: usize, notice: &Notice) {
+        if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
+            eprintln!("{:?} agent {place} tells {notice:?}", self.now.since_boot());
+        }
         self.check_notice(place, notice);
         let agent = &mut self.agents[place];
         if let Notice::Lost { name, .. }

@@ -1,6 +1,7 @@
 //! What answers do to a machine. After each, [`Machine::drive`] decides.
 
 use super::*;
+use crate::semaphore::Lock;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -324,6 +325,9 @@ impl Machine {
                 if write.joint && !self.is_in(cx.remembered) {
                     // Who else has come to stand ahead meanwhile is not known.
                     self.need = Some(Need::List);
+                } else if self.view.as_ref().is_some_and(View::has_foreign) && self.is_in(cx.remembered) {
+                    // Whoever is first in line now has to be told.
+                    self.follows_up = true;
                 } else if write.joint {
                     // It has taken only its own slots, and whoever stands behind it waits for it.
                     self.follows_up = true;
@@ -412,8 +416,9 @@ impl Machine {
         let own = self.view.as_ref().zip(cx.session).and_then(|(view, session)| plan::own(view, session));
         match self.intent {
             Intent::Hold if self.watches.is_idle() => {
-                let own = own.into_iter().collect();
-                self.watches.want(own, POLL, &self.name, cx);
+                if let Some(own) = own {
+                    self.watches.want(vec![own], POLL, &self.name, cx);
+                }
             }
             Intent::Leave(_) if self.contention.failures() >= FOLLOW_UPS => self.follows_up = false,
             Intent::Hold | Intent::Leave(_) | Intent::Rest => {}
@@ -487,7 +492,9 @@ impl Machine {
         let since = std::mem::take(&mut self.dead_since);
         self.dead_since =
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
-        let free = view.record().is_some_and(|record| record.limit > record.taken());
+        // Where there is no record yet, all slots are free.
+        let missing = matches!(view.lock, Lock::Missing);
+        let free = view.record().map_or(missing, |record| record.limit > record.taken());
         self.free_since = free.then(|| self.free_since.unwrap_or(now));
         self.offers.see(view, free, now);
     }

@@ -129,6 +129,11 @@ impl Machine {
                 self.room_since = self.room_since.or(Some(cx.now));
                 return self.watch(plan.watch, cx);
             }
+            // The token of what an earlier process was given is not known: it is that of `.lock` as it is by now, or another
+            // process of the same session might have told a higher one.
+            Stand::Holding if !held && cx.resumed && self.needs_token(cx) => {
+                return self.confirm(view, session, cx);
+            }
             Stand::Holding if cx.together.is_some() && !held => {
                 self.found = true;
                 return self.watch(plan.watch, cx);
@@ -203,6 +208,10 @@ impl Machine {
         } else {
             self.look(view.lock_key(), view.latest(), true, cx);
         }
+    }
+
+    fn needs_token(&self, cx: &Context<'_>) -> bool {
+        !self.confirmed && self.token.is_none() && cx.together.is_none() && !self.settings.is_lock()
     }
 
     pub(super) fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {

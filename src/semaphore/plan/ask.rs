@@ -142,8 +142,11 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
             draft.write_own_and_list(entry());
         }
     }
+    if plan.role == Role::Head && in_line {
+        draft.tell_first(&line);
+    }
     draft.sweep();
-    plan.write = draft.write(in_line && !heads && !sets_limit);
+    plan.write = draft.write(in_line && plan.role != Role::Head && !heads && !sets_limit);
     plan
 }
 
@@ -171,8 +174,11 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     } else if record.limit > record.taken() {
         let first = record.named_first();
         // Whoever freed them has let in nobody, or the first one has gone without a word.
-        let gone = plan.role == Role::Head && first.is_some_and(|first| view.is_missing(first));
-        plan.need = (gone || free && first == Some(me.session)).then_some(Need::List);
+        let left = record.limit.saturating_sub(record.taken());
+        let unserved = line::named(record).first().is_some_and(|(_, slots)| *slots <= left);
+        let gone = first.is_some_and(|first| view.is_missing(first));
+        let sees = plan.role == Role::Head && (gone || unserved);
+        plan.need = (sees || free && first == Some(me.session)).then_some(Need::List);
     }
     if plan.role == Role::Head && plan.need.is_none() {
         plan.suspect(view, record, me, now);

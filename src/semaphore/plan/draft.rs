@@ -260,7 +260,8 @@ impl<'a> Draft<'a> {
         let shared = self.view.has_foreign();
         self.record.next = if shared { Vec::new() } else { line::next(&self.record, line) };
         let last = self.record.next.last().cloned();
-        let first = || line::first_served(&self.record, line).map(|one| one.session.clone());
+        let ours: Vec<_> = line.iter().filter(|one| !one.is_foreign()).copied().collect();
+        let first = || line::first_served(&self.record, &ours).map(|one| one.session.clone());
         self.lookout = last.or_else(|| first().filter(|_| shared));
     }
 
@@ -274,6 +275,19 @@ impl<'a> Draft<'a> {
         }
         let next = line::next(&self.record, line);
         next.first() != self.record.next.first()
+    }
+
+    /// Where clients of another kind take part, slots come free without a word: the first of ours in line is told to watch for
+    /// them.
+    pub(super) fn tell_first(&mut self, line: &[InLine<'_>]) {
+        if self.view.is_filtered() || !self.view.has_foreign() {
+            return;
+        }
+        let ours: Vec<_> = line.iter().filter(|one| !one.is_foreign()).copied().collect();
+        self.lookout = line::first_served(&self.record, &ours).map(|one| one.session.clone());
+        if !self.changes() {
+            self.ops.extend(self.tells_lookout());
+        }
     }
 
     /// The step by which the one who is to watch over all is told so, where it is another one and does not know.

@@ -14,8 +14,9 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     }
     if !view.is_complete() {
         // Slots that lie free although somebody is named: whoever was to let it in has not.
-        let unserved =
-            record.limit > record.taken() && (me.confirmed && !record.next.is_empty() || me.follows_up);
+        let unserved = record.limit > record.taken()
+            && (me.confirmed && !record.next.is_empty() || me.follows_up)
+            || me.follows_up && view.has_foreign();
         plan.need = (sets_limit || unserved).then_some(Need::List);
         if plan.need.is_none() {
             plan.write = sign(view, &record, me);
@@ -33,6 +34,7 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     if draft.changes() || draft.misleads(&line) {
         draft.publish(&line);
     }
+    draft.tell_first(&line);
     draft.sweep();
     plan.write = draft.write(!sets_limit && !me.follows_up).or(signed);
     plan
@@ -45,7 +47,7 @@ fn sign(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
         return None;
     }
     let contender = view.contender(me.session)?;
-    let mut entry = me.entry(Standing::Held, me.held.unwrap_or_default().to_vec());
+    let mut entry = me.entry(Standing::Held, me.held?.to_vec());
     if let Some(stored) = &contender.entry {
         entry.since.clone_from(&stored.since);
     }
