@@ -192,9 +192,11 @@ impl Machine {
         let list = match self.stood.0 {
             Role::Holding if self.holds() => CONFIRM,
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
-            Role::Behind => self.short_line.take().unwrap_or(SELDOM),
+            // Once soon, in case that all whom `.lock` names have died together.
+            Role::Behind if self.listed_at.is_none() => self.short_line.take().unwrap_or(cx.ttl * 2),
+            Role::Behind => SELDOM,
         };
-        let share = if list == SELDOM { 0.5 } else { 0.3 };
+        let share = if self.stood.0 == Role::Behind { 0.5 } else { 0.3 };
         self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, share, cx.rng)));
     }
 

@@ -177,8 +177,12 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
         let left = record.limit.saturating_sub(record.taken());
         let unserved = line::named(record).first().is_some_and(|(_, slots)| *slots <= left);
         let gone = first.is_some_and(|first| view.is_missing(first));
-        let sees = plan.role == Role::Head && (gone || unserved);
-        plan.need = (sees || free && first == Some(me.session)).then_some(Need::List);
+        let sees = plan.role == Role::Head && gone || free && first == Some(me.session);
+        match me.patience.filter(|until| *until > now && unserved) {
+            Some(until) => plan.recheck(Some(until)),
+            // Nobody releases what nobody holds.
+            None => plan.need = (sees || unserved).then_some(Need::List),
+        }
     }
     if plan.role == Role::Head && plan.need.is_none() {
         plan.suspect(view, record, me, now);

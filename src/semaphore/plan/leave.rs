@@ -47,6 +47,10 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(Stand::Apart { room: false });
     let contender = view.contender(me.session);
     let watches = must_look(view, me.session, me.settings);
+    if contender.is_some() && watches && !view.is_complete() && !view.is_filtered() {
+        plan.need = Some(Need::List);
+        return plan;
+    }
     // Guarded: somebody may be letting it in at this moment.
     let deleted =
         contender.map(|one| Op::DeleteCas { key: view.contender_key(me.session), index: one.modify_index });
