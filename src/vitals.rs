@@ -1,7 +1,9 @@
-//! Whether the agent's own loop makes progress; knows nothing of Consul.
+//! Whether the agent's own loop makes progress, and whether anybody looks at the agent; knows nothing of Consul.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::semaphore::Moment;
 
@@ -15,12 +17,24 @@ const STUCK: Duration = Duration::from_secs(20);
 pub struct Vitals {
     /// Milliseconds on the lease clock.
     beat: AtomicU64,
+    /// Somebody has looked at what the agent shows.
+    viewed: Notify,
 }
 
 impl Vitals {
     /// A pulse that begins now.
     pub fn new(now: Moment) -> Self {
-        Self { beat: AtomicU64::new(millis(now)) }
+        Self { beat: AtomicU64::new(millis(now)), viewed: Notify::new() }
+    }
+
+    /// Somebody looks at what the agent shows: it is worth a read of Consul to show it as it is now.
+    pub fn view(&self) {
+        self.viewed.notify_one();
+    }
+
+    /// Resolves once somebody has looked since it resolved last.
+    pub async fn viewed(&self) {
+        self.viewed.notified().await;
     }
 
     /// The loop has come round.

@@ -291,6 +291,10 @@ impl Agent {
         loop {
             let now = clock::now();
             self.parts.vitals.beat(now);
+            if self.parts.progress.is_some() {
+                // Somebody looks at the line of the wait.
+                self.own.keeper.show(clock::now());
+            }
             self.mind_reload(now);
             self.carry_out(now);
             self.mind_leases(now);
@@ -343,6 +347,7 @@ impl Agent {
                     self.own.keeper.tick(now);
                     self.leases.tick(now);
                 }
+                () = self.parts.vitals.viewed() => self.own.keeper.show(clock::now()),
                 Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,

@@ -248,7 +248,7 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
 }
 
 fn waiters(view: &View) -> u32 {
-    u32::try_from(view.waiters().len()).unwrap_or(u32::MAX)
+    view.waiting()
 }
 
 fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Waiter> {

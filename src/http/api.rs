@@ -23,7 +23,7 @@ use crate::status::{LockReport, Report, SemaphoreReport};
     responses((status = 200, description = "How things stand.", body = Report))
 )]
 pub(super) async fn status(State(site): State<Site>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], site.told(&site.snapshot())).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], site.told(&site.viewed())).into_response()
 }
 
 /// One semaphore's status
@@ -43,7 +43,7 @@ pub(super) async fn status(State(site): State<Site>) -> Response {
     )
 )]
 pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
-    let snapshot = site.snapshot();
+    let snapshot = site.viewed();
     let Some(semaphore) = snapshot.semaphores.iter().find(|semaphore| semaphore.name == name) else {
         let known: Vec<_> = snapshot.semaphores.iter().map(|one| one.name.as_str()).collect();
         return Err(Error::unknown_semaphore(&name, &known));
@@ -68,7 +68,7 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
     )
 )]
 pub(super) async fn lock(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
-    let snapshot = site.snapshot();
+    let snapshot = site.viewed();
     let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name) else {
         let known: Vec<_> = snapshot.locks.iter().map(|one| one.name.as_str()).collect();
         return Err(Error::unknown_lock(&name, &known));

@@ -70,6 +70,12 @@ impl Site {
         Arc::clone(&self.status.borrow())
     }
 
+    /// The same, for somebody who wants to know of others too: what the agent does not watch it looks at anew.
+    fn viewed(&self) -> Arc<Snapshot> {
+        self.vitals.view();
+        self.snapshot()
+    }
+
     /// The status as it is told to whoever asks now.
     fn told(&self, snapshot: &Snapshot) -> Bytes {
         self.picture.of(snapshot, clock::now())

@@ -31,7 +31,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 pub(super) async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Result<Response, Error> {
     let text = site
         .metrics
-        .text(&site.snapshot(), clock::now(), clock::wall())
+        .text(&site.viewed(), clock::now(), clock::wall())
         .map_err(|error| Error::new(Code::Internal, format!("the metrics cannot be written: {error}")))?;
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     Ok(if wants_openmetrics(accept) {

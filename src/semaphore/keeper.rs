@@ -317,6 +317,14 @@ impl Keeper {
         self.out.pop_front()
     }
 
+    /// Somebody wants to know how things stand: what is not watched is looked at anew.
+    pub fn show(&mut self, now: Moment) {
+        for machine in self.machines.values_mut() {
+            machine.show(now);
+        }
+        self.settle(now);
+    }
+
     /// The semaphores.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()

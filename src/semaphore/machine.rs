@@ -66,6 +66,8 @@ fn half(ttl: Duration) -> Duration {
 
 /// Others in line list everything at the latest after this long, and after half of it at the earliest.
 const SELDOM: Duration = Duration::from_secs(600);
+/// Who is looked at lists at most so often, for each that takes part.
+const PER_CONTENDER: Duration = Duration::from_millis(500);
 /// One that comes to a short line lists once, so that people can be told where it stands: after this long for each that `.lock`
 /// names, and at least so many times that.
 const PER_NAMED: (Duration, u32) = (Duration::from_millis(500), 6);
@@ -185,6 +187,8 @@ pub struct Machine {
     offers: Offers,
     /// Everything is listed again at the latest then, whatever the watches tell.
     list_at: Option<Moment>,
+    /// Somebody wants to know how things stand: everything is listed then.
+    show_at: Option<Moment>,
     /// Since which index it has stood in line.
     arrival: Option<u64>,
     /// The last write that was to let it in came too late.
@@ -265,6 +269,7 @@ impl Machine {
             free_since: None,
             offers: Offers::default(),
             list_at: None,
+            show_at: None,
             arrival: None,
             crowded: false,
             patience: None,
@@ -399,6 +404,18 @@ impl Machine {
         self.stop_watches(cx);
         self.intent = Intent::Rest;
         self.flight = Flight::None;
+    }
+
+    /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part: however many look,
+    /// all of them together list about twice a second.
+    pub(super) fn show(&mut self, now: Moment) {
+        let Some(view) = self.view.as_ref().filter(|_| self.intent == Intent::Hold) else { return };
+        let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting());
+        let since = self.listed_at.unwrap_or(self.asked_at);
+        let pace = (PER_CONTENDER * known).clamp(PER_CONTENDER, SELDOM);
+        if !self.settings.is_lock() {
+            self.show_at = self.show_at.or(Some((since + pace).max(now)));
+        }
     }
 
     /// Whether it is to hold, be it after having given back what it holds.
@@ -551,6 +568,7 @@ impl Machine {
             self.tidy_at,
             self.recheck_at,
             self.list_at,
+            self.show_at,
             self.gives_up_at().filter(|_| !claims),
             self.looks_again_at,
             self.claim.settles_at(),
@@ -610,6 +628,9 @@ impl Machine {
             return;
         }
         self.retry_at = None;
+        if self.show_at.is_some_and(|at| at <= cx.now) && self.intent == Intent::Hold {
+            self.need = Some(Need::List);
+        }
         match self.intent {
             Intent::Rest => {}
             // What is left in `.lock` keeps others out until the workload has ended.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SessionId;
 use super::command::Listing;
 use super::contender::{Entry, Standing};
+use super::line::NAMED;
 use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
 use super::single::Single;
 
@@ -405,8 +406,28 @@ impl View {
             && offers.into_iter().any(|offer| offer.index == one.modify_index && offer.open >= MAX_OFFER)
     }
 
-    /// A session's place among the [`Self::waiters`], from 1.
+    /// How many wait, as far as is known: those whom `.lock` names at least.
+    pub fn waiting(&self) -> u32 {
+        let waiters = self.waiters();
+        let known: BTreeSet<_> = waiters.iter().map(|one| &one.session).chain(self.named()).collect();
+        u32::try_from(known.len()).unwrap_or(u32::MAX)
+    }
+
+    fn named(&self) -> impl Iterator<Item = &SessionId> {
+        let next = self.record().map(|record| record.next.as_slice()).unwrap_or_default();
+        next.iter().filter(|session| session.as_str() != Record::OTHERS)
+    }
+
+    /// A session's place in the line, from 1. Of one that has not seen the line: its place among those whom `.lock` names, or
+    /// behind them; nobody knows how far behind where `.lock` names as many as it can.
     pub fn position(&self, session: &SessionId) -> Option<u32> {
+        if !self.listed {
+            let mut named: Vec<_> = self.named().collect();
+            named.dedup();
+            let place = named.iter().position(|one| *one == session);
+            let behind = (named.len() < NAMED).then_some(named.len());
+            return u32::try_from(place.or(behind)?).ok()?.checked_add(1);
+        }
         let place = self.waiters().iter().position(|waiter| waiter.session == *session)?;
         Some(u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1))
     }

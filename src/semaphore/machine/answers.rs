@@ -12,6 +12,7 @@ impl Machine {
         self.arrival = None;
         self.crowded = false;
         (self.patience, self.follows_up, self.confirmed) = (None, false, false);
+        self.show_at = None;
         self.token = None;
         self.stopping = None;
         self.claim = Claim::Unknown;
@@ -105,7 +106,7 @@ impl Machine {
         self.works(cx);
         self.proved = true;
         self.need = None;
-        self.list_at = None;
+        (self.list_at, self.show_at) = (None, None);
         self.crowded = false;
         self.listed_at = Some(cx.now);
         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);

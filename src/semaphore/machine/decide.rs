@@ -266,7 +266,7 @@ impl Machine {
         // Of one that is about to come: where it will stand.
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
-        let position = view.position(session).unwrap_or(coming);
+        let position = view.position(session).unwrap_or(coming.max(MOST_NAMED + 1));
         cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 

@@ -90,7 +90,7 @@ pub fn mark(view: &View, stay: &Stay, by: &str) -> Option<Write> {
 }
 
 /// The transaction that takes somebody out, whoever it is and whatever runs on its slots, and gives these on; `None` where
-/// there is nothing of it. One of ours that holds keeps its contender: it learns by what is missing in `.lock`.
+/// there is nothing of it. Its contender is deleted: by that it learns of it.
 pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Write> {
     let session = &stay.session;
     if let Some(single) = view.single() {
@@ -105,7 +105,7 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
         let unlock = Op::Unlock { key, value, flags, session };
         return Some(Write::of(vec![check, unlock]));
     }
-    let contender = view.contender(session).filter(|one| stay.foreign || !one.says_held());
+    let contender = view.contender(session);
     let delete =
         contender.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
     let mut write = view.record().and_then(|record| {
