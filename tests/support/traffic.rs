@@ -83,6 +83,11 @@ impl Kind {
         }
     }
 
+    /// Whether it waits for news.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::KvListBlocking | Self::KvKeysBlocking | Self::KvGetBlocking)
+    }
+
     /// Whether it goes through Consul's log. Every PUT and DELETE does but the renewal of a session.
     fn writes(self) -> bool {
         matches!(self, Self::SessionCreate | Self::SessionDestroy | Self::Txn | Self::KvWrite)
