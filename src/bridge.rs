@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::consul::{self, Class, Client, Fault, KvPair, Read, Txn, TxnOp};
+use crate::consul::{self, Class, Client, Consistency, Fault, KvPair, Read, Txn, TxnOp};
 use crate::semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
 /// Lists everything below a semaphore's prefix.
@@ -28,6 +28,25 @@ pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Fai
     answer.map(reading).map_err(|error| failure(&error))
 }
 
+/// Reads a key that is watched. One that ends in a slash is a folder: what is read are the names of the keys in it. The
+/// names that the token may not read are not among them, which the next listing tells.
+///
+/// # Errors
+///
+/// There is no answer to go on with.
+pub async fn watched(client: &Client, key: &str, read: Read) -> Result<Reading, consul::Error> {
+    if !is_folder(key) {
+        return client.kv_get(key, read).await.map(reading);
+    }
+    let answer = client.kv_keys(key, read).await?;
+    Ok(Reading { index: answer.index, pair: Some(Pair::of_folder(key, answer.value, answer.index)) })
+}
+
+/// Whether a watch of that key is one of all keys below it.
+pub fn is_folder(key: &str) -> bool {
+    key.ends_with('/')
+}
+
 /// What a transaction that reads has brought.
 #[derive(Clone, Debug)]
 pub enum Found {
@@ -43,7 +62,11 @@ pub enum Found {
 ///
 /// There is no answer to go on with.
 pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failure> {
-    match client.kv_get_many(keys).await {
+    found(client.kv_get_many(keys, Consistency::Default).await, keys)
+}
+
+fn found(answer: Result<Txn, consul::Error>, keys: &[String]) -> Result<Found, Failure> {
+    match answer {
         Ok(Txn::Committed(pairs)) => Ok(Found::Pairs(pairs.into_iter().map(pair).collect())),
         Ok(Txn::RolledBack(faults)) => {
             let places = faults.iter().map(|fault| fault.op_index).filter(|place| *place < keys.len());
@@ -55,12 +78,25 @@ pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failur
     }
 }
 
-/// Reads several keys, each consistently.
+/// Reads several keys at one instant and consistently, by one transaction. Where one of them is missing or may not be read,
+/// which a transaction does not tell with an index, each is read alone.
 ///
 /// # Errors
 ///
 /// There is no answer to go on with.
 pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, Failure> {
+    match found(client.kv_get_many(keys, Consistency::Consistent).await, keys) {
+        Ok(Found::Pairs(pairs)) => {
+            let one = |key: &String| pairs.iter().find(|pair| pair.key == *key).cloned();
+            let all: Option<Vec<_>> = keys.iter().map(one).collect();
+            if let Some(all) = all {
+                let reading = |pair: Pair| Reading { index: pair.modify_index, pair: Some(pair) };
+                return Ok(all.into_iter().map(reading).collect());
+            }
+        }
+        Err(failure) if failure.kind.is_transient() => return Err(failure),
+        Ok(Found::Refused(_)) | Err(_) => {}
+    }
     let mut readings = Vec::new();
     for key in keys {
         readings.push(read(client, key, Read::consistent()).await?);

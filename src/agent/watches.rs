@@ -25,8 +25,8 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
             Ask::Poll { key, after, wait } => {
                 let blocking = Some(Blocking { index: after, wait });
                 let read = Read { consistency: Consistency::Default, blocking };
-                match client.kv_get(&key, read).await {
-                    Ok(answer) => Answer::Poll(key, Ok(bridge::reading(answer))),
+                match bridge::watched(&client, &key, read).await {
+                    Ok(reading) => Answer::Poll(key, Ok(reading)),
                     Err(error) => {
                         let failure = bridge::failure(&error);
                         let Error::Cut { tried, age, .. } = error else {
@@ -38,8 +38,8 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                 }
             }
             Ask::Read { key } => {
-                let answer = bridge::read(&client, &key, Read::default()).await;
-                Answer::Read(key, answer)
+                let answer = bridge::watched(&client, &key, Read::default()).await;
+                Answer::Read(key, answer.map_err(|error| bridge::failure(&error)))
             }
             Ask::Batch { keys } => {
                 let answer = bridge::read_many(&client, &keys).await;
@@ -52,6 +52,9 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
 /// What the keeper watches that key of a semaphore for.
 pub(super) fn class(keeper: &Keeper, name: &str, key: &str) -> Class {
     let Some(machine) = keeper.machine(name) else { return Class::Other };
+    if bridge::is_folder(key) {
+        return Class::Folder;
+    }
     let settings = machine.settings();
     let is_contender = |id: &SessionId| machine.view().is_some_and(|view| view.contender_key(id) == key);
     // A single-key lock is all in one key.

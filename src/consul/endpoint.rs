@@ -1,7 +1,8 @@
 //! Where requests go: the URL they begin with, and the connections they take.
 //!
 //! Consul allows one address a limited number of connections (`limits.http_max_conns_per_client`, 200). Long polls and all
-//! other requests have pools and bounds of their own, so that what keeps a lease waits for no long poll.
+//! other requests have bounds of their own, so that what keeps a lease waits for no long poll. At rest there is one connection
+//! for each long poll, and none else: the others are closed soon after their use.
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,7 @@ use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use tokio::sync::Semaphore;
 
-use super::connections::{Connections, Permit};
+use super::connections::{Connections, IDLE, Permit};
 use super::selection::Target;
 use super::{Address, MAX_ADDRESSES, Settings, SetupError, tls};
 
@@ -24,6 +25,13 @@ use super::{Address, MAX_ADDRESSES, Settings, SetupError, tls};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same where there is another address: within one attempt to renew, and enough for a packet that was lost.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_millis(1500);
+
+/// A connection that carries nothing is asked after this time whether the other side is still there, and then again and again.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// A connection whose other side has answered nothing for so long, be it a question or data, is given up: a long poll waits
+/// minutes for news, and is not to wait them out where none can come.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The most long polls at once. Each takes a connection, which Consul counts until the poll ends.
 pub const MAX_LONG_POLLS: usize = 64;
@@ -50,11 +58,12 @@ pub(super) enum Lane {
 pub(super) struct Endpoint {
     /// Makes what one connection needs.
     make: Box<dyn Fn() -> Result<reqwest::Client, SetupError> + Send + Sync>,
-    polls: Connections,
-    lease_calls: Connections,
+    connections: Connections,
+    polls: Semaphore,
+    lease_calls: Semaphore,
     /// As many confirmations as may take, or stand in the line for, one of these.
     confirmations: Semaphore,
-    calls: Connections,
+    calls: Semaphore,
     /// As many reads as may stand in the line for one of these.
     reads: Semaphore,
     /// Ends in `/v1/`.
@@ -123,14 +132,16 @@ impl Endpoint {
         let address = target.address.clone();
         let connect = if several { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         let make = move || client(&address, connect, tls.clone(), pinned.clone());
+        let connections = Connections::default();
         // What is wrong with the settings is said now.
-        make()?;
+        connections.keep(make()?);
         Ok(Self {
             make: Box::new(make),
-            polls: Connections::new(MAX_LONG_POLLS),
-            lease_calls: Connections::new(LEASE_CALLS),
+            connections,
+            polls: Semaphore::new(MAX_LONG_POLLS),
+            lease_calls: Semaphore::new(LEASE_CALLS),
             confirmations: Semaphore::new(LEASE_CALLS - 1),
-            calls: Connections::new(MAX_CALLS - LEASE_CALLS),
+            calls: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             reads: Semaphore::new(MAX_CALLS - LEASE_CALLS),
             base,
         })
@@ -138,26 +149,27 @@ impl Endpoint {
 
     /// Waits for a connection.
     pub(super) async fn enter(&self, lane: Lane) -> Permit<'_> {
+        let one = |permits, turn| self.connections.one(permits, turn);
         match lane {
-            Lane::Poll => self.polls.one(None).await,
-            Lane::Write => self.calls.one(None).await,
+            Lane::Poll => one(&self.polls, None).await,
+            Lane::Write => one(&self.calls, None).await,
             Lane::Read => {
                 // The semaphore is never closed.
                 let turn = self.reads.acquire().await.ok();
-                self.calls.one(turn).await
+                one(&self.calls, turn).await
             }
             Lane::Lease => tokio::select! {
                 biased;
-                kept = self.lease_calls.one(None) => kept,
-                shared = self.calls.one(None) => shared,
+                kept = one(&self.lease_calls, None) => kept,
+                shared = one(&self.calls, None) => shared,
             },
             Lane::Confirmation => tokio::select! {
                 biased;
                 kept = async {
                     let turn = self.confirmations.acquire().await.ok();
-                    self.lease_calls.one(turn).await
+                    one(&self.lease_calls, turn).await
                 } => kept,
-                shared = self.calls.one(None) => shared,
+                shared = one(&self.calls, None) => shared,
             },
         }
     }
@@ -189,13 +201,13 @@ fn client(
         .http1_only()
         .connect_timeout(connect)
         .pool_max_idle_per_host(1)
-        // Not for long: one that has died unnoticed costs an attempt to renew.
-        .pool_idle_timeout(Duration::from_secs(30))
+        // Nor does one that has died unnoticed cost an attempt to renew then.
+        .pool_idle_timeout(IDLE)
         .tcp_nodelay(true)
-        // A blocking read is silent for minutes; this is how it learns that the other side is gone.
-        .tcp_keepalive(Duration::from_secs(15))
-        .tcp_keepalive_interval(Duration::from_secs(5))
-        .tcp_keepalive_retries(3);
+        .tcp_keepalive(KEEPALIVE)
+        .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
+        .tcp_keepalive_retries(3)
+        .tcp_user_timeout(SILENCE);
     if let Address::Unix(path) = address {
         http = http.unix_socket(path.as_path());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::StatusCode;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
 
 use super::client::{MAX_ANSWER, accepted};
@@ -197,8 +197,13 @@ impl Client {
         let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
         let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
+        // At rest renewals are all that is sent, and far apart: none keeps its connection until the next one.
+        let closes = request.operation == Operation::SessionRenew && permit.is_alone();
         let http = endpoint.client(&mut permit).map_err(|error| refuse(error.to_string()))?;
         let mut sent = http.request(request.method.clone(), url);
+        if closes {
+            sent = sent.header(CONNECTION, "close");
+        }
         if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.header.clone());
         }

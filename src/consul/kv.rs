@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::request::Request;
@@ -52,7 +53,7 @@ impl Client {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvGet };
         let request =
             Request::get(operation, self.path(operation, key)?, shown(key)).reading(self.bounded(read));
-        Ok(self.pairs(request).await?.map(|pairs| pairs.into_iter().next()))
+        Ok(self.found::<KvPair>(request).await?.map(|pairs| pairs.into_iter().next()))
     }
 
     /// Reads the keys that begin with `prefix`, in the order of their bytes. Give it a slash at its end: without one,
@@ -66,7 +67,22 @@ impl Client {
         let path = self.encoded(operation, prefix)?;
         let request =
             Request::get(operation, path, shown(prefix)).query("recurse", "").reading(self.bounded(read));
-        self.pairs(request.or_filtered()).await
+        self.found(request.or_filtered()).await
+    }
+
+    /// Reads the names of the keys that begin with `prefix`, in the order of their bytes, without their values. A blocking
+    /// read is woken by every change below the prefix, also by one of a value. Give it a slash at its end, as for
+    /// [`Self::kv_list`]; names that the token may not read are left out, which [`Indexed::filtered`] tells.
+    ///
+    /// # Errors
+    ///
+    /// As any request's.
+    pub async fn kv_keys(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<String>>, Error> {
+        let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
+        let path = self.encoded(operation, prefix)?;
+        let request =
+            Request::get(operation, path, shown(prefix)).query("keys", "").reading(self.bounded(read));
+        self.found(request.or_filtered()).await
     }
 
     /// Writes a key, its flags with it. `false`: the condition does not hold, or, for [`Put::Acquire`], a lock-delay
@@ -103,7 +119,7 @@ impl Client {
         self.send(request).await?.json()
     }
 
-    async fn pairs(&self, request: Request) -> Result<Indexed<Vec<KvPair>>, Error> {
+    async fn found<T: DeserializeOwned>(&self, request: Request) -> Result<Indexed<Vec<T>>, Error> {
         let answer = self.send(request).await?;
         match (answer.status, answer.index) {
             (404, Some(index)) => {

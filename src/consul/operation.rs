@@ -21,7 +21,7 @@ pub enum Operation {
     KvGet,
     /// Several keys, by a transaction that only reads.
     KvGetMany,
-    /// The keys under a prefix.
+    /// The keys under a prefix, or their names alone.
     KvList,
     /// A read of one key or of a prefix that waits for news.
     KvWatch,

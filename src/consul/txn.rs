@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv::shown;
 use super::request::Request;
-use super::{Client, Error, KvPair, Operation, Secret};
+use super::{Client, Consistency, Error, KvPair, Operation, Read, Secret};
 
 /// How many operations every Consul takes in one transaction; from 1.14 on it is 128.
 pub const TXN_OPERATIONS: usize = 64;
@@ -269,7 +269,7 @@ impl Client {
     /// [`Error::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not
     /// an error. Where the outcome is unknown, read again before anything else.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
-        self.transact(Operation::Txn, ops).await
+        self.transact(Operation::Txn, ops, Read::default()).await
     }
 
     /// Reads several keys at one instant, by a transaction that writes nothing. Where one of them does not exist it is
@@ -279,12 +279,12 @@ impl Client {
     ///
     /// [`Error::TooLarge`] above [`TXN_OPERATIONS`], [`Error::BadAnswer`] where the values are larger than
     /// [`MAX_ANSWER`](super::MAX_ANSWER) together.
-    pub async fn kv_get_many(&self, keys: &[String]) -> Result<Txn, Error> {
+    pub async fn kv_get_many(&self, keys: &[String], consistency: Consistency) -> Result<Txn, Error> {
         let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
-        self.transact(Operation::KvGetMany, &ops).await
+        self.transact(Operation::KvGetMany, &ops, Read { consistency, blocking: None }).await
     }
 
-    async fn transact(&self, operation: Operation, ops: &[TxnOp]) -> Result<Txn, Error> {
+    async fn transact(&self, operation: Operation, ops: &[TxnOp], read: Read) -> Result<Txn, Error> {
         let wire: Vec<_> = ops.iter().map(|op| WireOp { kv: WireKv::of(op) }).collect();
         let target = match wire.as_slice() {
             [] => String::new(),
@@ -295,7 +295,7 @@ impl Client {
             tried: self.tried(operation, &target),
             said: error.to_string(),
         })?;
-        let answer = self.send(Request::put(operation, "txn", target).body(body)).await?;
+        let answer = self.send(Request::put(operation, "txn", target).body(body).reading(read)).await?;
         let committed = answer.status == 200;
         let (tried, used) = (answer.tried.clone(), answer.used.clone());
         let WireAnswer { results, errors } = answer.json()?;

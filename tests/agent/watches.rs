@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
+use crate::support::processes::connections;
 use crate::support::proxy::Proxy;
 use crate::support::traffic::Kind;
 use crate::wait_for;
@@ -93,5 +94,31 @@ fn each_waits_for_a_few_single_keys_and_where_nothing_happens_nobody_writes() {
         assert_eq!(one.lodger.terminate(), Some(0));
         assert_eq!(one.proxy.counts().of(Kind::KvListBlocking).requests, 0);
     }
+    operator.assert_nothing_left(PREFIX);
+}
+
+#[test]
+fn at_rest_each_has_the_connections_of_its_long_polls_alone() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let mut holder = Watched::start(&consul);
+    holder.lodger.await_ready();
+    let mut waiter = Watched::start(&consul);
+    waiter.lodger.await_state("waiting");
+    for one in [&holder, &waiter] {
+        let renewed = || one.proxy.counts().of(Kind::SessionRenew).requests;
+        let is_at_rest = || {
+            let polls = one.proxy.polls();
+            polls > 0 && connections(one.lodger.pid(), one.proxy.addr()) == polls
+        };
+        // Renewals go on, and none of their connections stays.
+        for _ in 0..3 {
+            let before = renewed();
+            wait_for("a renewal", || renewed() > before);
+            wait_for("a connection for each long poll, and none else", is_at_rest);
+        }
+    }
+    assert_eq!(waiter.lodger.terminate(), Some(0));
+    assert_eq!(holder.lodger.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
 }

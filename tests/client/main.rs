@@ -12,6 +12,8 @@ mod support;
 
 mod acl;
 mod addresses;
+mod black_hole;
+mod connections;
 mod consul;
 mod cuts;
 mod faults;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use slotkeeper::bridge;
 use slotkeeper::consul::{
-    Behavior, Client, Code, Error, Fault, Operation, Put, Read, SessionSpec, Settings, Txn, TxnOp,
+    Behavior, Client, Code, Consistency, Error, Fault, Operation, Put, Read, SessionSpec, Settings, Txn,
+    TxnOp,
 };
 use tokio::time::Instant;
 
@@ -69,15 +71,113 @@ async fn several_keys_are_read_at_one_instant_or_those_that_are_missing_are_name
     for key in ["a", "c"] {
         assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
     }
-    let Txn::RolledBack(faults) = client.kv_get_many(&keys).await.unwrap() else { panic!("b is missing") };
+    let Txn::RolledBack(faults) = client.kv_get_many(&keys, Consistency::Default).await.unwrap() else {
+        panic!("b is missing")
+    };
     let faults: Vec<_> = faults.iter().map(|fault| (fault.op_index, fault.fault)).collect();
     assert_eq!(faults, [(1, Fault::NoSuchKey)]);
     assert!(client.kv_put("b", b"b", Put::Plain, 7).await.unwrap());
-    let Txn::Committed(pairs) = client.kv_get_many(&keys).await.unwrap() else { panic!("rolled back") };
+    let Txn::Committed(pairs) = client.kv_get_many(&keys, Consistency::Default).await.unwrap() else {
+        panic!("rolled back")
+    };
     for (pair, key) in pairs.iter().zip(&keys) {
         assert_eq!((&pair.key, pair.value.as_slice(), pair.flags), (key, key.as_bytes(), 7));
     }
     assert_eq!(pairs.len(), 3);
+}
+
+/// How often the server has asked a quorum before it answered a read, and how many transactions have read, in the ten
+/// seconds that its metrics tell of.
+async fn proved_reads(consul: &Consul) -> (u64, u64) {
+    let (_, body) = crate::stub::http(consul.addr().clone(), "GET", "/v1/agent/metrics".into(), "", "").await;
+    let metrics: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let samples = metrics["Samples"].as_array().unwrap();
+    let count = |name: &str| {
+        let found = samples.iter().find(|sample| sample["Name"] == name);
+        found.map_or(0, |sample| sample["Count"].as_u64().unwrap())
+    };
+    (count("consul.rpc.consistentRead"), count("consul.txn.read"))
+}
+
+#[tokio::test]
+async fn a_transaction_of_reads_is_proved_by_a_quorum_where_that_is_asked_for() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    assert!(client.kv_put("a", b"a", Put::Plain, 0).await.unwrap());
+    let keys = ["a".to_owned()];
+    for (consistency, is_proved) in [(Consistency::Default, false), (Consistency::Consistent, true)] {
+        // The agent proves a few reads of its own at its start; here are many more.
+        let seen = async {
+            loop {
+                let read = client.kv_get_many(&keys, consistency).await.unwrap();
+                assert!(matches!(read, Txn::Committed(pairs) if pairs[0].value == b"a"));
+                let (proved, reads) = proved_reads(&consul).await;
+                // The end of the ten seconds may come between a proof and its read.
+                let each = proved + 1 >= reads;
+                if reads >= 30 && each == is_proved {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(90), seen).await.expect("the metrics tell of it");
+    }
+}
+
+#[tokio::test]
+async fn names_are_read_without_values_and_waited_for() {
+    let consul = Consul::start().await;
+    let client = client(consul.addr());
+    let none = client.kv_keys("p/", Read::consistent()).await.unwrap();
+    assert!(none.value.is_empty() && none.index >= 1);
+    for key in ["p/.lock", "p/b ☃", "p/a", "p-2/a"] {
+        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+    }
+    let names = client.kv_keys("p/", Read::consistent()).await.unwrap();
+    assert_eq!(names.value, ["p/.lock", "p/a", "p/b ☃"]);
+    let news = client.kv_keys("p/", Read::default().after(names.index, Duration::from_secs(60)));
+    let (news, deleted) = tokio::join!(news, client.kv_delete("p/a", None));
+    let news = news.unwrap();
+    assert!(deleted.unwrap() && news.index > names.index);
+    assert_eq!(news.value, ["p/.lock", "p/b ☃"]);
+    let began = Instant::now();
+    let wait = Duration::from_millis(300);
+    let same = client.kv_keys("p/", Read::default().after(news.index, wait)).await.unwrap();
+    assert_eq!((same.index, same.value), (news.index, news.value));
+    assert!(began.elapsed() >= wait);
+}
+
+#[tokio::test]
+async fn what_is_confirmed_is_read_at_one_instant_or_alone_where_a_key_is_missing() {
+    let consul = Consul::start().await;
+    let recorder = Arc::new(Recorder::default());
+    let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap();
+    let keys = ["p/mine", "p/.lock"].map(str::to_owned);
+    let mut indexes = Vec::new();
+    for key in &keys {
+        assert!(client.kv_put(key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+        indexes.push(client.kv_get(key, Read::default()).await.unwrap().index);
+    }
+    let before = recorder.seen().len();
+    let confirmed = bridge::confirm(&client, &keys).await.unwrap();
+    for ((reading, key), index) in confirmed.iter().zip(&keys).zip(&indexes) {
+        let pair = reading.pair.as_ref().unwrap();
+        assert_eq!((&pair.key, pair.value.as_slice(), pair.modify_index), (key, key.as_bytes(), *index));
+        assert_eq!(reading.index, *index);
+    }
+    assert_eq!(recorder.seen().split_off(before), [(Operation::KvGetMany, Code::Ok)]);
+
+    assert!(client.kv_delete(&keys[0], None).await.unwrap());
+    let before = recorder.seen().len();
+    let confirmed = bridge::confirm(&client, &keys).await.unwrap();
+    assert!(confirmed[0].pair.is_none() && confirmed[0].index > indexes[1]);
+    assert_eq!(confirmed[1].pair.as_ref().unwrap().modify_index, indexes[1]);
+    let alone = [(Operation::KvGet, Code::NotFound), (Operation::KvGet, Code::Ok)];
+    assert_eq!(
+        recorder.seen().split_off(before),
+        [&[(Operation::KvGetMany, Code::Conflict)][..], &alone].concat()
+    );
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! A server that says what it is told to, and a client of a few lines that the tests use beside ours.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slotkeeper::consul::Address;
+use socket2::{SockFilter, SockRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -24,6 +26,9 @@ pub(crate) enum Act {
     After(Duration, Box<Act>),
     /// Nothing, for ever.
     Silence,
+    /// Sends this, and from then on every packet that comes on the connection is dropped by the kernel: none is answered, nor
+    /// is one that only asks whether anybody is there.
+    Vanish(Vec<u8>),
 }
 
 impl Act {
@@ -43,7 +48,8 @@ impl Act {
     }
 }
 
-fn answer(status: u16, headers: &str, body: &str) -> Vec<u8> {
+/// The text of an answer.
+pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
@@ -55,7 +61,15 @@ type Choose = dyn Fn(usize, &str) -> Act + Send + Sync;
 pub(crate) struct Stub {
     addr: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
+    connections: Arc<Connections>,
     task: JoinHandle<()>,
+}
+
+/// How many connections there have been, and are.
+#[derive(Default)]
+struct Connections {
+    made: AtomicUsize,
+    open: AtomicUsize,
 }
 
 impl Stub {
@@ -69,17 +83,34 @@ impl Stub {
         let choose: Arc<Choose> = Arc::new(choose);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (seen, connections) = (Arc::new(Mutex::new(Vec::new())), Arc::<Connections>::default());
         let task = tokio::spawn({
-            let seen = Arc::clone(&seen);
+            let (seen, connections) = (Arc::clone(&seen), Arc::clone(&connections));
             async move {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
-                    tokio::spawn(serve(stream, Arc::clone(&choose), Arc::clone(&seen)));
+                    let (choose, seen, connections) =
+                        (Arc::clone(&choose), Arc::clone(&seen), Arc::clone(&connections));
+                    connections.made.fetch_add(1, Ordering::SeqCst);
+                    connections.open.fetch_add(1, Ordering::SeqCst);
+                    tokio::spawn(async move {
+                        serve(stream, choose, seen).await;
+                        connections.open.fetch_sub(1, Ordering::SeqCst);
+                    });
                 }
             }
         });
-        Self { addr, seen, task }
+        Self { addr, seen, connections, task }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn made(&self) -> usize {
+        self.connections.made.load(Ordering::SeqCst)
+    }
+
+    /// How many there are, by what this side knows.
+    pub(crate) fn open(&self) -> usize {
+        self.connections.open.load(Ordering::SeqCst)
     }
 
     pub(crate) fn addr(&self) -> Address {
@@ -134,6 +165,12 @@ async fn serve(mut stream: TcpStream, choose: Arc<Choose>, seen: Arc<Mutex<Vec<S
                 stream.write_all(&bytes).await.unwrap();
                 stream.shutdown().await.unwrap();
                 return;
+            }
+            Act::Vanish(bytes) => {
+                // "Take no byte of any packet", in the kernel's language of filters.
+                SockRef::from(&stream).attach_filter(&[SockFilter::new(6, 0, 0, 0)]).unwrap();
+                stream.write_all(&bytes).await.unwrap();
+                std::future::pending::<()>().await;
             }
             Act::After(..) => unreachable!("one after the other"),
             Act::Silence => std::future::pending().await,

@@ -143,18 +143,52 @@ pub async fn a_prefix_wakes_for_what_is_below_it(t: &mut Target) {
 }
 
 pub async fn a_prefix_wakes_for_a_deletion(t: &mut Target) {
-    for key in ["p/1", "p/2"] {
+    for list in [t.kv("p/?recurse"), t.kv("p/?keys")] {
+        for key in ["p/1", "p/2"] {
+            t.put(&t.kv(key), "1").await;
+        }
+        for (delete, status) in [("p/1", 200), ("p/?recurse", 404)] {
+            let index = t.get(&list).await.index();
+            let (addr, path) = (t.addr(), t.kv(delete));
+            let delete =
+                async move { drop(http::request(addr, "DELETE", &path, &[], http::Body::None).await) };
+            let (read, ended) = t.block(&list, index, LONG, delete).await;
+            assert_eq!((ended, read.status), (Ended::Woken, status));
+            assert!(read.index() > index);
+        }
+    }
+}
+
+/// The names alone: what changes a value below is news too, and a deletion leaves the index where it was made.
+pub async fn names_wake_for_values_and_keep_the_index_of_a_deletion(t: &mut Target) {
+    let (names, sibling) = (t.kv("p/?keys"), t.kv("p-2/1"));
+    for key in ["p/1", "p/2", "p-2/1"] {
         t.put(&t.kv(key), "1").await;
     }
-    let list = t.kv("p/?recurse");
-    for (delete, status) in [("p/1", 200), ("p/?recurse", 404)] {
-        let index = t.get(&list).await.index();
-        let (addr, path) = (t.addr(), t.kv(delete));
-        let delete = async move { drop(http::request(addr, "DELETE", &path, &[], http::Body::None).await) };
-        let (read, ended) = t.block(&list, index, LONG, delete).await;
-        assert_eq!((ended, read.status), (Ended::Woken, status));
-        assert!(read.index() > index);
-    }
+    let index = t.get(&names).await.index();
+    let (addr, path) = (t.addr(), t.kv("p/1"));
+    let write = async move { drop(http::put(addr, &path, "2").await) };
+    let (read, ended) = t.block(&names, index, LONG, write).await;
+    assert_eq!(ended, Ended::Woken, "by a value");
+    let changed = t.get(&t.kv("p/1")).await.index();
+    assert_eq!((read.index(), read.json()), (changed, serde_json::json!([t.key("p/1"), t.key("p/2")])));
+
+    let (addr, path) = (t.addr(), t.kv("p/2"));
+    let delete = async move { drop(http::request(addr, "DELETE", &path, &[], http::Body::None).await) };
+    let (read, ended) = t.block(&names, changed, LONG, delete).await;
+    assert_eq!((ended, read.json()), (Ended::Woken, serde_json::json!([t.key("p/1")])));
+    let deleted = read.index();
+    assert!(deleted > changed, "the tombstone has the index");
+    // Neither siblings nor other writes below them move it.
+    t.put(&sibling, "2").await;
+    t.delete(&sibling).await;
+    assert_eq!(t.get(&names).await.index(), deleted);
+    let writing = keep_writing(t.addr(), sibling, false);
+    let (read, ended) = t.block(&names, deleted, SHORT, writing).await;
+    assert_eq!((ended, read.index()), (Ended::TimedOut, deleted));
+    // A key that stands there again is news again.
+    t.put(&t.kv("p/2"), "1").await;
+    assert!(t.get(&names).await.index() > deleted);
 }
 
 pub async fn the_time_runs_out(t: &mut Target) {

@@ -164,6 +164,7 @@ fn blocking_scenarios() -> Vec<Scenario> {
         what_is_missing_is_woken_by_its_neighbours,
         a_prefix_wakes_for_what_is_below_it,
         a_prefix_wakes_for_a_deletion,
+        names_wake_for_values_and_keep_the_index_of_a_deletion,
         the_time_runs_out,
         an_index_above_the_current_one_waits,
         a_destroyed_session_wakes_its_watcher_and_its_keys,

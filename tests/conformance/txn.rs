@@ -134,6 +134,14 @@ pub async fn checks_and_reads(t: &mut Target) {
         t.put("/v1/txn", empty).await;
     }
     t.put("/v1/txn?stale", "[]").await;
+    // Of reads the parameters count, of writes they do not.
+    let (read, write) = (
+        json!([{"KV": {"Verb": "get", "Key": t.key("p/1")}}]).to_string(),
+        json!([{"KV": {"Verb": "set", "Key": t.key("w")}}]).to_string(),
+    );
+    assert_eq!(t.put("/v1/txn?consistent", &read).await.status, 200);
+    assert_eq!(t.put("/v1/txn?consistent&stale", &read).await.status, 400);
+    assert_eq!(t.put("/v1/txn?consistent&stale", &write).await.status, 200);
     t.put("/v1/txn?index=5&wait=abc", "[]").await;
 }
 

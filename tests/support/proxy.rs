@@ -1,6 +1,7 @@
 //! A proxy before a Consul that counts what passes.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ struct Passed {
     client: Client<HttpConnector, Body>,
     counts: Mutex<Counts>,
     asked: Mutex<Vec<Asked>>,
+    polls: AtomicUsize,
     ignored: Mutex<Vec<&'static str>>,
     faults: Mutex<Vec<(&'static str, Fault)>>,
     filtered: Mutex<Vec<&'static str>>,
@@ -60,6 +62,7 @@ impl Proxy {
             client,
             counts: Mutex::default(),
             asked: Mutex::default(),
+            polls: AtomicUsize::new(0),
             ignored: Mutex::default(),
             faults: Mutex::default(),
             filtered: Mutex::default(),
@@ -115,14 +118,36 @@ impl Proxy {
         self.passed.faults.lock().unwrap().len()
     }
 
+    /// How many long polls are under way.
+    pub fn polls(&self) -> usize {
+        self.passed.polls.load(Ordering::SeqCst)
+    }
+
     /// Each request so far, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.passed.asked.lock().unwrap().clone()
     }
 }
 
+/// A long poll under way, until its client has been answered or has gone.
+struct Poll<'a>(&'a AtomicUsize);
+
+impl<'a> Poll<'a> {
+    fn of(polls: &'a AtomicUsize) -> Self {
+        polls.fetch_add(1, Ordering::SeqCst);
+        Self(polls)
+    }
+}
+
+impl Drop for Poll<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     let kind = Kind::of(request.method(), request.uri());
+    let _poll = kind.waits().then(|| Poll::of(&passed.polls));
     let count_body = |body: &[u8]| passed.counts.lock().unwrap().add_bytes(kind, body.len());
     passed.counts.lock().unwrap().add_request(kind);
     passed.asked.lock().unwrap().push(Asked::of(kind, request.uri()));

@@ -13,6 +13,9 @@ pub enum Kind {
     Txn,
     KvList,
     KvListBlocking,
+    /// The names of the keys in a folder.
+    KvKeys,
+    KvKeysBlocking,
     KvGet,
     KvGetBlocking,
     /// A PUT or DELETE of a key.
@@ -22,13 +25,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, each at the place of its number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::SessionCreate,
         Self::SessionRenew,
         Self::SessionDestroy,
         Self::Txn,
         Self::KvList,
         Self::KvListBlocking,
+        Self::KvKeys,
+        Self::KvKeysBlocking,
         Self::KvGet,
         Self::KvGetBlocking,
         Self::KvWrite,
@@ -38,7 +43,8 @@ impl Kind {
     /// The kind of a request.
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let query: Vec<_> = uri.query().unwrap_or_default().split('&').collect();
-        let list = query.iter().any(|pair| matches!(*pair, "recurse" | "recurse=" | "recurse=true"));
+        let has = |name: &str| query.iter().any(|pair| pair.split('=').next() == Some(name));
+        let (list, keys) = (has("recurse"), has("keys"));
         // An index of 0 is answered at once.
         let blocks = query.iter().any(|pair| pair.strip_prefix("index=").is_some_and(|index| index != "0"));
         let path = uri.path().strip_prefix("/v1/").unwrap_or_default();
@@ -50,6 +56,8 @@ impl Kind {
             _ if is("txn") => Self::Txn,
             _ if !is("kv/") => Self::Other,
             _ if *method != Method::GET => Self::KvWrite,
+            (_, false) if keys => Self::KvKeys,
+            (_, true) if keys => Self::KvKeysBlocking,
             (true, false) => Self::KvList,
             (true, true) => Self::KvListBlocking,
             (false, false) => Self::KvGet,
@@ -66,11 +74,18 @@ impl Kind {
             Self::Txn => "txn",
             Self::KvList => "kv list",
             Self::KvListBlocking => "kv list, blocking",
+            Self::KvKeys => "kv keys",
+            Self::KvKeysBlocking => "kv keys, blocking",
             Self::KvGet => "kv get",
             Self::KvGetBlocking => "kv get, blocking",
             Self::KvWrite => "kv put or delete",
             Self::Other => "other",
         }
+    }
+
+    /// Whether it waits for news.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::KvListBlocking | Self::KvKeysBlocking | Self::KvGetBlocking)
     }
 
     /// Whether it goes through Consul's log. Every PUT and DELETE does but the renewal of a session.

@@ -2,7 +2,8 @@
 //!
 //! Consul counts a long poll against its limit of connections until the poll ends, also where the client has closed
 //! the connection. So no poll is called off: its place goes to the most urgent key once Consul has answered it. What
-//! several watchers wait for is asked for once. Keys without a long poll are read together, by read-only transactions.
+//! several watchers wait for is asked for once. Keys without a long poll are read together, by read-only transactions;
+//! a folder, which no transaction can read without all values, is read alone and half as often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use super::wait_limit::WaitLimit;
 use crate::agent::driver::Owner;
-use crate::bridge::Found;
+use crate::bridge::{Found, is_folder};
 use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
 use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
 
@@ -31,6 +32,8 @@ pub(in crate::agent) enum Class {
     Held,
     /// A waiter's own contender, or the record at the head of the queue: it shows a grant, or a slot that is free.
     Waiting,
+    /// The keys below a semaphore: the one waiter that watches them sees holders die, for all that wait.
+    Folder,
     /// A holder's record: a holder that knows it releases in one request.
     Record,
     /// Another's contender, which tells of crashes.
@@ -44,7 +47,7 @@ pub(in crate::agent) type Watcher = (Owner, Name);
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Watch {
     pub(in crate::agent) watcher: Watcher,
-    /// The full key.
+    /// The full key. One that ends in a slash stands for the names of all keys below it.
     pub(in crate::agent) key: String,
     /// The index of what is known; 0 asks for what is there.
     pub(in crate::agent) after: u64,
@@ -155,7 +158,7 @@ impl Schedule {
     pub(in crate::agent) fn watch(&mut self, watch: Watch, now: Moment) {
         let Watch { watcher, key, after, wait, class } = watch;
         let failed = self.failed.remove(&(watcher.clone(), key.clone())).is_some();
-        let (came, due) = (self.last, now + self.period);
+        let (came, due) = (self.last, now + self.period_of(&key));
         let entry = self.keys.entry(key);
         let key = entry.or_insert_with(|| Key {
             watchers: Vec::new(),
@@ -195,8 +198,23 @@ impl Schedule {
 
     /// When there is something to ask, if nothing happens before.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
-        let due = self.keys.values().filter(|key| key.is_idle()).map(|key| key.due);
-        due.min().filter(|_| self.batches < MAX_BATCHES)
+        let folders = self.keys.iter().filter(|(name, key)| is_folder(name) && key.is_idle());
+        folders.map(|(_, key)| key.due).chain(self.batch_due()).min()
+    }
+
+    /// When keys are to be read together next.
+    fn batch_due(&self) -> Option<Moment> {
+        if self.batches >= MAX_BATCHES {
+            return None;
+        }
+        let keys = self.keys.iter().filter(|(name, key)| !is_folder(name) && key.is_idle());
+        keys.map(|(_, key)| key.due).min()
+    }
+
+    /// The longest time from one read of a key without a long poll to the next. What a folder tells, that a session has
+    /// ended, took a TTL or two to happen.
+    fn period_of(&self, key: &str) -> Duration {
+        if is_folder(key) { self.period * 2 } else { self.period }
     }
 
     /// Takes an answer; what it means to the watchers.
@@ -225,9 +243,10 @@ impl Schedule {
     }
 
     fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<Told> {
+        let due = now + self.period_of(key);
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let Some(poll) = known.poll.take() else { return Vec::new() };
-        known.due = now + self.period;
+        known.due = due;
         if answer.is_ok() {
             self.wait_limit.answered(now.since(poll.sent));
         }
@@ -310,12 +329,16 @@ impl Schedule {
 
     fn next_read(&mut self, now: Moment) -> Option<Ask> {
         let wanted = |key: &Key| key.read_now && key.look.is_none() && !key.watchers.is_empty();
-        let (name, key) = self.keys.iter_mut().find(|(_, key)| wanted(key))?;
+        let due = |name: &str, key: &Key| is_folder(name) && key.is_idle() && key.due <= now;
+        let found = self.keys.iter().find(|(name, key)| wanted(key) || due(name, key));
+        let name = found.map(|(name, _)| name.clone())?;
+        let due = now + self.period_of(&name);
+        let key = self.keys.get_mut(&name)?;
         key.read_now = false;
-        key.due = now + self.period;
+        key.due = due;
         self.last += 1;
         key.look = Some(self.last);
-        Some(Ask::Read { key: name.clone() })
+        Some(Ask::Read { key: name })
     }
 
     fn next_poll(&mut self, now: Moment) -> Option<Ask> {
@@ -344,10 +367,11 @@ impl Schedule {
     }
 
     fn next_batch(&mut self, now: Moment) -> Option<Ask> {
-        if self.deadline()? > now {
+        if self.batch_due()? > now {
             return None;
         }
-        let mut waiting: Vec<_> = self.keys.iter_mut().filter(|(_, key)| key.is_idle()).collect();
+        let keys = self.keys.iter_mut().filter(|(name, key)| !is_folder(name) && key.is_idle());
+        let mut waiting: Vec<_> = keys.collect();
         // Also those that are not due yet: full transactions are the fewest.
         waiting.sort_by_key(|(_, key)| key.due);
         waiting.truncate(TXN_OPERATIONS);

@@ -316,6 +316,57 @@ fn a_poll_that_was_cut_off_is_sent_again_at_once_and_nothing_is_read_besides() {
     assert_eq!(asks(&mut schedule, at(ten_minutes)), [poll(15)]);
 }
 
+#[test]
+fn a_folder_is_polled_before_records_and_never_read_together_with_others() {
+    let mut schedule = Schedule::new(TTL);
+    schedule.watch(watch("a", "a/", 0, Class::Folder), at(0));
+    assert_eq!(asks(&mut schedule, at(0)), [Ask::Read { key: "a/".into() }]);
+    let folder = |index| {
+        let keys = ["a/.lock", "a/1"].map(str::to_owned);
+        Reading { index, pair: Some(Pair::of_folder("a/", keys, index)) }
+    };
+    let told = schedule.answered(Answer::Read("a/".into(), Ok(folder(7))), at(1));
+    assert_eq!((names(&told), &told[0].answer), (vec!["a"], &Ok(folder(7))));
+
+    crowd(&mut schedule, "record", 100, Class::Record, at(1));
+    crowd(&mut schedule, "waits", MAX_LONG_POLLS - 1, Class::Waiting, at(1));
+    schedule.watch(watch("a", "a/", 7, Class::Folder), at(1));
+    let asked = asks(&mut schedule, at(1));
+    assert!(polled(&asked).contains(&"a/"));
+    assert_eq!(polled(&asked).iter().filter(|key| key.starts_with("waits")).count(), MAX_LONG_POLLS - 1);
+    let told = schedule.answered(Answer::Poll("a/".into(), Ok(folder(9))), at(2));
+    assert_eq!(names(&told), ["a"]);
+
+    // One that is more urgent takes the place.
+    schedule.watch(watch("held", "held", 1, Class::Held), at(2));
+    assert_eq!(polled(&asks(&mut schedule, at(2))), ["held"]);
+    schedule.watch(watch("a", "a/", 9, Class::Folder), at(2));
+    let (mut alone, mut together, mut now) = (0, 0, at(2));
+    while now < at(2) + TTL * 2 {
+        now = schedule.deadline().unwrap();
+        for ask in asks(&mut schedule, now) {
+            match ask {
+                Ask::Batch { keys } => {
+                    assert!(keys.iter().all(|key| !key.ends_with('/')));
+                    together += 1;
+                    let pairs = keys.iter().map(|key| pair(key, 1)).collect();
+                    schedule.answered(Answer::Batch(keys, Ok(Found::Pairs(pairs))), now);
+                }
+                Ask::Read { key } => {
+                    assert_eq!(key, "a/");
+                    alone += 1;
+                    let index = if alone == 1 { 9 } else { 10 };
+                    let told = schedule.answered(Answer::Read(key, Ok(folder(index))), now);
+                    assert_eq!(told.len(), alone - 1, "told of a change alone");
+                }
+                Ask::Poll { .. } => panic!("all polls are under way"),
+            }
+        }
+    }
+    assert_eq!(alone, 2, "read while it is watched");
+    assert!(together > 2);
+}
+
 /// One step of a play.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -381,8 +432,9 @@ impl Play {
     }
 
     fn key(n: usize) -> String {
-        // Some keys are watched by two.
-        format!("k{:03}", n / 2)
+        // Some keys are watched by two, and some are folders.
+        let n = n / 2;
+        format!("k{n:03}{}", if n % 8 == 3 { "/" } else { "" })
     }
 
     fn take(&mut self, step: Step) {
@@ -414,8 +466,12 @@ impl Play {
                 }
             }
             Step::Delete(n) => {
-                self.last += 1;
                 let key = Self::key(n);
+                // An empty folder is an answer like others.
+                if is_folder(&key) {
+                    return self.take(Step::Change(n));
+                }
+                self.last += 1;
                 if self.keys.remove(&key).is_some() {
                     self.fall_behind(&key);
                 }
@@ -542,10 +598,12 @@ impl Play {
         for (batch, _) in batches {
             let Ask::Batch { keys } = batch else { unreachable!() };
             assert!((2..=TXN_OPERATIONS).contains(&keys.len()), "{} keys", keys.len());
+            assert!(!keys.iter().any(|key| is_folder(key)), "a folder among {keys:?}");
         }
         for ((name, key), (known, behind)) in &self.watching {
             let late = behind.map(|since| self.now.since(since)).unwrap_or_default();
-            assert!(late <= TURN, "{name} was not told of {key} after {known} for {late:?}");
+            let turn = if is_folder(key) { TURN * 2 } else { TURN };
+            assert!(late <= turn, "{name} was not told of {key} after {known} for {late:?}");
         }
         let distinct: BTreeSet<_> = self.polls.iter().map(|(key, ..)| key).collect();
         assert_eq!(distinct.len(), self.polls.len(), "a key is polled twice");
