@@ -1,0 +1,91 @@
+//! Lives as processes: `slotkeeper run` or `consul lock -n`, each of which runs a command while it holds.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::play::{Manner, Play, Program, Scene};
+use crate::support::consul::binary;
+use crate::turns::Turn;
+use crate::work::Work;
+
+pub(crate) const SLOTKEEPER: &str = env!("CARGO_BIN_EXE_slotkeeper");
+
+/// What a command takes before it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Takes {
+    /// One slot of so many.
+    Slot { of: u32 },
+    /// The single-key lock, which is what `consul lock` takes where its limit is 1.
+    Lock,
+}
+
+/// Starts a program that takes something of `prefix` and works while it holds it. It is killed with its value.
+pub(crate) fn start(program: Program, consul: SocketAddr, prefix: &str, takes: Takes, work: &Work) -> Child {
+    let mut command = command(program, consul, prefix, takes);
+    command.arg("--").args(work.words()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Such a program, to which arguments of its own can be added; then `--` and what it is to run.
+pub(crate) fn command(program: Program, consul: SocketAddr, prefix: &str, takes: Takes) -> Command {
+    let limit = match takes {
+        Takes::Slot { of } => Some(of),
+        Takes::Lock => None,
+    };
+    let mut command = match program {
+        Program::Slotkeeper => {
+            let mut command = Command::new(SLOTKEEPER);
+            command.args(["run", prefix]).args(limit.map(|limit| format!("--limit={limit}")));
+            command
+        }
+        Program::ConsulLock => {
+            let mut command = Command::new(binary());
+            command.args(["lock", "-shell=false", &format!("-n={}", limit.unwrap_or(1))]);
+            command
+        }
+    };
+    command.arg(format!("-{}http-addr={consul}", if program == Program::Slotkeeper { "-" } else { "" }));
+    if program == Program::ConsulLock {
+        command.arg(prefix);
+    }
+    // Consul's own variables are for clients; those of the benchmark's caller are not for these.
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Waits for the end of a program that works for a while.
+pub(crate) async fn end(child: Child, work: &Work) -> Result<Turn, String> {
+    let ended = child.wait_with_output().await.unwrap();
+    let said = || format!("ended with {}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    work.turn().filter(|_| ended.status.success()).ok_or_else(said)
+}
+
+/// Plays the lives of all clients of one program.
+pub(crate) async fn play(program: Program, scene: &Scene<'_>) -> Result<Play, String> {
+    let (point, consul, prefix) = (scene.point, scene.server.proxy().addr(), scene.prefix(program));
+    let takes = Takes::Slot { of: point.limit };
+    let folder = tempfile::tempdir().unwrap();
+    let running = scene.begin();
+    let mut lives = JoinSet::new();
+    for (number, hold) in scene.holds.iter().enumerate() {
+        let work = Work::new(*hold, folder.path(), &number.to_string());
+        let child = start(program, consul, &prefix, takes, &work);
+        lives.spawn(async move { end(child, &work).await });
+    }
+    let mut turns = Vec::new();
+    let all = async {
+        while let Some(turn) = lives.join_next().await {
+            turns.push(turn.unwrap()?);
+        }
+        Ok(())
+    };
+    match timeout(point.patience(), all).await {
+        Ok(ended) => ended.map(|()| running.end(program, Manner::Processes, turns)),
+        Err(_) => Err(format!("{} of {} processes did not end", lives.len(), point.clients)),
+    }
+}
