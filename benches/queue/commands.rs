@@ -25,13 +25,18 @@ pub(crate) enum Takes {
 
 /// Starts a program that takes something of `prefix` and works while it holds it. It is killed with its value.
 pub(crate) fn start(program: Program, consul: SocketAddr, prefix: &str, takes: Takes, work: &Work) -> Child {
-    let mut command = command(program, consul, prefix, takes);
-    command.arg("--").args(work.words()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+    command(program, consul, prefix, takes, &[], work).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Such a program, to which arguments of its own can be added; then `--` and what it is to run.
-pub(crate) fn command(program: Program, consul: SocketAddr, prefix: &str, takes: Takes) -> Command {
+/// Such a program, with flags of its own.
+pub(crate) fn command(
+    program: Program,
+    consul: SocketAddr,
+    prefix: &str,
+    takes: Takes,
+    flags: &[String],
+    work: &Work,
+) -> Command {
     let limit = match takes {
         Takes::Slot { of } => Some(of),
         Takes::Lock => None,
@@ -39,19 +44,19 @@ pub(crate) fn command(program: Program, consul: SocketAddr, prefix: &str, takes:
     let mut command = match program {
         Program::Slotkeeper => {
             let mut command = Command::new(SLOTKEEPER);
-            command.args(["run", prefix]).args(limit.map(|limit| format!("--limit={limit}")));
+            command.args(["run", prefix, &format!("--http-addr={consul}")]);
+            command.args(limit.map(|limit| format!("--limit={limit}"))).args(flags).arg("--");
             command
         }
+        // Takes what follows its prefix as the command, `--` too.
         Program::ConsulLock => {
             let mut command = Command::new(binary());
-            command.args(["lock", "-shell=false", &format!("-n={}", limit.unwrap_or(1))]);
+            command.args(["lock", "-shell=false", &format!("-http-addr={consul}")]);
+            command.arg(format!("-n={}", limit.unwrap_or(1))).args(flags).arg(prefix);
             command
         }
     };
-    command.arg(format!("-{}http-addr={consul}", if program == Program::Slotkeeper { "-" } else { "" }));
-    if program == Program::ConsulLock {
-        command.arg(prefix);
-    }
+    command.args(work.words());
     // Consul's own variables are for clients; those of the benchmark's caller are not for these.
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);

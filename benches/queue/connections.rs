@@ -51,8 +51,9 @@ async fn row(program: Program, waiters: usize) -> Vec<String> {
     let server = Server::start().await;
     let start = || {
         let takes = Takes::Slot { of: u32::try_from(LIMIT).unwrap() };
-        let mut command = command(program, server.consul(), "bench/connections", takes);
-        command.arg("--").args(Work::endless().words()).spawn().unwrap()
+        let mut command =
+            command(program, server.consul(), "bench/connections", takes, &[], &Work::endless());
+        command.spawn().unwrap()
     };
     let came = async |number| server.await_contenders("bench/connections", number, PATIENCE).await;
     let holders: Vec<_> = (0..LIMIT).map(|_| start()).collect();

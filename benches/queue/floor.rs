@@ -97,8 +97,10 @@ async fn pair(consul: SocketAddr) -> (Client, Client, u64) {
     (writer, reader, index)
 }
 
+/// Writes what was not there before: Consul tells of no write that changes nothing.
 async fn write(writer: &Client) {
-    writer.kv_put(KEY, b"floor", Put::Plain, 0).await.unwrap();
+    let value = clock::now().since_boot().as_nanos().to_string();
+    writer.kv_put(KEY, value.as_bytes(), Put::Plain, 0).await.unwrap();
 }
 
 /// The index after the one given, and when it was known.

@@ -111,11 +111,11 @@ impl Scene<'_> {
         for (number, name) in names.iter().enumerate() {
             let proxy = name.map(|_| self.server.proxy_apart());
             let consul = proxy.as_ref().unwrap_or(self.server.proxy()).addr();
-            let mut command = command(program, consul, prefix, Takes::Slot { of: LIMIT });
-            if let (Program::Slotkeeper, Some(ttl)) = (program, self.ttl) {
-                command.arg(format!("--ttl={}s", ttl.as_secs()));
-            }
-            let child = command.arg("--").args(Work::endless().words()).spawn().unwrap();
+            let ttl = self.ttl.filter(|_| program == Program::Slotkeeper);
+            let flags: Vec<_> = ttl.into_iter().map(|ttl| format!("--ttl={}s", ttl.as_secs())).collect();
+            let takes = Takes::Slot { of: LIMIT };
+            let mut command = command(program, consul, prefix, takes, &flags, &Work::endless());
+            let child = command.spawn().unwrap();
             match name.zip(proxy) {
                 Some((name, proxy)) => {
                     let name = format!("{}: {name}", program.as_str().trim_end_matches(" -n"));
