@@ -32,7 +32,7 @@ impl Agent {
     /// One that takes a slot of `prefix`.
     pub(crate) fn new(consul: SocketAddr, prefix: &str, limit: u32) -> Self {
         let config = format!(
-            "consul: {{address: 'http://{consul}'}}\nhttp: {{listen: off}}\nlog: {{level: warn}}\n\
+            "consul: {{address: 'http://{consul}'}}\nhttp: {{listen: off}}\nlog: {{level: error}}\n\
              semaphores: [{{name: s, prefix: {prefix}, limit: {limit}}}]\n"
         );
         Self { config, status: watch::channel(Arc::new(agent::before_start(clock::now()))).0 }
@@ -42,11 +42,12 @@ impl Agent {
         self.status.subscribe()
     }
 
-    /// Runs until it is asked to stop.
-    pub(crate) async fn run(self, asks: Asks) {
+    /// Runs until it is asked to stop, and says what was wrong where it could not release its slot.
+    pub(crate) async fn run(self, asks: Asks) -> Result<(), String> {
         // Boxed: with all that an agent is made of.
         let ended = Box::pin(agent::run(parts(self.config, self.status, asks))).await;
-        assert_eq!(ended.expect("the agent runs").exit, Exit::Done);
+        let exit = ended.map_err(|error| format!("{error:#}"))?.exit;
+        if exit == Exit::Done { Ok(()) } else { Err(format!("the agent ended with {exit:?}")) }
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::play::{Manner, Play, Program, Scene};
+use crate::play::{Life, Manner, Play, Program, Scene};
 use crate::support::consul::binary;
 use crate::turns::Turn;
 use crate::work::Work;
@@ -82,15 +82,15 @@ pub(crate) async fn play(program: Program, scene: &Scene<'_>) -> Result<Play, St
         let child = start(program, consul, &prefix, takes, &work);
         lives.spawn(async move { end(child, &work).await });
     }
-    let mut turns = Vec::new();
+    let mut ended = Vec::new();
     let all = async {
         while let Some(turn) = lives.join_next().await {
-            turns.push(turn.unwrap()?);
+            let failed = |fault| Life { turn: None, fault: Some(fault) };
+            ended.push(turn.unwrap().map_or_else(failed, Life::of));
         }
-        Ok(())
     };
     match timeout(point.patience(), all).await {
-        Ok(ended) => ended.map(|()| running.end(program, Manner::Processes, turns)),
+        Ok(()) => Ok(running.end(program, Manner::Processes, ended)),
         Err(_) => Err(format!("{} of {} processes did not end", lives.len(), point.clients)),
     }
 }

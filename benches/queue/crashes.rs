@@ -93,7 +93,7 @@ impl Line {
                         let _ = granted.send((number, clock::now()));
                     }
                 };
-                tokio::join!(agent.run(Asks::of(stream::pending())), tells);
+                let _ = tokio::join!(agent.run(Asks::of(stream::pending())), tells);
             });
             (status, task.abort_handle())
         };

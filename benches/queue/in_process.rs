@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
 
 use crate::agents::{Agent, holds, standing};
-use crate::play::{Manner, Play, Program, Scene};
+use crate::play::{Life, Manner, Play, Program, Scene};
 use crate::turns::Turn;
 
 /// Plays the lives of all clients.
@@ -27,26 +27,29 @@ pub(crate) async fn play(scene: &Scene<'_>) -> Result<Play, String> {
         lives.spawn_local_on(live(agent, *hold), &here);
     }
     match timeout(point.patience(), here.run_until(lives.join_all())).await {
-        Ok(turns) => Ok(running.end(Program::Slotkeeper, Manner::InProcess, turns)),
+        Ok(lives) => Ok(running.end(Program::Slotkeeper, Manner::InProcess, lives)),
         Err(_) => Err(format!("hung with {}", standing(&statuses))),
     }
 }
 
 /// One client's life.
-async fn live(agent: Agent, planned: Duration) -> Turn {
+async fn live(agent: Agent, planned: Duration) -> Life {
     let (stop, stopped) = oneshot::channel();
     let asks = stream::once(stopped).filter_map(async |told| told.ok().map(|()| Ask::Stop));
     let mut shown = agent.status();
     let works = async {
-        let ended = "the agent ended before it held";
-        shown.wait_for(|status| holds(status)).await.expect(ended);
+        shown.wait_for(|status| holds(status)).await.ok()?;
         let from = clock::now();
         tokio::time::sleep(planned).await;
-        assert!(holds(&shown.borrow()), "the slot was lost while it was held");
-        let to = clock::now();
-        stop.send(()).expect("the agent listens");
-        Turn { from, to, planned }
+        let (to, lost) = (clock::now(), !holds(&shown.borrow()));
+        let _ = stop.send(());
+        Some((Turn { from, to, planned }, lost))
     };
-    let ((), turn) = tokio::join!(agent.run(Asks::of(asks)), works);
-    turn
+    let (ended, turn) = tokio::join!(agent.run(Asks::of(asks)), works);
+    match (ended, turn) {
+        (Ok(()), Some((turn, false))) => Life::of(turn),
+        (Ok(()), Some((turn, true))) => Life { turn: Some(turn), fault: Some("the slot was lost".into()) },
+        (Ok(()), None) => Life { turn: None, fault: Some("the agent ended before it held".into()) },
+        (Err(why), turn) => Life { turn: turn.map(|(turn, _)| turn), fault: Some(why) },
+    }
 }

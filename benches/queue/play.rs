@@ -46,6 +46,15 @@ pub(crate) struct Play {
     pub(crate) makespan: Duration,
     pub(crate) load: Load,
     pub(crate) turns: Vec<Turn>,
+    /// What was wrong with clients.
+    faults: Vec<String>,
+}
+
+/// What came of one client.
+pub(crate) struct Life {
+    pub(crate) turn: Option<Turn>,
+    /// What was wrong with it.
+    pub(crate) fault: Option<String>,
 }
 
 /// A play that has begun.
@@ -90,13 +99,21 @@ impl Scene<'_> {
     }
 }
 
+impl Life {
+    pub(crate) fn of(turn: Turn) -> Self {
+        Self { turn: Some(turn), fault: None }
+    }
+}
+
 impl Running<'_> {
     /// It ends now.
-    pub(crate) fn end(self, program: Program, manner: Manner, turns: Vec<Turn>) -> Play {
+    pub(crate) fn end(self, program: Program, manner: Manner, lives: Vec<Life>) -> Play {
         let Scene { server, point, spread, .. } = *self.scene;
         let (makespan, load) = (self.meter.elapsed(), self.meter.load());
         let counts = server.proxy().counts() - self.counts;
-        Play { program, manner, point, spread, counts, makespan, load, turns }
+        let (turns, faults): (Vec<_>, Vec<_>) = lives.into_iter().map(|life| (life.turn, life.fault)).unzip();
+        let (turns, faults) = (turns.into_iter().flatten().collect(), faults.into_iter().flatten().collect());
+        Play { program, manner, point, spread, counts, makespan, load, turns, faults }
     }
 }
 
@@ -118,10 +135,11 @@ impl Play {
         turns::handoffs(&self.turns, self.point.limit)
     }
 
-    /// What is wrong with it, where more slots were held at once than there are.
-    pub(crate) fn fault(&self) -> Option<String> {
-        let peak = turns::peak(&self.turns);
-        (peak > self.point.limit as usize)
-            .then(|| format!("{}: {}: {peak} slots were held at once", self.point, self.program.as_str()))
+    /// What was wrong with it: more slots held at once than there are, or clients that failed.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let (peak, failed) = (turns::peak(&self.turns), self.faults.len());
+        let too_many = (peak > self.point.limit as usize).then(|| format!("{peak} slots were held at once"));
+        let failed = self.faults.first().map(|first| format!("{failed} clients failed, the first: {first}"));
+        too_many.into_iter().chain(failed).collect()
     }
 }

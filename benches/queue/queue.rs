@@ -54,7 +54,7 @@ pub(crate) async fn measure(arguments: &Arguments, seed: u64) -> (Vec<Play>, Vec
                 match play(arguments, program, &scene).await {
                     Ok(play) => {
                         table.row(row(&play, &floor));
-                        faults.extend(play.fault());
+                        faults.extend(play.faults().into_iter().map(|fault| format!("{name}: {fault}")));
                         plays.push(play);
                     }
                     Err(why) => faults.push(format!("{name}: {why}")),
