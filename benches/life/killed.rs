@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::consul::{Consul, binary};
-use crate::support::processes;
-use crate::{Memory, SLOTKEEPER, memory, until};
+use crate::support::processes::{self, Memory, memory};
+use crate::{SLOTKEEPER, until};
 
 const TRIALS: usize = 10;
 

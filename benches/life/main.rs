@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::consul::{Consul, binary};
+use support::processes::{Memory, memory};
 use support::proxy::Proxy;
 use support::traffic::Counts;
 
@@ -36,12 +37,6 @@ struct Measured {
     memory: Memory,
     life: Counts,
     exit: Duration,
-}
-
-#[derive(Clone, Copy)]
-struct Memory {
-    resident: u64,
-    private: u64,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -157,15 +152,6 @@ async fn until(mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited in vain");
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
-}
-
-fn memory(pid: u32) -> Memory {
-    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let of = |name: &str| -> u64 {
-        let lines = smaps.lines().filter(|line| line.starts_with(name));
-        lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024).sum()
-    };
-    Memory { resident: of("Rss:"), private: of("Private_Clean:") + of("Private_Dirty:") }
 }
 
 async fn floor(consul: &Consul) -> Duration {

@@ -1,12 +1,17 @@
-//! `cargo bench --bench queue`: whole lives of many clients in line for one semaphore, beside `consul lock -n` and beside
-//! the least that a handoff can cost, in one run on one Consul.
+//! `cargo bench --bench queue`: what clients of one semaphore cost, in a queue, at rest and after a crash; beside
+//! `consul lock -n` and beside the least that a handoff can cost, on one machine in one run.
 //!
-//! A life is: enter, wait, hold for a fixed time, leave. All clients of a play begin at once. slotkeeper's clients are
-//! the agent itself, many in this process on one thread; the peer's are processes. The peer's makespan thus includes the
-//! start of its processes, and in return they have all cores, where the agents share one. How busy this process was, of
-//! which the proxy is a part, is printed too: where it had no core left, a figure is the harness' own.
+//! A life is: enter, wait, hold for a time, leave. All clients of a play begin at once. They are processes of `slotkeeper
+//! run` or of `consul lock`, each of which runs a command that notes when it begins and ends. So the start and the end of
+//! processes are part of the figures. Very many clients are agents in this process, on one thread. The load of this process
+//! (of which the proxy is a part), of Consul and of the machine is printed too: where no core was left, a figure is the
+//! machine's own.
 //!
-//! It prints figures and asserts none of them, but it fails where more slots were held at once than there are.
+//! Consul runs at its default limits. The proxy spreads what passes over as many addresses as it takes to stay below its
+//! limit of connections.
+//!
+//! It prints figures and asserts none of them, but it fails where more slots were held at once than there are, where a play
+//! hung, or where Consul left requests unanswered.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,55 +19,89 @@
     clippy::panic,
     reason = "a benchmark that cannot go on says so"
 )]
-#![allow(clippy::print_stdout, reason = "its result is what it prints")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its result is what it prints")]
 #![allow(clippy::disallowed_methods, reason = "it measures, and holds no lease of its own")]
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+mod agents;
 mod arguments;
+mod commands;
+mod connections;
+mod crashes;
+mod desk;
+mod fair;
 mod floor;
+mod in_process;
 mod latencies;
-mod ours;
+mod leases;
+mod load;
 mod play;
 mod plot;
+mod point;
+mod queue;
+mod rest;
+mod server;
 mod table;
-mod theirs;
+mod turns;
+mod work;
 
-use arguments::Arguments;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use arguments::{Arguments, Part, Role};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::consul::Consul;
-use support::proxy::Proxy;
+use slotkeeper::clock;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
+fn main() -> ExitCode {
+    let began = clock::now();
     let arguments = Arguments::parse();
+    if let Some(Role::Work { nanoseconds, notes }) = &arguments.role {
+        work::work(began, Duration::from_nanos(*nanoseconds), notes);
+        return ExitCode::SUCCESS;
+    }
     raise_descriptor_limit();
-    let consul = Consul::start().await;
-    let proxy = Proxy::start_apart(consul.addr());
-    let floor = floor::measure(proxy.addr(), play::pace(arguments.hold)).await;
-    let mut plays = Vec::new();
-    for &clients in &arguments.n {
-        plays.push(ours::play(&proxy, clients, arguments.hold).await);
-        if !arguments.no_peer && clients <= theirs::MOST {
-            plays.push(theirs::play(&proxy, clients, arguments.hold).await);
-        }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let faults = runtime.block_on(measure(&arguments));
+    for fault in &faults {
+        eprintln!("FAULT: {fault}");
     }
-    table::print(&plays, &floor, arguments.hold);
-    if arguments.breakdown {
-        table::print_breakdown(&plays);
-    }
-    if let Some(file) = &arguments.svg {
-        std::fs::write(file, plot::draw(&plays)).unwrap();
-    }
-    for play in plays {
-        let peak = play.peak();
-        assert!(peak <= play::LIMIT, "{peak} slots were held at once, of {} in all", play::LIMIT);
-    }
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Each agent takes a timer and up to four connections, and each connection two more in the proxy.
+/// Runs the parts that are wanted, and says what was wrong.
+async fn measure(arguments: &Arguments) -> Vec<String> {
+    let mut faults = Vec::new();
+    let seed = arguments.seed();
+    println!("to draw the same: --seed {seed}");
+    if arguments.plays(Part::Queue) {
+        let (plays, wrong) = queue::measure(arguments, seed).await;
+        faults.extend(wrong);
+        if let Some(file) = &arguments.svg {
+            std::fs::write(file, plot::draw(&plays)).unwrap();
+        }
+    }
+    if arguments.plays(Part::Rest) {
+        faults.extend(rest::measure(arguments).await);
+    }
+    if arguments.plays(Part::Connections) {
+        connections::measure(arguments).await;
+    }
+    if arguments.plays(Part::Leases) {
+        faults.extend(leases::measure().await);
+    }
+    if arguments.plays(Part::Crashes) {
+        faults.extend(crashes::measure(arguments, seed).await);
+    }
+    if arguments.plays(Part::Fair) && !arguments.no_peer {
+        faults.extend(fair::measure(arguments).await);
+    }
+    faults
+}
+
+/// Each agent in this process takes a timer and up to four connections, and each connection two more in the proxy.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();

@@ -1,13 +1,15 @@
-//! The figures as a drawing: two panels over the number of clients, readable on light and on dark ground.
+//! The figures as a drawing, readable on light and on dark ground: requests a client and makespan, over the limit and over
+//! the number of clients.
 
-use std::collections::BTreeSet;
+mod panel;
 
 use crate::play::{Play, Program};
+use panel::{Axis, Panel, WIDTH};
 
 /// The programs have a shape each besides a colour.
-const HEAD: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 330" role="img"
+const HEAD: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 630" role="img"
   font-family="system-ui, sans-serif" font-size="12">
-<title>Whole lives in line for one semaphore: slotkeeper beside consul lock</title>
+<title>Whole lives in a queue for one semaphore: slotkeeper beside consul lock</title>
 <style>
   text { fill: #333; }
   .title { font-size: 14px; font-weight: 600; }
@@ -22,97 +24,36 @@ const HEAD: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 3
 </style>
 "#;
 const PROGRAMS: [Program; 2] = [Program::Slotkeeper, Program::ConsulLock];
-/// Of a panel's plot area: its upper edge, and its size.
-const TOP: f64 = 64.0;
-const HEIGHT: f64 = 210.0;
-const WIDTH: f64 = 300.0;
-/// Free space at both ends of the axis of clients.
-const MARGIN: f64 = 20.0;
-/// Lines across a panel at most.
-const TICKS: f64 = 6.0;
+/// The upper edges of the panels' plot areas, and their left ones.
+const ROWS: [(f64, Axis); 2] = [(64.0, Axis::Limit), (364.0, Axis::Clients)];
+const LEFT: [f64; 2] = [50.0, 430.0];
 
+/// Draws all plays over the limit, and those of the smallest limit over the number of clients.
 pub(crate) fn draw(plays: &[Play]) -> String {
-    let requests = Panel {
-        title: "Requests to Consul a client",
-        left: 50.0,
-        plays,
-        value: |play| play.a_client(play.counts.requests()),
-    };
-    let makespan = Panel { title: "Makespan over ideal", left: 430.0, plays, value: Play::over_ideal };
-    let (y, right) = (makespan.y(1.0), makespan.left + WIDTH);
-    let ideal = line("ideal", makespan.left, right, y) + &text(right, y + 15.0, "end", "ideal");
-    [HEAD, &legend(), &requests.draw(), &makespan.draw(), &ideal, "</svg>\n"].concat()
+    let all: Vec<_> = plays.iter().collect();
+    let least = plays.iter().map(|play| play.point.limit).min();
+    let smallest: Vec<_> = plays.iter().filter(|play| Some(play.point.limit) == least).collect();
+    let mut out = [HEAD, &legend()].concat();
+    if let Some(least) = least {
+        for (top, axis) in ROWS {
+            let plays = match axis {
+                Axis::Limit => &all,
+                Axis::Clients => &smallest,
+            };
+            let what = axis.what(least);
+            let panel = |title, left, value| Panel { title, what: &what, top, left, axis, plays, value };
+            out += &panel("Requests to Consul a client", LEFT[0], requests).draw();
+            let makespan = panel("Makespan over ideal", LEFT[1], Play::over_ideal);
+            let (y, right) = (makespan.y(1.0), LEFT[1] + WIDTH);
+            out += &makespan.draw();
+            out += &(line("ideal", LEFT[1], right, y) + &text(right, y + 15.0, "end", "ideal"));
+        }
+    }
+    out + "</svg>\n"
 }
 
-/// One figure over the number of clients, which has a logarithmic axis.
-struct Panel<'a> {
-    title: &'static str,
-    /// Its plot area's left edge.
-    left: f64,
-    plays: &'a [Play],
-    value: fn(&Play) -> f64,
-}
-
-impl Panel<'_> {
-    fn draw(&self) -> String {
-        let mut out = String::new();
-        let (left, right, bottom) = (self.left, self.left + WIDTH, TOP + HEIGHT);
-        let (mut tick, step) = (0.0, step(self.most()));
-        // Half a step on top: adding steps up may miss the top by a hair.
-        while tick < self.top() + step / 2.0 {
-            let y = self.y(tick);
-            out += &line("grid", left, right, y);
-            out += &text(left - 6.0, y + 4.0, "end", &((tick * 10.0).round() / 10.0).to_string());
-            tick += step;
-        }
-        for clients in self.clients().collect::<BTreeSet<_>>() {
-            out += &text(self.x(clients), bottom + 17.0, "middle", &clients.to_string());
-        }
-        out += &text(left + WIDTH / 2.0, bottom + 38.0, "middle", "clients (3 slots, logarithmic axis)");
-        out += &format!("<text class='title' x='{left}' y='{}'>{}</text>\n", TOP - 14.0, self.title);
-        for program in PROGRAMS {
-            let plays = self.plays.iter().filter(|play| play.program == program);
-            let point = |play: &Play| (self.x(play.clients), self.y((self.value)(play)));
-            let points: Vec<_> = plays.map(point).collect();
-            let path: String = points.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
-            out += &format!("<polyline class='{}' points='{path}'/>\n", class(program));
-            out.extend(points.into_iter().map(|(x, y)| mark(program, x, y)));
-        }
-        out
-    }
-
-    fn x(&self, clients: u32) -> f64 {
-        let log = |n: u32| f64::from(n).ln();
-        let least = log(self.clients().min().unwrap());
-        let span = log(self.clients().max().unwrap()) - least;
-        let share = if span > 0.0 { (log(clients) - least) / span } else { 0.5 };
-        self.left + MARGIN + share * (WIDTH - 2.0 * MARGIN)
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        TOP + HEIGHT * (1.0 - value / self.top())
-    }
-
-    /// The axis' upper end: a tick.
-    fn top(&self) -> f64 {
-        let step = step(self.most());
-        (self.most() / step).ceil() * step
-    }
-
-    fn most(&self) -> f64 {
-        self.plays.iter().map(self.value).fold(1.0, f64::max)
-    }
-
-    fn clients(&self) -> impl Iterator<Item = u32> {
-        self.plays.iter().map(|play| play.clients)
-    }
-}
-
-/// The smallest of 1, 2 and 5 times a power of ten that is not too many steps to `most`.
-fn step(most: f64) -> f64 {
-    let power = 10_f64.powf((most / TICKS).log10().floor());
-    let steps = [1.0, 2.0, 5.0].map(|step| step * power);
-    steps.into_iter().find(|step| most / step <= TICKS).unwrap_or(10.0 * power)
+fn requests(play: &Play) -> f64 {
+    play.a_client(play.counts.requests())
 }
 
 fn legend() -> String {

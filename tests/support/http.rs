@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// No test waits for one answer longer than this.
@@ -85,7 +85,24 @@ pub async fn try_request(
     headers: &[(&str, &str)],
     body: Body<'_>,
 ) -> std::io::Result<Response> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
+    let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(addr)).await??;
+    request_over(stream, &addr.to_string(), method, path, headers, body).await
+}
+
+/// Any request over a connection that is there, such as one of a unix socket.
+///
+/// # Errors
+///
+/// No whole answer in time.
+pub async fn request_over(
+    stream: impl AsyncRead + AsyncWrite,
+    host: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Body<'_>,
+) -> std::io::Result<Response> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -102,15 +119,14 @@ pub async fn try_request(
     if let Body::Chunked(_) = body {
         bytes.extend_from_slice(b"\r\n0\r\n\r\n");
     }
-    let answer = tokio::time::timeout(PATIENCE, exchange(addr, &bytes)).await??;
+    let answer = tokio::time::timeout(PATIENCE, exchange(stream, &bytes)).await??;
     parse(&answer).ok_or_else(|| {
         std::io::Error::other(format!("half an answer: {:?}", String::from_utf8_lossy(&answer)))
     })
 }
 
-async fn exchange(addr: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let stream = TcpStream::connect(addr).await?;
-    let (mut read, mut write) = stream.into_split();
+async fn exchange(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let (mut read, mut write) = tokio::io::split(Box::pin(stream));
     let mut answer = Vec::new();
     // A server that refuses a large body answers and closes before it has read it: both directions at once, and how
     // the sending ends does not matter.

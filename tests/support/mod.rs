@@ -24,5 +24,6 @@ pub mod processes;
 pub mod proxy;
 pub mod relay;
 pub mod seed;
+pub mod sources;
 pub mod traffic;
 pub mod wait;

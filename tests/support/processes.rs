@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -19,6 +20,45 @@ pub fn guard_of(run: Pid) -> Option<Pid> {
 pub fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Processor time that it has taken so far, itself and not its children.
+pub fn processor_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // Behind its name, which may have spaces.
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
+    ticks(fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+/// Processor time that all processes of the machine have taken so far, and the kernel.
+pub fn machine_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let fields: Vec<u64> =
+        stat.lines().next().unwrap().split_ascii_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
+    // user, nice, system, idle, iowait, irq, softirq.
+    ticks([0, 1, 2, 5, 6].into_iter().map(|field| fields[field]).sum())
+}
+
+fn ticks(number: u64) -> Duration {
+    Duration::from_secs(number) / u32::try_from(clock_ticks_per_second()).unwrap()
+}
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub resident: u64,
+    /// The part of it that no other process shares.
+    pub private: u64,
+}
+
+/// What it takes now.
+pub fn memory(process: u32) -> Memory {
+    let smaps = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
+    let of = |name: &str| -> u64 {
+        let lines = smaps.lines().filter(|line| line.starts_with(name));
+        lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024).sum()
+    };
+    Memory { resident: of("Rss:"), private: of("Private_Clean:") + of("Private_Dirty:") }
 }
 
 /// Those in whose command line this occurs; none that only waits to be reaped.

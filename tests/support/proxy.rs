@@ -1,7 +1,7 @@
 //! A proxy before a Consul that counts what passes.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,12 +10,10 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::Response;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use slotkeeper::http::serve::{Limits, serve};
 use tokio::net::TcpListener;
 
+use super::sources::Sources;
 use super::traffic::{Asked, Counts, Kind};
 
 /// Consul cuts no connection off, so neither does the proxy: longer than any benchmark.
@@ -31,7 +29,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Passed {
     consul: SocketAddr,
-    client: Client<HttpConnector, Body>,
+    sources: Sources,
+    unanswered: AtomicU64,
     counts: Mutex<Counts>,
     asked: Mutex<Vec<Asked>>,
     polls: AtomicUsize,
@@ -54,12 +53,10 @@ impl Proxy {
     pub async fn start(consul: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
         let passed = Arc::new(Passed {
             consul,
-            client,
+            sources: Sources::default(),
+            unanswered: AtomicU64::new(0),
             counts: Mutex::default(),
             asked: Mutex::default(),
             polls: AtomicUsize::new(0),
@@ -69,7 +66,7 @@ impl Proxy {
         });
         let router = Router::new().fallback(pass).with_state(Arc::clone(&passed));
         let limits =
-            Limits { connections: 4096, header_timeout: FOREVER, life: FOREVER, ..Limits::default() };
+            Limits { connections: 8192, header_timeout: FOREVER, life: FOREVER, ..Limits::default() };
         tokio::spawn(serve(listener, router, limits, std::future::pending()));
         Self { address, passed }
     }
@@ -95,6 +92,11 @@ impl Proxy {
     /// What has passed so far.
     pub fn counts(&self) -> Counts {
         *self.passed.counts.lock().unwrap()
+    }
+
+    /// How many requests Consul has not answered.
+    pub fn unanswered(&self) -> u64 {
+        self.passed.unanswered.load(Ordering::Relaxed)
     }
 
     /// Leaves the next request of this path without an answer; Consul does not hear of it.
@@ -177,8 +179,11 @@ async fn pass(State(passed): State<Arc<Passed>>, request: Request) -> Response {
     let filtered = passed.filtered.lock().unwrap().contains(&head.uri.path());
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     head.uri = format!("http://{}{path}", passed.consul).parse().unwrap();
-    let answer = passed.client.request(Request::from_parts(head, Body::from(body))).await;
+    // Until the answer is read to its end.
+    let source = passed.sources.take();
+    let answer = source.client().request(Request::from_parts(head, Body::from(body))).await;
     let Ok(answer) = answer else {
+        passed.unanswered.fetch_add(1, Ordering::Relaxed);
         return Response::builder().status(502).body(Body::from("Consul does not answer")).unwrap();
     };
     let (mut head, body) = answer.into_parts();
