@@ -372,3 +372,78 @@ fn one_that_is_let_in_and_refuses_another_limit_reads_the_record_before_it_holds
     assert!(matches!(plan.stand, Stand::Blocked(_)), "{plan:?}");
     assert_eq!(written(&plan).1, ["p/b Held [0]", "-p/me"]);
 }
+
+/// Up to Consul 1.13.
+const STEPS: usize = 64;
+
+fn steps(plan: &Plan) -> usize {
+    plan.write.as_ref().map_or(0, |write| write.ops.len())
+}
+
+/// So many in line.
+fn many(lock: &str, holders: &[&str], count: u32) -> View {
+    let names: Vec<_> = (0..count).map(|n| format!("w{n:03}")).collect();
+    let waiters: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 0)).collect();
+    queue(lock, holders, &waiters)
+}
+
+#[test]
+fn one_that_lets_many_in_and_names_as_many_has_no_more_steps_than_consul_takes() {
+    // It comes to slots that are free.
+    let comes = many(r#"{"Limit":95,"Holders":["a"]}"#, &["a"], 100);
+    let comes = planned(&comes, &settings(95, 1), hold, false);
+    assert!((1..=STEPS).contains(&steps(&comes)), "{}", steps(&comes));
+    // It releases many at once, and knows everybody.
+    let lock = format!(r#"{{"Limit":40,"Holders":[{}]}}"#, vec![r#""me""#; 40].join(","));
+    let knows = planned(&many(&lock, &["me"], 100), &settings(40, 40), leave, false);
+    assert!((1..=STEPS).contains(&steps(&knows)), "{}", steps(&knows));
+}
+
+#[test]
+fn one_that_releases_many_slots_by_name_has_no_more_steps_than_consul_takes() {
+    let own = vec![r#""me""#; 40].join(",");
+    let next: Vec<_> = (0..32).map(|n| format!(r#""w{n:03}""#)).collect();
+    let lock = format!(r#"{{"Limit":40,"Holders":[{own}]}}"#);
+    let seen = many(&lock, &["me"], 0);
+    let lock = format!(r#"{{"Limit":41,"Holders":[{own},"x"],"Next":[{}]}}"#, next.join(","));
+    let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
+    // One less than those named, so that it has to ask nobody.
+    let (settings, held) = (settings(41, 40), (0..31).collect::<Vec<_>>());
+    let me = Me { held: Some(&held), ..me(&session, &settings, &who, &dead_since) };
+    let plan = leave(&after_reading(seen, &lock, 60), me, NOW);
+    assert!(plan.need.is_some() || (1..=STEPS).contains(&steps(&plan)), "{}", steps(&plan));
+}
+
+#[test]
+fn where_nobody_behind_can_be_named_the_first_of_them_is_told_to_watch_over_all() {
+    let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b"]}"#;
+    let low = queue(lock, &["me"], &[("b", 1, 0), ("low", 1, -1)]);
+    let resumed = changed(queue(lock, &["me"], &[("b", 1, 0), ("low", 1, 0)]), |session, entry| {
+        entry.nonce = (session == "low").then(|| "1".to_owned());
+    });
+    // It came while `b` was named, and watches nothing but its contender. When `b` dies, nobody else sees it.
+    for seen in [low, resumed] {
+        let plan = planned(&seen, &settings(1, 1), leave, false);
+        assert_eq!(lock_of(&plan), r#"{"Limit":1,"Holders":["b"]}"#);
+        assert_eq!(written(&plan).1, ["p/low Lookout", "p/b Held [0]", "-p/me"]);
+    }
+}
+
+#[test]
+fn the_first_of_ours_that_leaves_where_other_clients_take_part_tells_the_next() {
+    let lock = r#"{"Limit":1,"Holders":["theirs"]}"#;
+    let seen = view(Some((lock, 0)), &[("theirs", None), ("me", WAITS), ("b", WAITS)]);
+    let seen = changed(seen, |session, entry| entry.lookout = session == "me");
+    let plan = planned(&seen, &settings(1, 1), leave, false);
+    // `b` may have come while others were named, and watch nothing but its contender.
+    assert_eq!(written(&plan), (None, vec!["-p/me".into(), "p/b Lookout".into()]));
+}
+
+#[test]
+fn one_that_comes_to_set_the_limit_lists_at_once() {
+    let sets = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
+    for lock in [r#"{"Limit":1,"Holders":["a"]}"#, r#"{"Limit":1,"Holders":["a"],"Next":["b"]}"#] {
+        let plan = asks(&blind(lock), &sets, |me| Me { set_limit: true, ..me });
+        assert_eq!(plan.need, Some(Need::List), "{lock}");
+    }
+}
