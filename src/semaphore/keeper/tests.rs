@@ -62,6 +62,12 @@ fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
     Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 1, modify_index: index }
 }
 
+/// The record of `a`, with the names of those who are next.
+fn named(limit: u32, holders: &str, next: &str, index: u64) -> Pair {
+    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next}]}}"#).into_bytes();
+    Pair { value, ..lock("a", limit, "", index) }
+}
+
 fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
     let mut entry = standing.map(|it| Entry::new(it, 1, 0, String::new(), Identity::default()));
     if let Some(entry) = entry.as_mut().filter(|_| session == "me") {
@@ -119,6 +125,29 @@ fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
         }
     }
     (names, keys)
+}
+
+/// Lets time pass, with its renewals answered, until it reads what tells whether it still holds; when.
+fn confirms(keeper: &mut Keeper, from: Moment) -> Moment {
+    let mut now = from;
+    loop {
+        for sent in keeper.renewals() {
+            keeper.handle(Event::SessionRenewed(sent, Ok(Duration::from_secs(30))), now);
+        }
+        let mut commands = std::iter::from_fn(|| keeper.next_command());
+        if commands.any(|it| matches!(it, Command::Confirm { .. })) {
+            return now;
+        }
+        now = keeper.deadline().expect("a holder confirms");
+        assert!(now <= from + Duration::from_secs(61), "within a minute");
+        keeper.tick(now);
+    }
+}
+
+/// What that has read of `a`: its contender, and the record.
+fn confirmed(keeper: &mut Keeper, own: Pair, record: Pair, now: Moment) {
+    let readings = [own, record].map(|pair| Reading { index: pair.modify_index, pair: Some(pair) });
+    keeper.handle(Event::Confirmed("a".into(), Ok(readings.into())), now);
 }
 
 /// The first of the renewals that are under way ends.
@@ -405,12 +434,14 @@ fn every_change_of_the_stored_limit_is_told_once() {
         listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", None, 5)]);
         assert!(keeper.machine("a").unwrap().holds(), "{policy:?}");
         assert_eq!(told(&mut keeper), [""; 0], "{policy:?}");
-        let mut watched = |limit, index| {
-            let reading = Reading { pair: Some(lock("a", limit, r#""me""#, index)), index };
-            keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(reading)), NOW);
+        let mut now = NOW;
+        let mut reads = |limit, index| {
+            now = confirms(&mut keeper, now);
+            let own = contender("a", "me", None, 5);
+            confirmed(&mut keeper, own, lock("a", limit, r#""me""#, index), now);
             told(&mut keeper)
         };
-        assert_eq!([watched(2, 40), watched(1, 50)].concat(), said, "{policy:?}");
+        assert_eq!([reads(2, 40), reads(1, 50)].concat(), said, "{policy:?}");
     }
 }
 
@@ -494,11 +525,13 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
-    let entered = |name: &str| {
-        let mut pairs = taken(name);
+    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", Some(Standing::Held), 4)];
+    let standing = |name: &str| {
         let value = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
-        pairs.push(Pair { value, ..contender(name, "me", None, 31) });
+        [taken(name), vec![Pair { value, ..contender(name, "me", None, 31) }]].concat()
+    };
+    let entered = |name: &str| {
+        let pairs = standing(name);
         let listing = Some(Listing { pairs, index: 31, filtered: false });
         Event::Committed(vec![name.into()], Ok(Commit::Done { index: 31, listing }))
     };
@@ -510,7 +543,12 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     keeper.handle(Event::Committed(vec!["b".into()], Ok(Commit::Done { index: 32, listing: None })), NOW);
     assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Waiting);
     keeper.ask_no_more(NOW);
-    assert_eq!(writes(&mut keeper), [["-b/me"]]);
+    // It is the last one that is named: whoever has come behind it relies on that.
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    let mut pairs = standing("b");
+    pairs[0] = Pair { key: "b/.lock".into(), ..named(1, r#""x""#, r#""me""#, 32) };
+    listed(&mut keeper, "b", pairs);
+    assert_eq!(writes(&mut keeper), [["-b/me", "b/.lock", "b/"]]);
     assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
     // What was on its way is undone: it has come and goes.
     keeper.handle(entered("c"), NOW);
@@ -612,7 +650,8 @@ fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_sessio
     let mut entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
     entry.nonce = Some("another".into());
     let own = Pair { value: entry.encode(), modify_index: 31, ..contender("a", "me", None, 5) };
-    listed_later(&mut keeper, vec![lock("a", 1, r#""me""#, 5), own]);
+    let now = confirms(&mut keeper, NOW);
+    confirmed(&mut keeper, own, lock("a", 1, r#""me""#, 5), now);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     let taken = Command::Tell(Notice::SessionTaken { session: "me".into() });
     assert!(commands.contains(&taken), "{commands:?}");
@@ -623,15 +662,6 @@ fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_sessio
         matches!(it, Command::Commit { .. } | Command::DestroySession { .. } | Command::RenewSession { .. })
     };
     assert!(!commands.iter().any(touches), "{commands:?}");
-}
-
-/// The periodic listing of one that holds.
-fn listed_later(keeper: &mut Keeper, pairs: Vec<Pair>) {
-    let later = NOW + Duration::from_secs(16);
-    keeper.tick(later);
-    renewed(keeper, Ok(Duration::from_secs(30)), later);
-    while keeper.next_command().is_some() {}
-    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 40, filtered: false })), later);
 }
 
 #[test]
@@ -691,6 +721,7 @@ mod again;
 mod contest;
 mod cuts;
 mod filtered;
+mod follow;
 mod large;
 mod late;
 mod outage;

@@ -90,25 +90,24 @@ fn whoever_was_evicted_from_the_line_lists_anew_before_it_asks_again() {
     let waiting = |session: &str, index| contender("a", session, Some(Standing::Waiting), index);
     let mut entry = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default());
     let own = Pair { value: entry.encode(), ..waiting("me", 7) };
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4), own.clone()]);
+    let taken = |index| vec![lock("a", 1, r#""x""#, index), contender("a", "x", Some(Standing::Held), 4)];
+    listed(&mut keeper, "a", [taken(5), vec![own.clone()]].concat());
     assert_eq!(writes(&mut keeper), [["a/.lock"]], "it names itself as the next");
-    let done = |index| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing: None }));
-    keeper.handle(done(31), NOW);
+    let done = |index, listing| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing }));
+    keeper.handle(done(31, None), NOW);
     assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::Waiting);
     entry.evicted_by = Some("ops".into());
     let marked = Pair { value: entry.encode(), modify_index: 32, ..own };
-    let seen = Event::Watched("a".into(), marked.key.clone(), Ok(Reading { pair: Some(marked), index: 32 }));
-    keeper.handle(seen, NOW);
-    assert_eq!(writes(&mut keeper), [["-a/me"]]);
-    // By its own picture it would be the first. One that came behind it has changed nothing that it watched.
-    keeper.handle(done(33), NOW);
+    let reading = Reading { pair: Some(marked), index: 32 };
+    keeper.handle(Event::Watched("a".into(), "a/me".into(), Ok(reading)), NOW);
+    // It was to watch over all: whoever came meanwhile and relies on it is seen.
+    assert_eq!(writes(&mut keeper), [["-a/me", "a/.lock", "a/"]]);
+    let nobody = Listing { pairs: taken(33), index: 33, filtered: false };
+    keeper.handle(done(33, Some(nobody)), NOW);
+    // By its own picture it would be the first. One that comes behind it changes nothing that it watches.
     let asked: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(asked.iter().any(|it| matches!(it, Command::List { .. })), "{asked:?}");
     assert!(!asked.iter().any(|it| matches!(it, Command::Commit { .. })), "{asked:?}");
-    listed(
-        &mut keeper,
-        "a",
-        vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4), waiting("late", 20)],
-    );
+    listed(&mut keeper, "a", [taken(33), vec![waiting("late", 40)]].concat());
     assert_eq!(writes(&mut keeper), [["a/me", "a/me", "a/"]], "to the end of the line");
 }

@@ -126,7 +126,9 @@ fn a_late_request_of_the_process_before_it_is_not_taken_for_another_process() {
     assert!(keeper.machine("a").unwrap().holds());
     done(&mut keeper, "b", 41, NOW + Duration::from_secs(1));
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert_eq!(keys(&commands), ["b/.lock"], "it names itself as the next");
+    // With its nonce nobody can let it in by its name.
+    assert_eq!(keys(&commands), [""; 0]);
+    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Waiting);
     assert!(keeper.machine("a").unwrap().holds());
 }
 
@@ -167,14 +169,12 @@ fn the_wait_for_a_slot_begins_when_the_session_is_known_to_be_its_own() {
     assert!(!gives_up(&commands), "{commands:?}");
     assert!(keeper.machine("a").unwrap().holds());
     assert_eq!(keys(&commands), ["b/me", "b/me", "b/"]);
-    // In line, and named as the next.
+    // In line, at its front.
     let waits = |name: &str| {
         if name == "a" {
             return list(name);
         }
-        let record =
-            Pair { value: br#"{"Limit":1,"Holders":["x"],"Next":["me"]}"#.into(), ..lock("b", 1, "", 41) };
-        Ok(vec![record, contender("b", "x", None, 4), own("b", Standing::Waiting, Some(&own_nonce), 41)])
+        Ok([taken("b"), vec![own("b", Standing::Waiting, Some(&own_nonce), 41)]].concat())
     };
     let entered = Listing { pairs: waits("b").unwrap(), index: 41, filtered: false };
     let entered = Commit::Done { index: 41, listing: Some(entered) };

@@ -11,10 +11,10 @@ fn holder(watch_grace: Option<Duration>) -> (Keeper, Vec<String>) {
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own(Standing::Held)]);
     assert!(keeper.machine("a").unwrap().holds());
     let mut keys = watched(&commands(&mut keeper));
-    // Crashes are watched for after a second.
+    // Its contender is watched after a second.
     keeper.tick(after(1));
     keys.extend(watched(&commands(&mut keeper)));
-    assert_eq!(keys, ["a/.lock", "a/me"]);
+    assert_eq!(keys, ["a/me"]);
     (keeper, keys)
 }
 

@@ -63,33 +63,22 @@ fn what_a_transaction_lists_does_not_prove_a_holder_dead() {
 
 #[test]
 fn a_holder_keeps_its_slot_while_keys_are_hidden_and_releases_it() {
-    let mut keeper = wanting(&["a"], &[], None, None);
-    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    listed(&mut keeper, "a", Vec::new());
-    assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
-    let done = |index| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing: None }));
-    keeper.handle(done(31), NOW);
-    let holds = |keeper: &Keeper| matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. });
-    assert!(holds(&keeper));
-    // Half of the TTL has passed, and everything is listed.
-    keeper.tick(NOW + Duration::from_secs(10));
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(10));
-    let later = NOW + Duration::from_secs(20);
-    keeper.tick(later);
-    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    let (mut keeper, later) = listing();
     let listing = Listing { pairs: one_is_not_shown("a"), index: 40, filtered: true };
     keeper.handle(Event::Listed("a".into(), Ok(listing)), later);
-    assert!(holds(&keeper));
+    assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
     // What else is answered does not end the trouble.
-    let reading = Reading { pair: Some(lock("a", 1, r#""me""#, 31)), index: 41 };
-    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(reading)), later);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    keeper
+        .handle(Event::Watched("a".into(), "a/me".into(), Ok(Reading { pair: Some(own), index: 41 })), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(matches!(trouble(&commands)[..], [Notice::Trouble { .. }]), "{commands:?}");
     let later = later + Duration::from_secs(1);
     keeper.drain(later);
+    keeper.handle(Event::Looked("a".into(), Ok(Reading { pair: Some(unserved()), index: 41 })), later);
     assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
-    keeper.handle(done(42), later);
+    let done = Commit::Done { index: 42, listing: None };
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(done)), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.iter().any(|one| matches!(one, Command::DestroySession { .. })), "{commands:?}");
 }
@@ -111,16 +100,19 @@ fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
     assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::GaveUp);
 }
 
-/// One that holds and lists everything.
+/// A record with a slot that nobody has given to the one that is next.
+fn unserved() -> Pair {
+    named(2, r#""me""#, r#""b""#, 35)
+}
+
+/// One that holds and lists everything, since it has seen that slot.
 fn listing() -> (Keeper, Moment) {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
-    keeper.tick(NOW + Duration::from_secs(10));
-    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(10));
-    let later = NOW + Duration::from_secs(20);
-    keeper.tick(later);
+    let later = confirms(&mut keeper, NOW);
+    confirmed(&mut keeper, contender("a", "me", Some(Standing::Held), 5), unserved(), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
     (keeper, later)
@@ -148,22 +140,27 @@ fn loss(commands: &[Command]) -> Option<LossReason> {
 fn a_holder_goes_on_watching_while_keys_are_hidden() {
     let (mut keeper, later, commands) = held_in_hiding(Vec::new());
     assert_eq!(loss(&commands), None);
-    let reading = |pair: Pair, index| Ok(Reading { pair: Some(pair), index });
-    let quiet = reading(lock("a", 1, r#""me""#, 5), 41);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    let quiet = Ok(Reading { pair: Some(own), index: 41 });
     let later = later + Duration::from_secs(8);
-    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), quiet), later);
+    keeper.handle(Event::Watched("a".into(), "a/me".into(), quiet), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    let again = |one: &Command| matches!(one, Command::Watch { key, .. } if key == "a/.lock");
+    let again = |one: &Command| matches!(one, Command::Watch { key, .. } if key == "a/me");
     assert!(commands.iter().any(again), "a watch that ends is sent again: {commands:?}");
     // Somebody has taken it out.
-    keeper.handle(
-        Event::Watched("a".into(), "a/.lock".into(), reading(lock("a", 1, r#""other""#, 42), 42)),
-        later,
-    );
+    let gone = Ok(Reading { pair: None, index: 42 });
+    keeper.handle(Event::Watched("a".into(), "a/me".into(), gone), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert!(commands.iter().any(|one| matches!(one, Command::Look { .. })), "{commands:?}");
     assert_eq!(loss(&commands), None, "a watch alone proves no loss");
-    keeper.handle(Event::Looked("a".into(), reading(lock("a", 1, r#""other""#, 42), 43)), later);
+    // Its session may have ended; as that lives it lists.
+    for sent in keeper.renewals() {
+        keeper.handle(Event::SessionRenewed(sent, Ok(Duration::from_secs(30))), later);
+    }
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
+    let pairs = vec![lock("a", 1, r#""other""#, 42)];
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 43, filtered: true })), later);
+    keeper.tick(later + Duration::from_secs(1));
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert_eq!(loss(&commands), Some(LossReason::Evicted), "{commands:?}");
 }

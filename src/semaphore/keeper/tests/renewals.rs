@@ -110,13 +110,13 @@ fn a_waiter_renews_three_times_in_a_ttl_and_waits_for_each_answer() {
     assert!(sent[0] > NOW + Terms::new(TTL).renew_every(), "{sent:?}");
 }
 
-/// A waiter to which `.lock` and its contender are shown as granted, at an instant.
+/// A waiter to which its contender and `.lock` are shown as granted, at an instant.
 fn granted(at: Moment) -> Keeper {
     let mut waiter = keeper(Standing::Waiting);
-    for pair in [own(Standing::Held, 9), lock("a", 1, r#""me""#, 9)] {
-        let (key, index) = (pair.key.clone(), 9);
-        waiter.handle(Event::Watched("a".into(), key, Ok(Reading { pair: Some(pair), index })), at);
-    }
+    let reading = |pair| Ok(Reading { pair: Some(pair), index: 9 });
+    waiter.handle(Event::Watched("a".into(), "a/me".into(), reading(own(Standing::Held, 9))), at);
+    // One that refuses another limit than its own looks before it holds.
+    waiter.handle(Event::Looked("a".into(), reading(lock("a", 1, r#""me""#, 9))), at);
     waiter
 }
 

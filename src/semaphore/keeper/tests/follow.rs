@@ -1,0 +1,397 @@
+//! Those who come blind and follow, the one that watches over all, and holders: what each of them asks Consul for.
+
+use super::*;
+use crate::semaphore::SessionId;
+
+/// The index at which it came.
+const CAME: u64 = 1000;
+
+fn after(millis: u64) -> Moment {
+    NOW + Duration::from_millis(millis)
+}
+
+/// One that adopts the limit that is stored, and has a session.
+fn comes(start: Start) -> Keeper {
+    let mut keeper = Keeper::new(start, NOW);
+    let adopts = Settings { limit_policy: LimitPolicy::Adopt, ..settings("a", None) };
+    keeper.reconfigure(&"a".into(), adopts, NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    keeper
+}
+
+fn plain() -> Start {
+    starting(&["a"], &[], None, None)
+}
+
+/// The same once it has its contender, and has read such a record with it.
+fn came(start: Start, record: Pair) -> (Keeper, Vec<Command>) {
+    let mut keeper = comes(start);
+    commands(&mut keeper);
+    let listing = Some(Listing { pairs: vec![record], index: CAME, filtered: false });
+    let commands = done(&mut keeper, CAME, listing, NOW);
+    (keeper, commands)
+}
+
+/// A follower: somebody holds the only slot, and others are named.
+fn follower(start: Start) -> (Keeper, Vec<Command>) {
+    came(start, named(1, r#""x""#, r#""b","c""#, 500))
+}
+
+fn commands(keeper: &mut Keeper) -> Vec<Command> {
+    let commands = std::iter::from_fn(|| keeper.next_command());
+    commands.filter(|it| !matches!(it, Command::Tell(_) | Command::StopWatch { .. })).collect()
+}
+
+fn done(keeper: &mut Keeper, index: u64, listing: Option<Listing>, now: Moment) -> Vec<Command> {
+    let done = Ok(Commit::Done { index, listing });
+    keeper.handle(Event::Committed(vec!["a".into()], done), now);
+    commands(keeper)
+}
+
+fn stale(keeper: &mut Keeper, now: Moment) -> Vec<Command> {
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Stale { steps: vec![0] })), now);
+    commands(keeper)
+}
+
+fn lists_as(keeper: &mut Keeper, pairs: Vec<Pair>, now: Moment) -> Vec<Command> {
+    keeper.handle(Event::Listed("a".into(), Ok(Listing { pairs, index: 2000, filtered: false })), now);
+    commands(keeper)
+}
+
+fn looks_as(keeper: &mut Keeper, record: Pair, now: Moment) -> Vec<Command> {
+    let reading = Reading { index: record.modify_index, pair: Some(record) };
+    keeper.handle(Event::Looked("a".into(), Ok(reading)), now);
+    commands(keeper)
+}
+
+fn watched(keeper: &mut Keeper, pair: Pair, now: Moment) -> Vec<Command> {
+    let (key, index) = (pair.key.clone(), pair.modify_index);
+    keeper.handle(Event::Watched("a".into(), key, Ok(Reading { pair: Some(pair), index })), now);
+    commands(keeper)
+}
+
+fn folder(names: &[&str], index: u64) -> Pair {
+    Pair::of_folder("a/", names.iter().map(|name| format!("a/{name}")), index)
+}
+
+/// A contender of no party.
+fn of(session: &str, state: Standing, index: u64) -> Pair {
+    let entry = Entry::new(state, 1, 0, String::new(), Identity::default());
+    let entry = if state == Standing::Held { entry.held(vec![0], "") } else { entry };
+    Pair { value: entry.encode(), ..contender("a", session, None, index) }
+}
+
+/// Its own, as others have changed it at an index.
+fn own(state: Standing, index: u64) -> Pair {
+    Pair { create_index: CAME, ..of("me", state, index) }
+}
+
+/// The same, told to watch over all.
+fn told(index: u64) -> Pair {
+    let mut entry = Entry::decode(&own(Standing::Waiting, index).value).unwrap();
+    entry.lookout = true;
+    Pair { value: entry.encode(), ..own(Standing::Waiting, index) }
+}
+
+/// One that was let in by its name.
+fn let_in(start: Start) -> Keeper {
+    let (mut keeper, _) = follower(start);
+    let asks = watched(&mut keeper, own(Standing::Held, 1010), NOW);
+    assert!(keeper.machine("a").unwrap().holds());
+    assert_eq!(requests(&asks), [""; 0], "its contender tells all that it has to know");
+    keeper
+}
+
+/// What it asks for, but for renewals.
+fn requests(commands: &[Command]) -> Vec<String> {
+    let said = |command: &Command| match command {
+        Command::List { .. } => Some("list".to_owned()),
+        Command::Look { key, consistent, .. } => {
+            Some(format!("{} {key}", if *consistent { "prove" } else { "look" }))
+        }
+        Command::Confirm { keys, .. } => Some(format!("confirm {}", keys.join(" "))),
+        Command::Watch { key, after, .. } => Some(format!("watch {key}@{after}")),
+        Command::Commit { parts } => {
+            let keys: Vec<_> = parts.iter().flat_map(|part| &part.ops).map(Op::key).collect();
+            Some(format!("commit {}", keys.join(" ")))
+        }
+        Command::CreateSession { .. }
+        | Command::ClearSessions { .. }
+        | Command::RenewSession { .. }
+        | Command::DestroySession { .. }
+        | Command::ReadDelay { .. }
+        | Command::StopWatch { .. }
+        | Command::Tell(_) => None,
+    };
+    commands.iter().filter_map(said).collect()
+}
+
+/// What becomes of the record by what is asked for: its holders, and those who are named.
+fn recorded(commands: &[Command]) -> Option<(String, String)> {
+    let ops =
+        commands.iter().flat_map(|it| if let Command::Commit { parts } = it { &parts[..] } else { &[] });
+    let record = ops.flat_map(|part| &part.ops).find_map(|op| match op {
+        Op::Cas { key, value, .. } if key == "a/.lock" => crate::semaphore::Record::decode(value, 0).ok(),
+        _ => None,
+    })?;
+    let names = |all: &[SessionId]| all.iter().map(SessionId::as_str).collect::<Vec<_>>().join(" ");
+    Some((names(&record.holders), names(&record.next)))
+}
+
+/// Lets time pass; renewals are answered, and what else it asks for as is said. What it has asked for, and when.
+fn passes(
+    keeper: &mut Keeper,
+    from: Moment,
+    until: Moment,
+    answer: impl Fn(&Command) -> Option<Event>,
+) -> Vec<(Moment, String)> {
+    let (mut now, mut asked, ttl) = (from, Vec::new(), keeper.ttl);
+    while now <= until {
+        for sent in keeper.renewals() {
+            keeper.handle(Event::SessionRenewed(sent, Ok(ttl)), now);
+        }
+        let commands = commands(keeper);
+        asked.extend(requests(&commands).into_iter().map(|what| (now, what)));
+        let events: Vec<_> = commands.iter().filter_map(&answer).collect();
+        if events.is_empty() {
+            now = keeper.deadline().expect("something is to come");
+            keeper.tick(now);
+        }
+        for event in events {
+            keeper.handle(event, now);
+        }
+    }
+    asked
+}
+
+/// Answers a holder's reads: it is let in at 1010, with such a record.
+fn holding(record: Pair) -> impl Fn(&Command) -> Option<Event> {
+    move |command| {
+        let pairs = [own(Standing::Held, 1010), record.clone()];
+        let readings = pairs.map(|pair| Reading { pair: Some(pair), index: 1100 });
+        matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings.into())))
+    }
+}
+
+#[test]
+fn one_that_comes_asks_once_and_then_watches_nothing_but_its_own_contender() {
+    let mut keeper = comes(plain());
+    assert_eq!(requests(&commands(&mut keeper)), ["commit a/me a/me a/.lock"]);
+    let (mut keeper, asked) = follower(plain());
+    assert_eq!(requests(&asked), ["watch a/me@1000"]);
+    assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::Waiting);
+    keeper.tick(after(1200));
+    assert_eq!(requests(&commands(&mut keeper)), [""; 0]);
+}
+
+#[test]
+fn who_may_not_be_let_in_before_it_knows_more_lists_first() {
+    let plain = Settings { limit_policy: LimitPolicy::Adopt, ..settings("a", None) };
+    for other in [
+        Settings { limit_policy: LimitPolicy::Refuse, ..plain.clone() },
+        Settings { priority: 1, ..plain.clone() },
+        Settings { wait: Some(Duration::ZERO), ..plain },
+    ] {
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.reconfigure(&"a".into(), other.clone(), NOW);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+        assert_eq!(requests(&commands(&mut keeper)), ["list"], "{other:?}");
+    }
+}
+
+#[test]
+fn whoever_comes_to_an_unknown_line_lists_and_names_those_who_wait() {
+    let (mut keeper, asked) = came(plain(), lock("a", 1, r#""x""#, 500));
+    assert_eq!(requests(&asked), ["list"]);
+    let pairs = vec![lock("a", 1, r#""x""#, 500), of("x", Standing::Held, 400), own(Standing::Waiting, CAME)];
+    let asked = lists_as(&mut keeper, pairs, NOW);
+    assert_eq!(requests(&asked), ["commit a/.lock"]);
+    assert_eq!(recorded(&asked), Some(("x".into(), "me".into())));
+}
+
+#[test]
+fn whoever_comes_to_free_slots_while_others_come_too_waits_a_moment() {
+    let free = |index| lock("a", 2, r#""x""#, index);
+    // The last one came long ago, as writes to Consul go.
+    assert_eq!(requests(&came(plain(), free(500)).1), ["list"]);
+    let (mut keeper, asked) = came(plain(), free(CAME - 5));
+    // Whoever came first may let it in meanwhile.
+    assert_eq!(requests(&asked), ["watch a/me@1000", "watch a/.lock@995"]);
+    let at = keeper.deadline().unwrap();
+    assert!(at <= after(30), "{at:?}");
+    keeper.tick(at);
+    assert_eq!(requests(&commands(&mut keeper)), ["list"]);
+}
+
+#[test]
+fn the_last_one_named_is_told_and_watches_all_names_after_a_second() {
+    let (mut keeper, _) = follower(plain());
+    assert_eq!(requests(&watched(&mut keeper, told(1010), NOW)), ["watch a/me@1010"]);
+    keeper.tick(after(1000));
+    assert_eq!(requests(&commands(&mut keeper)), ["watch a/@0"]);
+    // Where much happens, about once a second.
+    let asked = watched(&mut keeper, folder(&[".lock", "me", "x", "b", "c"], 1020), after(1000));
+    assert_eq!(requests(&asked), ["look a/.lock"]);
+    assert_eq!(requests(&looks_as(&mut keeper, named(1, r#""x""#, r#""b","c""#, 500), after(1000))), [""; 0]);
+    let asked = passes(&mut keeper, after(1000), after(2000), |_| None);
+    assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), ["watch a/@1020"]);
+    assert!(asked[0].0 >= after(1700), "{asked:?}");
+}
+
+#[test]
+fn a_lookout_lists_where_a_holders_name_is_gone_and_takes_the_dead_out() {
+    let (mut keeper, _) = follower(plain());
+    watched(&mut keeper, told(1010), NOW);
+    keeper.tick(after(1000));
+    commands(&mut keeper);
+    watched(&mut keeper, folder(&[".lock", "me", "b", "c"], 1020), after(1000));
+    let record = || named(1, r#""x""#, r#""b","c""#, 500);
+    assert_eq!(requests(&looks_as(&mut keeper, record(), after(1000))), [""; 0], "it may just have left");
+    keeper.tick(after(1050));
+    assert_eq!(requests(&commands(&mut keeper)), ["list"]);
+    let waits = |session: &str, index| of(session, Standing::Waiting, index);
+    let pairs = vec![record(), waits("b", 600), waits("c", 700), told(1010)];
+    let asked = lists_as(&mut keeper, pairs, after(1050));
+    assert_eq!(recorded(&asked), Some(("b".into(), "c me".into())), "{asked:?}");
+}
+
+#[test]
+fn one_that_releases_reads_the_record_alone_and_hands_off_by_name() {
+    let mut keeper = let_in(plain());
+    keeper.remove(&"a".into(), after(200));
+    assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
+    let asked = looks_as(&mut keeper, named(1, r#""me""#, r#""b","c""#, 1010), after(200));
+    assert_eq!(requests(&asked), ["commit a/.lock a/b a/b a/me a/me"]);
+    assert_eq!(recorded(&asked), Some(("b".into(), "c".into())));
+    done(&mut keeper, 1020, None, after(200));
+    assert!(keeper.machine("a").is_none());
+}
+
+#[test]
+fn a_release_that_would_empty_the_list_lists_first_and_publishes() {
+    let mut keeper = let_in(plain());
+    keeper.remove(&"a".into(), after(200));
+    commands(&mut keeper);
+    let record = || named(1, r#""me""#, r#""b""#, 1010);
+    assert_eq!(requests(&looks_as(&mut keeper, record(), after(200))), ["list"]);
+    let waits = ["b", "c", "d"].map(|session| of(session, Standing::Waiting, 1001));
+    let pairs = [vec![record(), own(Standing::Held, 1010)], waits.into()].concat();
+    let asked = lists_as(&mut keeper, pairs, after(200));
+    // `c` must stand there as it is known, and `d` is told to watch over all.
+    assert_eq!(requests(&asked), ["commit a/.lock a/c a/d a/b a/me a/me"]);
+    assert_eq!(recorded(&asked), Some(("b".into(), "c d".into())));
+}
+
+#[test]
+fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
+    let mut keeper = let_in(plain());
+    keeper.remove(&"a".into(), after(200));
+    commands(&mut keeper);
+    let asked = looks_as(&mut keeper, lock("a", 1, r#""me""#, 1011), after(200));
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/me a/"]);
+    let pairs = vec![lock("a", 1, "", 1020), of("late", Standing::Waiting, 1015)];
+    let listing = Some(Listing { pairs, index: 1020, filtered: false });
+    let asked = done(&mut keeper, 1020, listing, after(200));
+    assert_eq!(requests(&asked), ["commit a/.lock a/late"]);
+    assert_eq!(recorded(&asked), Some(("late".into(), String::new())));
+    // Whoever writes instead serves him as well: it tries a few times, and then goes.
+    let mut now = after(200);
+    let mut attempts = 1;
+    stale(&mut keeper, now);
+    while let Some(at) = keeper.deadline().filter(|_| keeper.machine("a").is_some()) {
+        now = at;
+        keeper.tick(now);
+        if requests(&commands(&mut keeper)) == ["list"] {
+            let pairs = vec![lock("a", 1, "", 1020 + attempts), of("late", Standing::Waiting, 1015)];
+            if requests(&lists_as(&mut keeper, pairs, now)).is_empty() {
+                continue;
+            }
+            attempts += 1;
+            stale(&mut keeper, now);
+        }
+    }
+    assert!((2..=5).contains(&attempts), "{attempts} attempts");
+}
+
+#[test]
+fn one_that_is_alone_releases_by_one_write() {
+    let mut keeper = comes(plain());
+    commands(&mut keeper);
+    let listing = Some(Listing { pairs: Vec::new(), index: CAME, filtered: false });
+    assert_eq!(requests(&done(&mut keeper, CAME, listing, NOW)), ["list"]);
+    let asked = lists_as(&mut keeper, vec![own(Standing::Waiting, CAME)], NOW);
+    assert_eq!(requests(&asked), ["commit a/.lock a/me"]);
+    done(&mut keeper, 1001, None, NOW);
+    assert!(keeper.machine("a").unwrap().holds());
+    keeper.remove(&"a".into(), after(200));
+    assert_eq!(requests(&commands(&mut keeper)), ["commit a/.lock a/me a/me"]);
+}
+
+#[test]
+fn a_holder_watches_its_own_contender_and_confirms_once_a_minute() {
+    let mut keeper = let_in(plain());
+    let end = NOW + Duration::from_secs(600);
+    let asked = passes(&mut keeper, NOW, end, holding(named(1, r#""me""#, r#""b","c""#, 1010)));
+    assert_eq!(asked[0], (after(1000), "watch a/me@1010".to_owned()));
+    let confirms: Vec<_> = asked.iter().skip(1).collect();
+    assert!(confirms.iter().all(|(_, what)| what == "confirm a/me a/.lock"), "{asked:?}");
+    let minute = Duration::from_secs(60);
+    assert!((10..=15).contains(&confirms.len()), "{asked:?}");
+    assert!(confirms.windows(2).all(|two| two[1].0.since(two[0].0) <= minute), "{asked:?}");
+}
+
+#[test]
+fn a_follower_at_rest_lists_soon_once_and_then_seldom() {
+    let (mut keeper, _) = follower(plain());
+    let lists = |command: &Command| {
+        let waits = |session: &str, index| of(session, Standing::Waiting, index);
+        let record = named(1, r#""x""#, r#""b","c""#, 500);
+        let others = vec![record, of("x", Standing::Held, 400), waits("b", 600), waits("c", 700)];
+        let pairs = [others, vec![own(Standing::Waiting, CAME)]].concat();
+        let listing = Listing { pairs, index: 2000, filtered: false };
+        matches!(command, Command::List { .. }).then(|| Event::Listed("a".into(), Ok(listing)))
+    };
+    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(1200), lists);
+    assert!(asked.iter().all(|(_, what)| what == "list") && (3..=6).contains(&asked.len()), "{asked:?}");
+    assert!(asked[0].0 <= after(3000), "people are told where it stands: {asked:?}");
+    let seldom = Duration::from_secs(300);
+    assert!(asked.windows(2).all(|two| two[1].0.since(two[0].0) >= seldom), "{asked:?}");
+}
+
+/// One whose write to `.lock` came too late, beside so many holders; what it does then.
+fn outrun(seed: u64, holders: u64) -> (Keeper, Vec<Command>) {
+    let names: Vec<_> = (0..holders).map(|number| format!("h{number:03}")).collect();
+    let record = || lock("a", holders as u32, &format!(r#""{}""#, names.join(r#"",""#)), 500);
+    let (mut keeper, _) = came(Start { seed, ..plain() }, record());
+    let mut pairs = vec![record(), own(Standing::Waiting, CAME)];
+    pairs.extend(names.iter().map(|name| of(name, Standing::Held, 400)));
+    assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["commit a/.lock"]);
+    let asked = stale(&mut keeper, NOW);
+    (keeper, asked)
+}
+
+#[test]
+fn a_waiter_whose_write_came_too_late_watches_its_own_contender_meanwhile() {
+    let (mut keeper, asked) = outrun(0, 1);
+    assert_eq!(requests(&asked), ["watch a/me@1000"]);
+    let (mut waits, _) = outrun(0, 1);
+    let asked = watched(&mut waits, own(Standing::Held, 1010), NOW);
+    assert!(waits.machine("a").unwrap().holds() && requests(&asked).is_empty(), "{asked:?}");
+    // Else it looks, and goes on watching.
+    let at = keeper.deadline().unwrap();
+    keeper.tick(at);
+    assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
+}
+
+#[test]
+fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_short() {
+    let waits = |holders| -> Vec<Duration> {
+        (0..100).map(|seed| outrun(seed, holders).0.deadline().unwrap().since(NOW)).collect()
+    };
+    let (few, many) = (waits(1), waits(100));
+    let bounds = |all: &[Duration]| (*all.iter().min().unwrap(), *all.iter().max().unwrap());
+    let ((_, longest_of_few), (shortest, longest)) = (bounds(&few), bounds(&many));
+    assert!(longest_of_few <= Duration::from_millis(3), "{longest_of_few:?}");
+    assert!(longest > longest_of_few * 20 && longest <= Duration::from_millis(300), "{longest:?}");
+    assert!(shortest < longest / 4, "{shortest:?} to {longest:?}");
+}
