@@ -215,3 +215,20 @@ fn a_holder_lists_soon_again_after_a_failure_that_passes() {
         assert_eq!(lists, soon, "{kind:?}");
     }
 }
+
+/// Nothing but a listing that hides nothing ends the trouble.
+#[test]
+fn a_holder_that_was_not_shown_all_lists_again_until_it_is() {
+    let (mut keeper, later, _) = held_in_hiding(vec![lock("a", 1, r#""me""#, 5)]);
+    let (mut now, end) = (later, later + Duration::from_secs(30));
+    let mut lists = false;
+    while now <= end && !lists {
+        for sent in keeper.renewals() {
+            keeper.handle(Event::SessionRenewed(sent, Ok(Duration::from_secs(30))), now);
+        }
+        lists = std::iter::from_fn(|| keeper.next_command()).any(|it| matches!(it, Command::List { .. }));
+        now = keeper.deadline().unwrap();
+        keeper.tick(now);
+    }
+    assert!(lists, "it goes on with what it was shown");
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::semaphore::SessionId;
+use crate::semaphore::machine::settling;
 
 /// The index at which it came.
 const CAME: u64 = 1000;
@@ -394,4 +395,39 @@ fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_s
     assert!(longest_of_few <= Duration::from_millis(3), "{longest_of_few:?}");
     assert!(longest > longest_of_few * 20 && longest <= Duration::from_millis(300), "{longest:?}");
     assert!(shortest < longest / 4, "{shortest:?} to {longest:?}");
+}
+
+#[test]
+fn a_holder_that_was_let_in_by_name_says_who_it_is_once_it_has_confirmed() {
+    let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
+    let mut keeper = let_in(Start { who, ..plain() });
+    let answer = holding(named(1, r#""me""#, r#""b","c""#, 1010));
+    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(70), answer);
+    assert!(asked.iter().any(|(_, what)| what == "commit a/.lock a/me"), "{asked:?}");
+}
+
+#[test]
+fn what_another_process_writes_into_its_contender_is_read_within_the_time_that_there_is_for_it() {
+    // Whatever its watch tells. By then the other one takes the session for its own.
+    for ttl in [Duration::from_secs(10), Duration::from_secs(30)] {
+        let mut keeper = let_in(Start { ttl, ..plain() });
+        let answer = holding(named(1, r#""me""#, r#""b","c""#, 1010));
+        let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), answer);
+        let reads: Vec<_> = asked.iter().filter(|(_, what)| !what.starts_with("watch")).collect();
+        let longest = reads.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
+        assert!(longest < settling(ttl), "{longest:?} with a TTL of {ttl:?}");
+    }
+}
+
+#[test]
+fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
+    // The same session had gone from the line: its semaphore was taken out of the configuration and put back.
+    let record = || named(1, r#""x""#, r#""c","me","b""#, 500);
+    let (mut keeper, asked) = came(plain(), record());
+    assert_eq!(requests(&asked), ["list"]);
+    let waits = |session: &str, index| of(session, Standing::Waiting, index);
+    let others = vec![record(), of("x", Standing::Held, 400), waits("c", 450), waits("b", 600)];
+    let asked = lists_as(&mut keeper, [others, vec![own(Standing::Waiting, CAME)]].concat(), NOW);
+    let next = recorded(&asked).map(|(_, next)| next);
+    assert!(next.is_some_and(|next| next == "c b me" || next == "c b"), "{asked:?}");
 }
