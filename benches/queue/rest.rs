@@ -2,8 +2,8 @@
 //!
 //! All of them at the same time on one Consul, each behind a proxy of its own.
 
+use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
@@ -118,7 +118,8 @@ impl Scene<'_> {
             let flags = ttl.map(flags).unwrap_or_default();
             let takes = Takes::Slot { of: LIMIT };
             let mut command = command(program, consul, prefix, takes, &flags, &Work::endless());
-            let child = command.stderr(Stdio::inherit()).spawn().unwrap();
+            let log = self.folder.join("log");
+            let child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
             match name.zip(proxy) {
                 Some((name, proxy)) => {
                     let name = format!("{}: {name}", program.as_str().trim_end_matches(" -n"));
@@ -127,7 +128,11 @@ impl Scene<'_> {
                 None => self.others.push(child),
             }
             if !self.server.await_contenders(prefix, number + 1, PATIENCE).await {
-                return Err(format!("{} at {prefix}: client {number} did not come", program.as_str()));
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                return Err(format!(
+                    "{} at {prefix}: client {number} did not come: {said}",
+                    program.as_str()
+                ));
             }
         }
         Ok(())
