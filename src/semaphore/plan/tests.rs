@@ -9,6 +9,7 @@ use crate::semaphore::view::Pair;
 
 mod evict;
 mod filtered;
+mod follow;
 mod large;
 mod line;
 mod lock;
@@ -109,7 +110,8 @@ fn me<'a>(
     }
 }
 
-/// What a plan writes: to `.lock` (value and index), and which other keys it locks or deletes.
+/// What a plan writes: to `.lock` (value and index), and which other keys it locks or deletes. A waiter that is told to watch over
+/// all is a lookout.
 fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
     let (mut lock, mut others) = (None, Vec::new());
     for op in plan.write.iter().flat_map(|write| &write.ops) {
@@ -118,9 +120,10 @@ fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
                 lock = Some((String::from_utf8(value.clone()).unwrap(), *index));
             }
             Op::Lock { key, value, .. } | Op::Cas { key, value, .. } => {
-                let Entry { state, indexes, .. } = Entry::decode(value).unwrap();
+                let Entry { state, indexes, lookout, .. } = Entry::decode(value).unwrap();
                 others.push(match state {
                     Standing::Held => format!("{key} Held {indexes:?}"),
+                    Standing::Waiting if lookout => format!("{key} Lookout"),
                     Standing::Waiting => format!("{key} Waiting"),
                 });
             }
@@ -137,6 +140,12 @@ fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
 
 fn lock_of(plan: &Plan) -> String {
     written(plan).0.unwrap_or_default().0
+}
+
+/// Whether a plan's write lists everything in the same transaction.
+fn lists(plan: &Plan) -> bool {
+    let is_list = |op: &Op| matches!(op, Op::List { prefix } if prefix == "p/");
+    plan.write.iter().flat_map(|write| &write.ops).any(is_list)
 }
 
 #[test]
@@ -162,12 +171,13 @@ fn a_new_record_takes_the_configured_form_with_its_flags_on_both_keys() {
 #[test]
 fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none() {
     let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
-    let plan = planned(&view(lock, &[("a", None)]), &settings(1, 1), hold, false);
+    let held = ("a", Some(Standing::Held));
+    let plan = planned(&view(lock, &[held]), &settings(1, 1), hold, false);
     assert_eq!(plan.stand, Stand::Apart { room: false });
     // In the same transaction it learns who has come before it meanwhile.
     assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
     assert!(plan.write.unwrap().ops.contains(&Op::List { prefix: "p/".into() }));
-    let waiting = [("a", None), ("me", Some(Standing::Waiting))];
+    let waiting = [held, ("me", Some(Standing::Waiting))];
     let plan = planned(&view(lock, &waiting), &settings(1, 1), hold, false);
     let named = r#"{"Limit":1,"Holders":["a"],"Next":["me"]}"#;
     assert_eq!(written(&plan), (Some((named.into(), 42)), vec![]), "the head says so");
@@ -229,7 +239,7 @@ fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
 #[test]
 fn several_slots_stand_several_times_and_are_taken_all_or_none() {
     let lock = Some((r#"{"Limit":4,"Holders":["a","b"]}"#, 0));
-    let others = [("a", None), ("b", None)];
+    let others = [("a", Some(Standing::Held)), ("b", Some(Standing::Held))];
     let plan = planned(&view(lock, &others), &settings(4, 2), hold, false);
     assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b","me","me"]}"#);
     let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);

@@ -13,10 +13,16 @@ fn part(view: &View, session: &str) -> Option<(Part, bool)> {
     stay(view, session).map(|stay| (stay.part, stay.foreign))
 }
 
-/// A holder, the line behind it, another client, and one that is dead.
+/// Two holders, the line behind them, and a holder that is dead.
 fn crowd() -> View {
-    let lock = r#"{"Limit":3,"Holders":["h","theirs","dead"],"Next":["a","b"]}"#;
-    view(Some((lock, 0)), &[("h", HELD), ("theirs", None), ("a", WAITS), ("b", WAITS), ("out", HELD)])
+    let lock = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["a","b"]}"#;
+    view(Some((lock, 0)), &[("h", HELD), ("other", HELD), ("a", WAITS), ("b", WAITS), ("out", HELD)])
+}
+
+/// A holder, another client's, and the line behind them, in which nobody is named.
+fn shared() -> View {
+    let lock = r#"{"Limit":2,"Holders":["h","theirs"]}"#;
+    view(Some((lock, 0)), &[("h", HELD), ("theirs", None), ("a", WAITS), ("b", WAITS)])
 }
 
 fn asked(view: &mut View, session: &str) -> Vec<Op> {
@@ -33,10 +39,10 @@ fn wants(write: Option<Write>) -> (Option<(String, u64)>, Vec<String>) {
 fn everybody_takes_part_in_one_way() {
     let view = crowd();
     assert_eq!(part(&view, "h"), Some((Part::Holds, false)));
-    assert_eq!(part(&view, "theirs"), Some((Part::Holds, true)));
     assert_eq!(part(&view, "dead"), Some((Part::Dead, false)));
     assert_eq!(part(&view, "b"), Some((Part::Waits, false)));
     assert_eq!((part(&view, "out"), part(&view, "nobody")), (None, None), "it was taken out before");
+    assert_eq!(part(&shared(), "theirs"), Some((Part::Holds, true)));
     let lock = Some((r#"{"Limit":1,"Holders":[]}"#, 0));
     assert_eq!(part(&self::view(lock, &[("theirs", None)]), "theirs"), Some((Part::Waits, true)));
 }
@@ -120,8 +126,8 @@ fn what_was_lost_is_given_on_under_its_own_number() {
     let (_, others) = written(&leave(&view, me, NOW));
     assert_eq!(others, ["p/a Held [0]", "-p/me"]);
     view.disorder();
-    let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a"]}"#, 0).unwrap();
-    view.lock = Lock::Record { record: raised, index: 70 };
+    let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a","b"]}"#, 0).unwrap();
+    view.lock = Lock::Record { record: raised, index: 71 };
     // Of a holder that nobody has looked at the numbers are not known: only its own goes on.
     assert!(!view.is_complete());
     assert_eq!(written(&leave(&view, me, NOW)).1, ["p/a Held [7]", "-p/me"]);
@@ -131,20 +137,26 @@ fn what_was_lost_is_given_on_under_its_own_number() {
 fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
     let view = crowd();
     let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
-    let record = r#"{"Limit":3,"Holders":["h","theirs","a"],"Next":["b"]}"#.to_owned();
-    assert_eq!(out("dead"), (Some((record, 42)), vec!["p/a Held [0]".into()]));
-    let record = r#"{"Limit":3,"Holders":["h","dead","a"],"Next":["b"]}"#.to_owned();
-    assert_eq!(out("theirs"), (Some((record, 42)), vec!["p/a Held [0]".into(), "-p/theirs".into()]));
+    let record = r#"{"Limit":3,"Holders":["h","other","a"],"Next":["b"]}"#.to_owned();
+    let others = ["p/b Lookout", "p/a Held [0]"].map(String::from).to_vec();
+    assert_eq!(out("dead"), (Some((record, 42)), others));
+    let view = shared();
+    let record = r#"{"Limit":2,"Holders":["h","a"]}"#.to_owned();
+    let others = ["p/b Lookout", "p/a Held [0]", "-p/theirs"].map(String::from).to_vec();
+    let out = wants(take_out(&view, &stay(&view, "theirs").unwrap(), "", NOW));
+    assert_eq!(out, (Some((record, 42)), others));
 }
 
 #[test]
-fn by_force_a_holder_keeps_its_entry_and_a_waiter_does_not() {
+fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
     let view = crowd();
     let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
-    let record = r#"{"Limit":3,"Holders":["theirs","dead","a"],"Next":["b"]}"#.to_owned();
-    assert_eq!(out("h"), (Some((record, 42)), vec!["p/a Held [0]".into()]));
-    let record = r#"{"Limit":3,"Holders":["h","theirs","dead"],"Next":["b"]}"#.to_owned();
-    assert_eq!(out("a"), (Some((record, 42)), vec!["-p/a".into()]));
+    let record = r#"{"Limit":3,"Holders":["other","dead","a"],"Next":["b"]}"#.to_owned();
+    let others = ["p/b Lookout", "p/a Held [0]", "-p/h"].map(String::from).to_vec();
+    assert_eq!(out("h"), (Some((record, 42)), others));
+    let record = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["b"]}"#.to_owned();
+    let others = ["p/b Lookout", "-p/a"].map(String::from).to_vec();
+    assert_eq!(out("a"), (Some((record, 42)), others));
 }
 
 #[test]

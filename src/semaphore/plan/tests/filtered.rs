@@ -78,5 +78,6 @@ fn what_is_taken_out_is_granted_to_nobody() {
     let stay = Stay::of(&seen, &"h".into()).unwrap();
     let write = take_out(&seen, &stay, "", NOW);
     let record = r#"{"Limit":4,"Holders":["hidden"],"Next":["me","a"]}"#.to_owned();
-    assert_eq!(written(&Plan { write, ..Plan::new(Stand::Holding) }), (Some((record, 42)), Vec::new()));
+    let written = written(&Plan { write, ..Plan::new(Stand::Holding) });
+    assert_eq!(written, (Some((record, 42)), vec!["-p/h".into()]));
 }

@@ -102,3 +102,25 @@ fn all_that_may_be_configured_can_be_acquired() {
     assert_eq!(plan.stand, Stand::Apart { room: true });
     assert!(sent(&plan) <= size::MAX_TRANSACTION);
 }
+
+/// Of names that do not fit beside the holders, nothing comes but the same record again.
+#[test]
+fn where_no_name_fits_into_the_record_nobody_writes_for_the_sake_of_names() {
+    let holders: Vec<_> = (0..9_900).map(id).collect();
+    let waiters: Vec<_> = (20_000..20_040).map(id).collect();
+    let record = format!(r#"{{"Limit":9900,"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());
+    let entry = |state| Entry::new(state, 1, 0, String::new(), Identity::default()).encode();
+    let mut pairs = vec![pair(".lock", record.into(), None)];
+    pairs.extend(holders.iter().map(|name| pair(name, entry(Standing::Held), Some(name))));
+    pairs.extend(waiters.iter().map(|name| pair(name, entry(Standing::Waiting), Some(name))));
+    let mut seen = View::new(&prefix(), pairs, 50);
+    let (session, who, dead_since) =
+        (SessionId::from(waiters[0].as_str()), Identity::default(), BTreeMap::new());
+    let settings = Settings { prefix: prefix(), ..settings(9_900, 1) };
+    let me = Me { held: None, ..me(&session, &settings, &who, &dead_since) };
+    let plan = hold(&seen, me, NOW);
+    assert!(sent(&plan) <= size::MAX_TRANSACTION);
+    seen.apply(&plan.write.map(|write| write.ops).unwrap_or_default(), 60);
+    let again = hold(&seen, me, NOW);
+    assert!(again.write.is_none(), "it writes without end");
+}

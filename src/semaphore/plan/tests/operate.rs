@@ -38,9 +38,16 @@ fn nobody(_: &SessionId) -> Option<String> {
 #[test]
 fn the_dead_who_were_named_go_and_the_next_come_in_by_the_same_write() {
     let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
-    let seen = view(lock, &[("a", None), ("b", Some(Standing::Waiting)), ("c", Some(Standing::Waiting))]);
+    let with = |holder: Option<Standing>| {
+        let waits = Some(Standing::Waiting);
+        written(&pruned(&view(lock, &[("a", holder), ("b", waits), ("c", waits)]), &["dead"]))
+    };
+    let others = ["p/c Lookout", "p/b Held [0]"].map(String::from).to_vec();
     let expected = r#"{"Limit":2,"Holders":["a","b"],"Next":["c"]}"#.to_owned();
-    assert_eq!(written(&pruned(&seen, &["dead"])), (Some((expected, 42)), vec!["p/b Held [0]".into()]));
+    assert_eq!(with(Some(Standing::Held)), (Some((expected, 42)), others.clone()));
+    // Another client takes no field of ours in its record.
+    let expected = r#"{"Limit":2,"Holders":["a","b"]}"#.to_owned();
+    assert_eq!(with(None), (Some((expected, 42)), others));
 }
 
 #[test]

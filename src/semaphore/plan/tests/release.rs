@@ -19,12 +19,14 @@ fn a_holder_is_checked_taken_out_and_its_slot_handed_off_in_one_transaction() {
     let lock = Some((r#"{"Limit":1,"Holders":["dead"],"Next":["next"],"Theirs":7}"#, 0));
     let mut view = view(lock, &[("dead", HELD), ("next", WAITS), ("behind", WAITS)]);
     let ops = released(&view, "dead").unwrap();
-    assert_eq!(keys(&ops), ["p/dead", "p/.lock", "p/next", "p/dead"]);
+    assert_eq!(keys(&ops), ["p/dead", "p/.lock", "p/behind", "p/next", "p/dead"]);
     assert!(matches!(&ops[0], Op::CheckSession { session, .. } if session.as_str() == "dead"));
     let Op::Cas { value, index: 42, .. } = &ops[1] else { panic!("{ops:?}") };
     let record = String::from_utf8(value.clone()).unwrap();
     assert_eq!(record, r#"{"Limit":1,"Holders":["next"],"Next":["behind"],"Theirs":7}"#);
-    assert!(matches!(ops[3], Op::Delete { .. }));
+    let Op::Cas { value, index: 12, .. } = &ops[2] else { panic!("{ops:?}") };
+    assert!(Entry::decode(value).unwrap().lookout, "the last one named watches over all");
+    assert!(matches!(ops[4], Op::Delete { .. }));
     view.apply(&ops, 60);
     assert_eq!(released(&view, "dead"), None, "once is enough");
 }
