@@ -16,6 +16,7 @@ mod configuration;
 mod consul;
 mod foreign;
 mod model;
+mod picture;
 mod referee;
 mod rules;
 mod storm;

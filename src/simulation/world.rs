@@ -1,7 +1,8 @@
 //! The scheduler: one queue of things to come, played in order of their time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -10,16 +11,19 @@ use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
 use super::foreign::Foreign;
+use super::picture::{Change, changes};
 use super::referee::{Client, Referee};
-use super::rules;
-use crate::embedded::store::kv::Write;
+use super::rules::Sight;
+use crate::embedded::store::kv::{Entry, Write};
 use crate::semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
     Phase, Primitive, Record, Resume, SessionId, View, plan,
 };
+use waits::{Waiting, Waits};
 
 mod chaos;
 mod checks;
+mod waits;
 
 pub(super) use chaos::Chaos;
 
@@ -85,14 +89,6 @@ enum Coming {
     Mend { name: &'static str },
 }
 
-/// A blocking read that waits.
-struct Waiting {
-    agent: usize,
-    life: u64,
-    command: Command,
-    watch: u64,
-}
-
 pub(super) struct World {
     seed: u64,
     rng: fastrand::Rng,
@@ -103,7 +99,7 @@ pub(super) struct World {
     coming: HashMap<u64, Coming>,
     number: u64,
     consul: Consul,
-    waiting: HashMap<u64, Waiting>,
+    waits: Waits,
     agents: Vec<Agent>,
     foreigners: Vec<Foreign>,
     lives: u64,
@@ -117,10 +113,16 @@ pub(super) struct World {
     served: u64,
     /// Since when nobody has had a lock that somebody waits for.
     lock_idle_since: Option<Moment>,
-    /// The store's index at the last check.
-    checked: u64,
+    /// The store's index when it was last looked at.
+    seen: u64,
     /// What lay in it then.
-    views: Vec<View>,
+    stored: Vec<Arc<Entry>>,
+    /// Agents that something has become of in the present step.
+    touched: BTreeSet<usize>,
+    /// The slots that each agent takes for its own, of each semaphore.
+    occupied: Vec<[u32; SEMAPHORES.len()]>,
+    /// Every step is printed.
+    traced: bool,
     /// New agents take the place of those that have left.
     open: bool,
 }
@@ -137,7 +139,7 @@ impl World {
             coming: HashMap::new(),
             number: 0,
             consul: Consul::new(TTL, game.lasts, game.primitive),
-            waiting: HashMap::new(),
+            waits: Waits::default(),
             agents: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
@@ -147,8 +149,11 @@ impl World {
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
             lock_idle_since: None,
-            checked: 0,
-            views: Vec::new(),
+            seen: 0,
+            stored: Vec::new(),
+            touched: BTreeSet::new(),
+            occupied: vec![[0; SEMAPHORES.len()]; game.agents],
+            traced: std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some(),
             open: true,
         };
         for place in 0..game.agents {
@@ -216,7 +221,7 @@ impl World {
     }
 
     fn play(&mut self, coming: Coming) {
-        if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
+        if self.traced {
             eprintln!("{:?} {coming:?}", self.now.since_boot());
         }
         self.by = None;
@@ -246,7 +251,7 @@ impl World {
                 self.act(agent);
             }
             Coming::WaitOver { number } => {
-                if let Some(waiting) = self.waiting.remove(&number) {
+                if let Some(waiting) = self.waits.end(number) {
                     self.wake(waiting);
                 }
             }
@@ -270,7 +275,8 @@ impl World {
                 self.act(agent);
             }
         }
-        self.wake_changed();
+        self.consul.store.tick(self.now);
+        self.see();
     }
 
     fn request(&mut self, agent: usize, life: u64, command: Command, watch: u64) {
@@ -298,7 +304,7 @@ impl World {
                 self.number += 1;
                 let number = self.number;
                 self.later(wait, Coming::WaitOver { number });
-                self.waiting.insert(number, Waiting { agent, life, command, watch });
+                self.waits.begin(number, Waiting { agent, life, command, watch }, &self.consul);
             }
         }
     }
@@ -341,28 +347,24 @@ impl World {
         self.answer(agent, life, &command, event, watch);
     }
 
-    fn wake_changed(&mut self) {
-        self.consul.store.tick(self.now);
-        let has_changed = |waiting: &Waiting| {
-            let Command::Watch { key, after, .. } = &waiting.command else { return false };
-            self.consul.read(key).index > *after
-        };
-        let mut changed: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| has_changed(waiting))
-            .map(|(number, _)| *number)
-            .collect();
-        changed.sort_unstable();
-        for number in changed {
-            if let Some(waiting) = self.waiting.remove(&number) {
-                self.wake(waiting);
-            }
+    /// Looks at what has changed in the store: who waits for it is told, and the referees judge it.
+    fn see(&mut self) {
+        let index = self.consul.store.index();
+        if std::mem::replace(&mut self.seen, index) == index {
+            return;
         }
+        let stored = self.consul.all();
+        let changes = changes(&self.stored, &stored);
+        self.stored = stored;
+        for waiting in self.waits.changed(&changes, &self.consul) {
+            self.wake(waiting);
+        }
+        self.judge(&changes, index);
     }
 
     /// Carries out what the agent's keeper has decided, and lets its workload live.
     fn act(&mut self, place: usize) {
+        self.touched.insert(place);
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
                 Command::Tell(notice) => self.told(place, &notice),
@@ -479,7 +481,7 @@ impl World {
             self.stop(place, name, session.clone(), TTL, false);
         } else if let Notice::Evicted { name, held, .. } = notice {
             if let Some(stopping) = agent.stopping.get_mut(name) {
-                stopping.evicted = rules::slots_of(&self.consul.view(name), &stopping.session) > 0;
+                stopping.evicted = self.consul.view(name).slots_of(&stopping.session) > 0;
             } else if let Some(session) = agent.keeper.session().filter(|_| *held).cloned() {
                 self.stop(place, name, session, TO_STOP, true);
             }

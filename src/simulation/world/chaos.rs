@@ -70,9 +70,12 @@ impl Chaos {
 impl World {
     pub(super) fn go_wrong(&mut self) {
         self.later(Duration::from_millis(100), Coming::Chaos);
+        // Of some, something is to have become by now.
+        self.touched.extend(0..self.agents.len());
         if self.happens(self.chaos.meddle) {
             self.meddle();
             // Each is looked at by itself: what one does is another one's beginning.
+            self.see();
             self.check();
         }
         if self.happens(self.chaos.evict) {
