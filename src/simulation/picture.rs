@@ -1,10 +1,11 @@
 //! What stands in the store of one semaphore, decoded once and moved on key by key: a crowd changes one key at a time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::consul::pair;
+use super::reconcile::MARK;
 use super::rules::Sight;
 use crate::embedded::store::kv::Entry as Stored;
 use crate::semaphore::contender::Entry;
@@ -79,6 +80,7 @@ pub(super) enum Decoded {
     Contender {
         session: SessionId,
         now: Option<Arc<Contender>>,
+        marked: bool,
         before: Option<SessionId>,
         after: Option<SessionId>,
     },
@@ -95,6 +97,8 @@ pub(super) struct Picture {
     line: BTreeMap<Place, Arc<Contender>>,
     /// Sessions by how many keys they have locked.
     alive: HashMap<SessionId, usize>,
+    /// Those whose entry marks them as looking out.
+    marked: BTreeSet<SessionId>,
 }
 
 impl Picture {
@@ -106,6 +110,7 @@ impl Picture {
             contenders: HashMap::new(),
             line: BTreeMap::new(),
             alive: HashMap::new(),
+            marked: BTreeSet::new(),
         }
     }
 
@@ -126,7 +131,8 @@ impl Picture {
             Decoded::Lock { lock: Arc::new(Coordinate::new(view.lock)), before, after }
         } else {
             let (session, now) = (SessionId::from(name), view.contenders.pop().map(Arc::new));
-            Decoded::Contender { session, now, before, after }
+            let marked = now.is_some() && change.after.as_ref().is_some_and(|entry| is_marked(&entry.value));
+            Decoded::Contender { session, now, marked, before, after }
         })
     }
 
@@ -144,7 +150,12 @@ impl Picture {
                 }
                 (before, after)
             }
-            Decoded::Contender { session, now, before, after } => {
+            Decoded::Contender { session, now, marked, before, after } => {
+                if *marked {
+                    self.marked.insert(session.clone());
+                } else {
+                    self.marked.remove(session);
+                }
                 let old = match now {
                     Some(now) => self.contenders.insert(session.clone(), Arc::clone(now)),
                     None => self.contenders.remove(session),
@@ -198,6 +209,11 @@ impl Picture {
         self.alive.contains_key(session)
     }
 
+    /// Waiters that are marked as looking out.
+    pub(super) fn marked(&self) -> impl Iterator<Item = &SessionId> {
+        self.marked.iter().filter(|session| self.slots_of(session) == 0)
+    }
+
     /// Dead holders.
     pub(super) fn dead(&self) -> impl Iterator<Item = &SessionId> {
         self.coordinate.slots.keys().filter(|holder| !self.is_alive(holder))
@@ -231,6 +247,12 @@ impl Sight for Picture {
         }
         self.coordinate.slots.get(session).copied().unwrap_or_default()
     }
+}
+
+fn is_marked(value: &[u8]) -> bool {
+    let entry = serde_json::from_slice::<serde_json::Value>(value).ok();
+    let mark = entry.and_then(|entry| entry.get(MARK).cloned());
+    mark.is_some_and(|mark| !mark.is_null() && mark != serde_json::Value::Bool(false))
 }
 
 fn place_of(one: &Contender) -> Place {

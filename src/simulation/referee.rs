@@ -192,6 +192,12 @@ impl Referee {
         self.check_believers(believed);
     }
 
+    /// Slots of dead holders that have rested for long enough.
+    pub(super) fn rested(&self, now: Moment) -> u32 {
+        let over = |(_, since): &(&SessionId, &Moment)| now.since(**since) >= self.game.prune_delay;
+        self.dead_since.iter().filter(over).map(|(holder, _)| self.after.slots_of(holder)).sum()
+    }
+
     fn keep(&self, rule: Result<(), String>) {
         if let Err(broken) = rule {
             panic!("seed {}: {broken}", self.seed);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::semaphore::{Contender, Lock};
 use crate::simulation::picture::Picture;
+use crate::simulation::reconcile::OTHERS;
 
 impl World {
     /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
@@ -22,12 +23,21 @@ impl World {
         self.see();
         self.check();
         // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
-        self.run(TTL * 30);
+        let unaware = if self.game.watches == Watches::Never { OTHERS } else { Duration::ZERO };
+        let clients = self.agents.len() + self.foreigners.len() + self.elders.len();
+        let end = self.now + TTL * 30 + unaware * u32::try_from(clients).expect("not many");
+        while self.now < end && !self.have_all_ended() {
+            self.run(TTL);
+        }
+        // What those have left who were killed ends by itself.
+        self.run(TTL * (self.game.lasts + 2));
         for (place, agent) in self.agents.iter().enumerate() {
             let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
-        let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
+        let waiting =
+            self.foreigners.iter().map(|one| one.done).chain(self.elders.iter().map(|one| one.done));
+        let waiting = waiting.filter(|done| !done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.store.tick(self.now);
         let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
@@ -38,6 +48,12 @@ impl World {
         self.assert_next_one_finds_all_free();
     }
 
+    fn have_all_ended(&self) -> bool {
+        self.agents.iter().all(|agent| agent.keeper.has_ended())
+            && self.foreigners.iter().all(|one| one.done)
+            && self.elders.iter().all(|one| one.done)
+    }
+
     /// What a crashed holder has left in the record is pruned by the next one that stays for long enough.
     fn assert_next_one_finds_all_free(&mut self) {
         let mut visitor = self.new_agent(0, None, false);
@@ -46,7 +62,7 @@ impl World {
         if wants.terms.limit_policy == LimitPolicy::Refuse {
             wants = wants.with_limit(self.game.limit);
         }
-        self.agents = vec![visitor];
+        self.agents[0] = visitor;
         self.reload(0, wants.clone());
         self.run(TTL * 5);
         assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
@@ -89,11 +105,14 @@ impl World {
             self.check_agent(place);
         }
         for (which, referee) in self.referees.iter_mut().enumerate() {
-            let foreigners = self.foreigners.iter().filter(|one| one.holds && which == 0).count();
+            let foreigners = self.foreigners.iter().map(|one| one.holds);
+            let others = foreigners.chain(self.elders.iter().map(|one| one.holds)).filter(|holds| *holds);
+            let others = if which == 0 { others.count() as u32 } else { 0 };
             let believed: u32 = self.occupied.iter().map(|slots| slots[which]).sum();
-            referee.check(believed + foreigners as u32, self.now);
+            referee.check(believed + others, self.now);
         }
         self.check_locks();
+        self.check_promises();
     }
 
     /// Of one agent that something has become of, or of whom something is to be by now.
@@ -104,6 +123,7 @@ impl World {
         self.check_waits(place);
         self.check_sessions(place);
         self.check_traces(place);
+        self.check_let_in(place);
     }
 
     /// What an agent tells the world.
@@ -146,6 +166,7 @@ impl World {
             return;
         }
         let sessions = self.clients.get(&self.agents[place].life).map(|client| &client.sessions);
+        let sessions = sessions.filter(|sessions| sessions.len() > 2);
         let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
         let (seed, living) = (self.seed, living.count());
         assert!(living <= 2, "seed {seed}: an agent has {living} sessions");
@@ -194,6 +215,7 @@ impl World {
         let to_see = to_act.max(TTL);
         let to_go = if chaos.spoil > 0.0 { to_see } else { to_act };
         let to_choose = if chaos.spoil + chaos.reload > 0.0 { to_see } else { Duration::ZERO };
+        let to_notice = [false, true].map(|holds| self.to_notice(holds));
         let pictures = || self.referees.iter().map(|referee| (referee.name, &referee.after));
         let agent = &mut self.agents[place];
         let Some(session) = agent.keeper.session().cloned() else { return };
@@ -218,7 +240,7 @@ impl World {
                 continue;
             }
             let since = *agent.evicted_since.entry(name).or_insert(now);
-            let long = now.since(since) > TO_STOP + to_act;
+            let long = now.since(since) > TO_STOP + to_act + to_notice[usize::from(has(picture))];
             assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
         }
 

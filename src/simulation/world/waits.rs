@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::semaphore::Command;
+use super::Watches;
+use crate::semaphore::{Command, Reading};
 use crate::simulation::consul::Consul;
 use crate::simulation::picture::Change;
 
@@ -12,6 +13,8 @@ pub(super) struct Waiting {
     pub(super) life: u64,
     pub(super) command: Command,
     pub(super) watch: u64,
+    /// Where no news is told: what is known already.
+    pub(super) known: Option<Reading>,
 }
 
 #[derive(Default)]
@@ -36,9 +39,11 @@ impl Waiting {
 }
 
 impl Waits {
-    pub(super) fn begin(&mut self, number: u64, waiting: Waiting, consul: &Consul) {
+    pub(super) fn begin(&mut self, number: u64, waiting: Waiting, consul: &Consul, watches: Watches) {
         let (key, _) = waiting.after();
-        if key.ends_with('/') || consul.store.key(key).found.is_none() {
+        if watches == Watches::Never {
+            // Nothing ends it but the time.
+        } else if key.ends_with('/') || consul.store.key(key).found.is_none() {
             self.loose.insert(number);
         } else {
             self.by_key.entry(key.to_owned()).or_default().insert(number);
