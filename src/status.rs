@@ -56,10 +56,10 @@ pub struct Snapshot {
     pub consul: Vec<Address>,
     /// The session, once there is one.
     pub session: Option<Session>,
-    /// The semaphores, in the order of the configuration.
-    pub semaphores: Vec<Semaphore>,
+    /// The semaphores, in the order of the configuration. What has not changed is shared with the snapshot before.
+    pub semaphores: Vec<Arc<Semaphore>>,
     /// The locks, in the same.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<Arc<Lock>>,
 }
 
 /// The session of an agent.
@@ -120,7 +120,7 @@ impl State {
 }
 
 /// One semaphore of an agent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Semaphore {
     /// Its configured name.
     pub name: String,
@@ -230,8 +230,8 @@ impl Snapshot {
                 Stage::Draining => "draining".into(),
             },
         }];
-        let semaphores = self.semaphores.iter().filter(|semaphore| semaphore.required).map(Semaphore::check);
-        let locks = self.locks.iter().filter(|lock| lock.required).map(Lock::check);
+        let semaphores = self.semaphores.iter().filter(|semaphore| semaphore.required).map(|one| one.check());
+        let locks = self.locks.iter().filter(|lock| lock.required).map(|one| one.check());
         let required: Vec<_> = semaphores.chain(locks).collect();
         if !required.is_empty() {
             checks.push(self.lease_check(now, lease_left));

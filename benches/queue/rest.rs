@@ -2,6 +2,7 @@
 //!
 //! All of them at the same time on one Consul, each behind a proxy of its own.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -112,10 +113,13 @@ impl Scene<'_> {
             let proxy = name.map(|_| self.server.proxy_apart());
             let consul = proxy.as_ref().unwrap_or(self.server.proxy()).addr();
             let ttl = self.ttl.filter(|_| program == Program::Slotkeeper);
-            let flags: Vec<_> = ttl.into_iter().map(|ttl| format!("--ttl={}s", ttl.as_secs())).collect();
+            // A short TTL leaves the command less time to stop than it has by default.
+            let flags = |ttl: Duration| vec![format!("--ttl={}s", ttl.as_secs()), "--kill-after=1s".into()];
+            let flags = ttl.map(flags).unwrap_or_default();
             let takes = Takes::Slot { of: LIMIT };
             let mut command = command(program, consul, prefix, takes, &flags, &Work::endless());
-            let child = command.spawn().unwrap();
+            let log = self.folder.join("log");
+            let child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
             match name.zip(proxy) {
                 Some((name, proxy)) => {
                     let name = format!("{}: {name}", program.as_str().trim_end_matches(" -n"));
@@ -124,7 +128,11 @@ impl Scene<'_> {
                 None => self.others.push(child),
             }
             if !self.server.await_contenders(prefix, number + 1, PATIENCE).await {
-                return Err(format!("{} at {prefix}: client {number} did not come", program.as_str()));
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                return Err(format!(
+                    "{} at {prefix}: client {number} did not come: {said}",
+                    program.as_str()
+                ));
             }
         }
         Ok(())

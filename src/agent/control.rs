@@ -100,7 +100,7 @@ impl Agent {
 
     fn carry_out_leases(&mut self, now: Moment) {
         let client = self.client_for_now();
-        for key in self.leases.keys() {
+        while let Some(key) = self.leases.next_touched() {
             loop {
                 let notices = self.leases.carry_out(key, &client, &self.spec, &mut self.requests, now);
                 if notices.is_empty() {

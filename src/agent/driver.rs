@@ -10,9 +10,11 @@ use tracing::debug;
 
 use super::execute::{self, Work};
 use super::leases::Key;
+use super::listings::Listings;
 use super::watches::{self, Answer, Schedule, Told, Watch};
-use crate::consul::{Client, SessionSpec};
-use crate::semaphore::{Event, Keeper, Moment, Notice};
+use crate::bridge;
+use crate::consul::{Client, Read, SessionSpec};
+use crate::semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
 
 /// For whom a request is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +29,8 @@ pub(super) enum Owner {
 pub(super) enum Done {
     /// An event for its keeper.
     Event(Owner, Event),
+    /// What lies below a prefix.
+    Listed(String, Result<Listing, Failure>),
     /// An answer for those who watch.
     Watches(Answer),
 }
@@ -35,12 +39,37 @@ pub(super) enum Done {
 pub(super) struct Requests {
     pub(super) tasks: JoinSet<Done>,
     watches: Schedule,
+    listings: Listings<Asker>,
 }
+
+/// Who asks, and for which of its semaphores.
+type Asker = (Owner, Name);
 
 impl Requests {
     /// None yet. `ttl` is that of the sessions.
     pub(super) fn new(ttl: Duration) -> Self {
-        Self { tasks: JoinSet::new(), watches: Schedule::new(ttl) }
+        Self { tasks: JoinSet::new(), watches: Schedule::new(ttl), listings: Listings::default() }
+    }
+
+    /// Asks for the listings that are wanted, but for those of which one is under way.
+    pub(super) fn ask_for_listings(&mut self, client: &Client) {
+        while let Some(prefix) = self.listings.next() {
+            let client = client.clone();
+            self.tasks.spawn(async move {
+                let answer = bridge::list(&client, &prefix, Read::consistent()).await;
+                Done::Listed(prefix, answer)
+            });
+        }
+    }
+
+    /// A listing for each who has asked for it.
+    pub(super) fn listed(
+        &mut self,
+        prefix: &str,
+        answer: &Result<Listing, Failure>,
+    ) -> impl Iterator<Item = (Owner, Event)> {
+        let askers = self.listings.ended(prefix).into_iter();
+        askers.map(|(owner, name)| (owner, Event::Listed(name, answer.clone())))
     }
 
     /// Asks for what is watched, as far as it is its turn.
@@ -95,6 +124,7 @@ impl Driver {
                 Work::Request(request) => {
                     requests.tasks.spawn(async move { Done::Event(owner, request.await) });
                 }
+                Work::List { name, prefix } => requests.listings.want(prefix, (owner, name)),
                 Work::Watch { name, key, after, wait } => {
                     let class = watches::class(&self.keeper, &name, &key);
                     let watch = Watch { watcher: (owner, name), key, after, wait, class };

@@ -13,6 +13,8 @@ use crate::semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
 pub(super) enum Work {
     /// Wait for its event.
     Request(BoxFuture<'static, Event>),
+    /// List all below a semaphore's prefix, for all who want that at about the same time.
+    List { name: Name, prefix: String },
     /// Watch a semaphore's key, in its turn.
     Watch { name: Name, key: String, after: u64, wait: Duration },
     /// Call a watch off.
@@ -51,9 +53,7 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
         })),
         Command::List { name } => {
             let prefix = prefix(keeper, &name);
-            Work::Request(Box::pin(async move {
-                Event::Listed(name, bridge::list(&client, &prefix, Read::consistent()).await)
-            }))
+            Work::List { name, prefix }
         }
         Command::Look { name, key, consistent } => Work::Request(Box::pin(async move {
             let read = if consistent { Read::consistent() } else { Read::default() };

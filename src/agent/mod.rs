@@ -12,6 +12,7 @@ mod files;
 mod journal;
 mod labels;
 mod leases;
+mod listings;
 mod outage;
 mod reload;
 mod snapshot;
@@ -68,6 +69,10 @@ pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may 
 
 /// Answers that are taken in before anything else is looked after.
 const MOST_AT_ONCE: usize = 256;
+
+/// What leases alone have come to, and no client is told of yet, is shown so often at most: to show hundreds takes longer
+/// than what happens to one of them.
+const LULL: Duration = Duration::from_millis(50);
 
 /// Reads the configuration again. A file system may let it wait, so it is called on a thread of its own.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
@@ -159,6 +164,16 @@ pub fn ended_before_start(ask: Ask) -> Ended {
     }
 }
 
+/// What the world has not been shown yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Unseen {
+    Nothing,
+    /// Something of leases, or what changes with the time.
+    Leases,
+    /// Whatever there is.
+    All,
+}
+
 struct Agent {
     parts: Parts,
     client: Client,
@@ -186,6 +201,9 @@ struct Agent {
     hooks: Hooks,
     /// What has happened lately.
     journal: Journal,
+    /// When the world was shown where things stand, and what has happened since.
+    shown_at: Moment,
+    unseen: Unseen,
     outage: Outage,
     /// The command that runs on the slots.
     running: Option<Running>,
@@ -259,6 +277,8 @@ impl Agent {
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
+            shown_at: now,
+            unseen: Unseen::All,
             outage: Outage::default(),
             running: None,
             orphans: None,
@@ -299,8 +319,12 @@ impl Agent {
             self.carry_out(now);
             self.mind_leases(now);
             self.mind_pending(now);
-            self.requests.ask_for_watches(&self.client_for_now(), now);
-            self.publish(now);
+            let client = self.client_for_now();
+            self.requests.ask_for_listings(&client);
+            self.requests.ask_for_watches(&client, now);
+            if !self.may_show_later(now) {
+                self.publish(now);
+            }
             self.leases.give_answers();
             self.check_tasks()?;
             self.mind_command(now).await;
@@ -310,6 +334,7 @@ impl Agent {
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
             if self.ending.is_some() && self.drain.is_none() && !runs {
                 self.begin_drain().await;
+                self.unseen = Unseen::All;
                 continue;
             }
             let in_vain = self.leaves_contested(now) || self.drain.is_some_and(|drain| drain.ends <= now);
@@ -321,6 +346,7 @@ impl Agent {
                 self.abandoned = true;
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
+                self.unseen = Unseen::All;
                 continue;
             }
             let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
@@ -330,25 +356,38 @@ impl Agent {
             let (evictions, watches) = (self.evictions_deadline(), self.requests.deadline());
             let others =
                 [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
-            let wake = [own, leases, bounds, command, patience].into_iter().chain(others).flatten();
-            let wake = wake.min().unwrap_or(now + BEAT).min(now + BEAT);
+            let own = [own, bounds, command, patience].into_iter().chain(others).flatten().min();
+            let seen = (self.unseen > Unseen::Nothing).then_some(self.shown_at + LULL);
+            let wake = own.into_iter().chain(leases).chain(seen).fold(now + BEAT, Moment::min);
+            // Where it is not said otherwise.
+            let unseen = std::mem::replace(&mut self.unseen, Unseen::All);
             tokio::select! {
                 Some(ended) = self.requests.tasks.join_next() => {
-                    self.answered(ended)?;
+                    let mut news = self.answered(ended)?;
                     // One change answers the watches of many leases at once, and the world is told once.
                     for _ in 0..MOST_AT_ONCE {
                         let Some(ended) = self.requests.tasks.try_join_next() else { break };
-                        self.answered(ended)?;
+                        news = news.max(self.answered(ended)?);
                     }
+                    self.unseen = unseen.max(news);
                 }
                 rung = self.alarm.until(wake) => {
                     rung.context("the timer failed")?;
                     let now = clock::now();
                     self.own.keeper.tick(now);
                     self.leases.tick(now);
+                    // Of the time alone: what the client knows of Consul's addresses, and whether the lease is fresh.
+                    if own.is_none_or(|own| own > now) {
+                        self.unseen = unseen.max(Unseen::Leases);
+                    }
+                }
+                Some(request) = control::next(&mut self.parts.control) => {
+                    if request.is_of_a_lease() {
+                        self.unseen = unseen.max(Unseen::Leases);
+                    }
+                    self.asked(request);
                 }
                 () = self.parts.vitals.viewed() => self.own.keeper.show(clock::now()),
-                Some(request) = control::next(&mut self.parts.control) => self.asked(request),
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,
                 files = reload::changed(&mut self.watch) => self.files_changed(&files),
@@ -382,23 +421,28 @@ impl Agent {
         }
     }
 
-    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<()> {
+    /// Takes in an answer; what it may have changed.
+    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unseen> {
         let now = clock::now();
-        match ended.context("a request's task failed")? {
-            Done::Event(owner, event) => self.take_in(owner, event, now),
-            Done::Watches(answer) => {
-                for (owner, event) in self.requests.watched(answer, now) {
-                    self.take_in(owner, event, now);
-                }
-            }
-        }
-        Ok(())
+        let events: Vec<_> = match ended.context("a request's task failed")? {
+            Done::Event(owner, event) => return Ok(self.take_in(owner, event, now)),
+            Done::Listed(prefix, answer) => self.requests.listed(&prefix, &answer).collect(),
+            Done::Watches(answer) => self.requests.watched(answer, now),
+        };
+        let news = events.into_iter().map(|(owner, event)| self.take_in(owner, event, now));
+        Ok(news.max().unwrap_or(Unseen::Nothing))
     }
 
-    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) {
+    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) -> Unseen {
         match owner {
-            Owner::Agent => self.own.answered(event, now),
-            Owner::Lease(key) => self.leases.answered(key, event, now),
+            Owner::Agent => {
+                self.own.answered(event, now);
+                Unseen::All
+            }
+            Owner::Lease(key) => {
+                self.leases.answered(key, event, now);
+                Unseen::Leases
+            }
         }
     }
 
@@ -518,8 +562,20 @@ impl Agent {
         translate::required(&self.parts.config).any(|required| required == *name)
     }
 
+    /// Whether what has happened may be shown a little later. What is told to clients is shown before.
+    fn may_show_later(&self, now: Moment) -> bool {
+        match self.unseen {
+            Unseen::All => false,
+            Unseen::Leases => !self.leases.has_answers() && now < self.shown_at + LULL,
+            Unseen::Nothing => !self.leases.has_answers(),
+        }
+    }
+
     /// Lets the world see where things stand.
     fn publish(&mut self, now: Moment) {
+        self.shown_at = now;
+        let (unseen, changed) =
+            (std::mem::replace(&mut self.unseen, Unseen::Nothing), self.leases.take_unshown());
         let leases = &self.leases;
         let is_there = |owner| match owner {
             Owner::Agent => true,
@@ -528,6 +584,12 @@ impl Agent {
         let lent = leases.iter().flat_map(|(_, keeper)| keeper.failures());
         self.outage.follow(self.own.keeper.failures().chain(lent), is_there, now);
         let pending = self.pending_reasons();
+        let shown = Arc::clone(&self.parts.status.borrow());
+        let before = snapshot::Before {
+            shown: &shown,
+            // What is in the way of one that is pending may be anything.
+            changed: (unseen < Unseen::All && pending.is_empty()).then_some(&changed),
+        };
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,
             &self.leases,
@@ -537,10 +599,10 @@ impl Agent {
                 pending: &pending,
                 deferred: &self.deferred,
             },
+            &before,
             // While it holds for a workload that lives, it is as good as before.
             if self.ending.is_some() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
-            self.parts.status.borrow().id,
         );
         let ready = snapshot.is_ready(now);
         self.started_up |= ready;

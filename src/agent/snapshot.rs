@@ -17,7 +17,7 @@ use crate::semaphore::{
     Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
 };
 use crate::status::{
-    self, Configuration, Holder, Id, LastReload, Semaphore, Session, Snapshot, Stage, State, Waiter,
+    self, Configuration, Holder, LastReload, Semaphore, Session, Snapshot, Stage, State, Waiter,
 };
 
 /// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
@@ -39,52 +39,86 @@ pub(super) struct Entries<'a> {
     pub(super) deferred: &'a BTreeMap<Name, String>,
 }
 
+/// What may be shown as it was.
+pub(super) struct Before<'a> {
+    /// What was shown.
+    pub(super) shown: &'a Snapshot,
+    /// The semaphores and locks of whose leases something has changed; `None`: all else may have changed as well.
+    pub(super) changed: Option<&'a BTreeSet<Name>>,
+}
+
+impl Before<'_> {
+    fn semaphore(&self, place: usize, prefix: &str, id: &Name) -> Option<Arc<Semaphore>> {
+        let shown = self.shown.semaphores.get(place).filter(|one| one.prefix == prefix)?;
+        self.is_unchanged(id).then(|| Arc::clone(shown))
+    }
+
+    fn lock(&self, place: usize, key: &str, id: &Name) -> Option<Arc<status::Lock>> {
+        let shown = self.shown.locks.get(place).filter(|one| one.key == key)?;
+        self.is_unchanged(id).then(|| Arc::clone(shown))
+    }
+
+    fn is_unchanged(&self, id: &Name) -> bool {
+        self.changed.is_some_and(|changed| !changed.contains(id))
+    }
+}
+
 pub(super) fn snapshot(
     keeper: &Keeper,
     leases: &Leases,
     entries: &Entries<'_>,
+    before: &Before<'_>,
     stage: Stage,
     started_at: Moment,
-    id: Id,
 ) -> Snapshot {
     let Entries { config, labels, pending, deferred } = *entries;
+    let id = before.shown.id;
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
         name: config.session.name.clone(),
         ttl: lease.ttl(),
         lease_ends: lease.ends(),
     });
-    let semaphores = config.semaphores.iter().map(|wanted| {
+    let semaphores = config.semaphores.iter().enumerate().map(|(place, wanted)| {
         let id = Entry::from(wanted).id();
+        if let Some(shown) = before.semaphore(place, &wanted.prefix, &id) {
+            return shown;
+        }
         let semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
             (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
             // Without a machine it is not held either.
             (reason, ..) => pending::semaphore(wanted, reason, leases),
         };
-        Semaphore { deferred: deferred.get(&id).cloned(), ..semaphore }
+        Arc::new(Semaphore { deferred: deferred.get(&id).cloned(), ..semaphore })
     });
-    let locks = config.locks.iter().map(|wanted| {
+    let locks = config.locks.iter().enumerate().map(|(place, wanted)| {
         let id = Entry::from(wanted).id();
+        if let Some(shown) = before.lock(place, &wanted.key, &id) {
+            return shown;
+        }
         let lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
             (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
             (reason, ..) => pending::lock(wanted, reason, leases),
         };
-        status::Lock { deferred: deferred.get(&id).cloned(), ..lock }
+        Arc::new(status::Lock { deferred: deferred.get(&id).cloned(), ..lock })
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those of which something is still lent although they are not configured any more, be it that another entry has their
     // name by now.
-    for (lease, keeper) in leases.iter() {
-        let Some(settings) = keeper.machines().next().map(Machine::settings) else { continue };
+    let (shown, shown_locks): (BTreeSet<_>, BTreeSet<_>) = (
+        config.semaphores.iter().map(|one| one.prefix.as_str()).collect(),
+        config.locks.iter().map(|one| one.key.as_str()).collect(),
+    );
+    for (lease, settings) in leases.one_of_each() {
         let key = &settings.prefix;
         match lease.kind() {
-            Kind::Semaphore if semaphores.iter().all(|one| one.prefix != *key) => {
-                semaphores.push(lent::semaphore(lease.name(), settings, leases));
+            Kind::Semaphore if !shown.contains(key.as_str()) => {
+                semaphores.push(Arc::new(lent::semaphore(lease.name(), settings, leases)));
             }
-            Kind::Lock if locks.iter().all(|one| one.key != *key) => {
-                locks.push(lock::lent(lease.name(), key, leases));
+            Kind::Lock if !shown_locks.contains(key.as_str()) => {
+                locks.push(Arc::new(lock::lent(lease.name(), key, leases)));
             }
             Kind::Semaphore | Kind::Lock => {}
         }

@@ -9,7 +9,7 @@
 //!   development server tells the same peer, so that is no proof: after such a move nothing counts that was learnt before it.
 //!   [`Selection::epoch`] tells these times apart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,10 @@ use tokio::time::Instant;
 use super::Address;
 
 mod news;
+mod sessions;
 
 pub use news::{AddressNews, AddressState};
+use sessions::Sessions;
 
 /// How long a target may have no leader before another one is looked for. At Consul's defaults an election takes 9 to 19 s,
 /// in which no other server has a leader either; a lease is made for 25 s, so that the rest is for the move.
@@ -33,10 +35,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(300);
 const CHECK_PAUSE: Duration = Duration::from_secs(30);
 /// Requests in a row without an answer in time after which the target counts as failing.
 const MAX_SILENT: u32 = 2;
-/// Consul's own end of every session, twice the longest TTL after its last renewal.
-const MAX_REMEMBERED: Duration = Duration::from_secs(48 * 60 * 60);
-/// How long the end of a session is remembered: longer than a renewal that was sent before it is under way.
-const END_REMEMBERED: Duration = Duration::from_secs(300);
 /// Own sessions that a target is asked for: any of them is proof, and one may have been destroyed by an operator.
 const MAX_ASKED: usize = 3;
 
@@ -85,15 +83,6 @@ pub(super) struct Finding {
     pub(super) failed: Option<String>,
 }
 
-/// The lease on an own session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lease {
-    /// It ends then at the latest. An ended one still is proof.
-    Until(Instant),
-    /// The session was destroyed then, or seen to have ended. No renewal that is answered later brings it back.
-    Over(Instant),
-}
-
 struct Entry {
     target: Target,
     /// The target for people: with its IP address where its name has several.
@@ -127,7 +116,7 @@ pub(super) struct Selection {
     epoch: u64,
     /// Something was answered in this epoch.
     answered: bool,
-    sessions: BTreeMap<String, Lease>,
+    sessions: Sessions,
     /// Of the used target.
     peers: BTreeSet<String>,
     failing: Option<String>,
@@ -159,7 +148,7 @@ impl Selection {
             chosen: false,
             epoch: 0,
             answered: false,
-            sessions: BTreeMap::new(),
+            sessions: Sessions::default(),
             peers: BTreeSet::new(),
             failing: None,
             no_leader_since: None,
@@ -247,19 +236,13 @@ impl Selection {
 
     /// An own session whose lease ends then at the latest; `None` where that is not known, as of an earlier process's.
     pub(super) fn remember(&mut self, session: &str, lease_ends: Option<Instant>, now: Instant) {
-        self.sessions.retain(|_, lease| match lease {
-            Lease::Until(ends) => now.duration_since(*ends) < MAX_REMEMBERED,
-            Lease::Over(since) => now.duration_since(*since) < END_REMEMBERED,
-        });
-        self.unchecked |= lease_ends.is_some() && !self.sessions.contains_key(session);
-        if let Lease::Until(ends) = self.sessions.entry(session.to_owned()).or_insert(Lease::Until(now)) {
-            *ends = lease_ends.map_or(*ends, |new| new.max(*ends));
-        }
+        let is_new = self.sessions.remember(session, lease_ends, now);
+        self.unchecked |= is_new && lease_ends.is_some();
     }
 
     /// The session has ended, so that there is no lease on it any more.
     pub(super) fn forget(&mut self, session: &str, now: Instant) {
-        self.sessions.insert(session.to_owned(), Lease::Over(now));
+        self.sessions.forget(session, now);
     }
 
     /// Takes in how a request ended that was sent to `target`.
@@ -351,7 +334,7 @@ impl Selection {
     pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
         self.asking = true;
         self.outdated = false;
-        let mut sessions: Vec<(&String, Instant)> = self.leases().collect();
+        let mut sessions: Vec<(&String, Instant)> = self.sessions.leases().collect();
         sessions.sort_by_key(|(_, ends)| std::cmp::Reverse(*ends));
         let sessions: Vec<String> = sessions.into_iter().take(MAX_ASKED).map(|(id, _)| id.clone()).collect();
         let (leased, fails, chosen, used) =
@@ -447,15 +430,7 @@ impl Selection {
 
     /// Whether there may be a valid lease on an own session.
     fn is_leased(&self, now: Instant) -> bool {
-        self.leases().any(|(_, ends)| ends > now)
-    }
-
-    /// Own sessions that are not known to have ended, and when the leases on them end.
-    fn leases(&self) -> impl Iterator<Item = (&String, Instant)> {
-        self.sessions.iter().filter_map(|(session, lease)| match lease {
-            Lease::Until(ends) => Some((session, *ends)),
-            Lease::Over(_) => None,
-        })
+        self.sessions.leases().any(|(_, ends)| ends > now)
     }
 
     /// Moves to another target where that is due and one may be used; `over`: nothing more is going to be answered.
@@ -470,7 +445,7 @@ impl Selection {
             return self.move_to(at, true);
         }
         // A session that an earlier process has left may be shown by a later one.
-        if self.is_leased(now) || (!over && self.leases().next().is_some()) {
+        if self.is_leased(now) || (!over && self.sessions.leases().next().is_some()) {
             return;
         }
         for at in 0..self.entries.len() {

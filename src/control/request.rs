@@ -66,6 +66,16 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it is about one lease, and nothing else of the agent.
+    pub fn is_of_a_lease(&self) -> bool {
+        match self {
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Show { .. } | Self::Release { .. } => true,
+            Self::Drain | Self::Reload { .. } => false,
+        }
+    }
+}
+
 /// A lease that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {

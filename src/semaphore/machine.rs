@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
 use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
-use super::line::NAMED;
 use super::notice::{Leader, LossReason, Notice};
 use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
@@ -36,8 +35,6 @@ use watches::Watches;
 const TRY_ONCE: Duration = Duration::from_secs(10);
 /// Tidying up waits for a random time up to this, so that not everybody does it.
 const TIDY: Duration = Duration::from_secs(1);
-/// Whoever comes after so many that `.lock` names does not know how long the line is.
-const MOST_NAMED: u32 = NAMED as u32;
 /// The wait after a lost check-and-set, first and longest, for each slot that is held: so many may write at the same time.
 const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
 /// But never longer than this.
@@ -45,9 +42,11 @@ const MOST_CONTENDED: Duration = Duration::from_secs(2);
 /// Slots beyond these do not make the wait after a lost check-and-set longer.
 const CONTENDERS: u32 = 100;
 /// For how long one that comes leaves free slots to whoever has come at the same time.
-const PATIENCE: Duration = Duration::from_millis(30);
-/// Writes to Consul since the last one to `.lock` below which that one was made just now.
-const JUST_NOW: u64 = 64;
+const PATIENCE: Duration = Duration::from_millis(60);
+/// The same, for each write to Consul since the last one to `.lock`: so many may have come before.
+const PER_WRITE: Duration = Duration::from_millis(1);
+/// Writes to Consul from one's last to `.lock` to the next one's first, where nobody else is there: a session ends, and one is made.
+const QUIET: u64 = 4;
 /// Attempts of one that has gone to serve whoever has come meanwhile.
 const FOLLOW_UPS: u32 = 3;
 /// A poll waits for so long. Consul's own bound is ten minutes.
@@ -68,9 +67,6 @@ fn half(ttl: Duration) -> Duration {
 const SELDOM: Duration = Duration::from_secs(600);
 /// Who is looked at lists at most so often, for each that takes part.
 const PER_CONTENDER: Duration = Duration::from_millis(500);
-/// One that comes to a short line lists once, so that people can be told where it stands: after this long for each that `.lock`
-/// names, and at least so many times that.
-const PER_NAMED: (Duration, u32) = (Duration::from_millis(500), 6);
 
 /// Where a semaphore stands, for the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,8 +191,6 @@ pub struct Machine {
     crowded: bool,
     /// Free slots are left until then to whoever has come at the same time.
     patience: Option<Moment>,
-    /// It has come to a short line, and lists after this long.
-    short_line: Option<Duration>,
     /// The last write has told who has come meanwhile, and what follows from that is done at once.
     follows_up: bool,
     /// The own contender and `.lock` have just been read.
@@ -273,7 +267,6 @@ impl Machine {
             arrival: None,
             crowded: false,
             patience: None,
-            short_line: None,
             follows_up: false,
             confirmed: false,
             retry_at: None,

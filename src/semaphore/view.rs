@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SessionId;
 use super::command::Listing;
 use super::contender::{Entry, Standing};
-use super::line::NAMED;
 use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
 use super::single::Single;
 
@@ -419,14 +418,13 @@ impl View {
     }
 
     /// A session's place in the line, from 1. Of one that has not seen the line: its place among those whom `.lock` names, or
-    /// behind them; nobody knows how far behind where `.lock` names as many as it can.
+    /// right behind them, although others may stand between.
     pub fn position(&self, session: &SessionId) -> Option<u32> {
         if !self.listed {
             let mut named: Vec<_> = self.named().collect();
             named.dedup();
             let place = named.iter().position(|one| *one == session);
-            let behind = (named.len() < NAMED).then_some(named.len());
-            return u32::try_from(place.or(behind)?).ok()?.checked_add(1);
+            return u32::try_from(place.unwrap_or(named.len())).ok()?.checked_add(1);
         }
         let place = self.waiters().iter().position(|waiter| waiter.session == *session)?;
         Some(u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1))

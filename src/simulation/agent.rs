@@ -23,6 +23,8 @@ pub(super) struct Agent {
     pub(super) work: Duration,
     pub(super) paused_until: Moment,
     pub(super) cut_until: Moment,
+    /// When the last of its requests is answered, or given up.
+    pub(super) answered_by: Moment,
     /// Numbers of the watches under way by their keys; an older one's answer is called off.
     pub(super) watches: HashMap<String, u64>,
     /// Number of the timer that counts.
@@ -41,6 +43,8 @@ pub(super) struct Agent {
     pub(super) stopping: BTreeMap<Name, Stopping>,
     /// Since when it has been told to leave what, and has not.
     pub(super) evicted_since: BTreeMap<&'static str, Moment>,
+    /// Since when `.lock` has listed it, and it does not know.
+    pub(super) let_in_since: Option<Moment>,
     /// Since when it has stood in the way although one of its semaphores keeps it out.
     pub(super) lingers_since: Option<Moment>,
 }
@@ -60,9 +64,12 @@ impl Agent {
         life: u64,
         configuration: Configuration,
         (resume, contested): (Option<Resume>, bool),
+        slow_reconcile: bool,
         rng: &mut fastrand::Rng,
         now: Moment,
     ) -> Self {
+        // The keeper has no such switch yet: it always lists now and then.
+        let _ = slow_reconcile;
         let (semaphores, is_heir) = (configuration.wants.iter(), resume.is_some());
         let start = Start {
             ttl: TTL,
@@ -87,6 +94,7 @@ impl Agent {
             work: work(rng),
             paused_until: now,
             cut_until: now,
+            answered_by: now,
             watches: HashMap::new(),
             timer: 0,
             leaves_at: None,
@@ -96,6 +104,7 @@ impl Agent {
             has_and_waits_since: None,
             stopping: BTreeMap::new(),
             evicted_since: BTreeMap::new(),
+            let_in_since: None,
             lingers_since: None,
         }
     }
@@ -130,6 +139,11 @@ impl Agent {
         let lives = self.keeper.lease().is_some_and(|lease| lease.is_valid(now));
         let stops = |it: &Stopping| it.evicted && self.keeper.session() == Some(&it.session);
         self.believes(name) || lives && self.stopping.get(name).is_some_and(stops)
+    }
+
+    /// Until when something keeps it from acting.
+    pub(super) fn troubled_until(&self) -> Moment {
+        self.paused_until.max(self.cut_until).max(self.answered_by)
     }
 
     /// Whether its workload can run.

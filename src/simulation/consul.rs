@@ -1,12 +1,14 @@
 //! The simulated Consul: commands in, events out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::embedded::store::Store;
+use crate::embedded::store::kv::{Entry, Write};
 use crate::embedded::store::session::{Request, Rules, SessionId};
 use crate::embedded::store::txn::{Op as StoreOp, OpError};
-use crate::embedded::store::{Store, kv::Write};
 use crate::semaphore::{
     Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, NotCreated, Op, Pair, Part,
     Primitive, Reading, SessionId as Id, View,
@@ -62,11 +64,10 @@ impl Consul {
                 Event::DelayRead(name.clone(), session.clone(), Ok(delay))
             }
             Command::Watch { name, key, after, .. } => {
-                let reading = self.read(key);
-                if *after != 0 && reading.index <= *after {
+                if *after != 0 && self.index_of(key) <= *after {
                     return None;
                 }
-                Event::Watched(name.clone(), key.clone(), Ok(reading))
+                Event::Watched(name.clone(), key.clone(), Ok(self.read(key)))
             }
             Command::Commit { parts } => {
                 let ops: Vec<_> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
@@ -151,6 +152,16 @@ impl Consul {
         Reading { index: read.index, pair: read.found.map(|entry| pair(&entry)) }
     }
 
+    /// The index of what [`Self::read`] answers.
+    pub(super) fn index_of(&self, key: &str) -> u64 {
+        if key.ends_with('/') { self.store.list(key).index } else { self.store.key(key).index }
+    }
+
+    /// All that there is, in the order of the keys.
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        self.store.list("").found
+    }
+
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
         let lists =
             ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
@@ -189,7 +200,7 @@ impl Consul {
     }
 }
 
-fn pair(entry: &crate::embedded::store::kv::Entry) -> Pair {
+pub(super) fn pair(entry: &Entry) -> Pair {
     Pair {
         key: entry.key.clone(),
         value: entry.value.to_vec(),

@@ -14,8 +14,11 @@
 mod agent;
 mod configuration;
 mod consul;
+mod elder;
 mod foreign;
 mod model;
+mod picture;
+mod reconcile;
 mod referee;
 mod rules;
 mod storm;
@@ -26,7 +29,7 @@ use std::time::Duration;
 
 use crate::seed;
 use crate::semaphore::{Form, Primitive};
-use world::{Chaos, Game, World};
+use world::{Chaos, Game, Watches, World};
 
 /// Runs of each kind in an ordinary test run.
 const RUNS: u64 = 12;
@@ -37,7 +40,9 @@ const ONE_RUN: &str = "SLOTKEEPER_SIM_SEED";
 const GAME: Game = Game {
     primitive: Primitive::Semaphore,
     agents: 6,
+    elders: 0,
     foreigners: 0,
+    pollers: 0,
     idlers: 0,
     limit: 2,
     form: Form::List,
@@ -48,6 +53,8 @@ const GAME: Game = Game {
     waits: false,
     prune_delay: Duration::ZERO,
     lasts: 1,
+    watches: Watches::Usual,
+    storm: None,
     chaos: Chaos::CALM,
 };
 
@@ -64,7 +71,7 @@ fn seeds() -> Vec<u64> {
 fn play(game: Game) {
     let run = |seed| {
         let mut world = World::new(seed, game);
-        world.run(Duration::from_secs(40));
+        world.run(game.time());
         world.come_to_rest();
     };
     let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();

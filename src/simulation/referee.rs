@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::rules;
+use super::configuration::Configuration;
+use super::picture::{Change, Picture};
+use super::rules::{self, Sight};
 use crate::semaphore::contender::Entry;
 use crate::semaphore::record::MAX_OFFER;
-use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings, View};
+use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings};
 
-use super::configuration::Configuration;
 use super::world::{Chaos, Game};
 
 /// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
@@ -64,7 +65,9 @@ pub(super) struct Referee {
     seed: u64,
     pub(super) name: &'static str,
     game: Game,
-    before: View,
+    before: Picture,
+    /// What stands there.
+    pub(super) after: Picture,
     /// Believers may be as many, after the limit was lowered.
     ceiling: u32,
     idle_since: Option<Moment>,
@@ -75,7 +78,7 @@ pub(super) struct Referee {
     tokens: HashMap<SessionId, u64>,
     /// The last token that each session was told.
     told: HashMap<SessionId, u64>,
-    /// Holdings that have ended: the index at which they did, and their token.
+    /// Holdings that have ended: the index at which they did, in order, and the highest token of all by then.
     ended: Vec<(u64, u64)>,
     /// Since when each holder has been dead.
     dead_since: HashMap<SessionId, Moment>,
@@ -88,7 +91,8 @@ impl Referee {
             seed,
             name,
             game,
-            before: View::new(name, Vec::new(), 0),
+            before: Picture::new(name, game.primitive),
+            after: Picture::new(name, game.primitive),
             ceiling: 0,
             idle_since: None,
             open_since: None,
@@ -104,8 +108,8 @@ impl Referee {
     /// An agent says that it holds.
     pub(super) fn acquired(&mut self, session: SessionId, token: u64) {
         // An answer may come long after the grant: what counts is what had ended by the grant.
-        let before = self.ended.iter().filter(|(end, _)| *end <= token);
-        let highest = before.map(|(_, token)| *token).max();
+        let before = self.ended.partition_point(|(end, _)| *end <= token);
+        let highest = self.ended[..before].last().map(|(_, token)| *token);
         assert!(highest.is_none_or(|highest| highest < token), "{}: {token} after {highest:?}", self.seed);
         let told = self.told.insert(session.clone(), token);
         assert!(told.is_none_or(|told| told <= token), "{}: {token} after {told:?}", self.seed);
@@ -145,39 +149,53 @@ impl Referee {
         );
     }
 
-    /// The state after a step, if it is another one, whose transaction led to it, and how many slots are believed to be
-    /// held.
-    /// `index` is that of the latest write to anything.
-    pub(super) fn check(
+    /// These have changed at once; whose transaction did it, and the index of the latest write to anything. The sessions of
+    /// whom there is something new.
+    pub(super) fn learn(
         &mut self,
-        after: Option<View>,
-        index: u64,
+        changes: &[Change],
         by: Option<&Client>,
-        believed: u32,
+        index: u64,
         now: Moment,
-    ) {
-        if let Some(after) = after {
-            // Who writes nonsense keeps to nothing.
-            if by.is_some() || self.game.chaos.spoil == 0.0 {
-                self.keep(rules::record(&self.before, &after));
-            }
-            if let Some(by) = by {
-                self.check_terms(&after, by);
-            }
-            self.check_prunes(&after, by, now);
-            self.note_room(&after, now);
-            if !self.game.chaos.deceives() {
-                self.keep(rules::order(&self.before, &after));
-            }
-            if self.game.chaos.spoil == 0.0 {
-                self.keep(rules::numbers(&after));
-            }
-            self.note_idle(&after, now);
-            self.note_ended(&after, index);
-            self.before = after;
+    ) -> Vec<SessionId> {
+        let changes: Vec<_> = changes.iter().filter_map(|change| self.after.decode(change)).collect();
+        if changes.is_empty() && !self.rooms.is_empty() {
+            return Vec::new();
         }
+        let concerned = changes.iter().flat_map(|change| self.after.apply(change)).collect();
+        // Who writes nonsense keeps to nothing.
+        if by.is_some() || self.game.chaos.spoil == 0.0 {
+            self.keep(rules::record(&self.before, &self.after));
+        }
+        if let Some(by) = by {
+            self.check_terms(by);
+        }
+        self.check_prunes(by, now);
+        self.note_room(now);
+        if !self.game.chaos.deceives() {
+            self.keep(rules::order(&self.before, &self.after));
+        }
+        if self.game.chaos.spoil == 0.0 {
+            self.keep(rules::numbers(&self.after));
+        }
+        self.note_idle(now);
+        self.note_ended(index);
+        for change in &changes {
+            self.before.apply(change);
+        }
+        concerned
+    }
+
+    /// After each step: so many slots are believed to be held.
+    pub(super) fn check(&mut self, believed: u32, now: Moment) {
         self.check_idle(now);
         self.check_believers(believed);
+    }
+
+    /// Slots of dead holders that have rested for long enough.
+    pub(super) fn rested(&self, now: Moment) -> u32 {
+        let over = |(_, since): &(&SessionId, &Moment)| now.since(**since) >= self.game.prune_delay;
+        self.dead_since.iter().filter(over).map(|(holder, _)| self.after.slots_of(holder)).sum()
     }
 
     fn keep(&self, rule: Result<(), String>) {
@@ -187,7 +205,7 @@ impl Referee {
     }
 
     fn check_believers(&mut self, believed: u32) {
-        match self.before.record() {
+        match self.after.record() {
             Some(record) => self.ceiling = record.limit.max(self.ceiling.min(record.taken().max(believed))),
             None if self.game.is_of_locks() => self.ceiling = 1,
             None => return,
@@ -209,17 +227,16 @@ impl Referee {
 
     /// What is no semaphore is left alone; only who is told to changes the limit; nobody takes a slot under a limit
     /// that it refuses.
-    fn check_terms(&self, after: &View, by: &Client) {
-        if let Lock::Conflict { .. } = self.before.lock {
-            assert_eq!(self.before.lock, after.lock, "seed {}: it was written over", self.seed);
+    fn check_terms(&self, by: &Client) {
+        if let Lock::Conflict { .. } = self.before.lock() {
+            assert_eq!(self.before.lock(), self.after.lock(), "seed {}: it was written over", self.seed);
         }
-        let Some(record) = after.record() else { return };
+        let Some(record) = self.after.record() else { return };
         let before = self.before.record().map(|record| record.limit);
         let writes = |policy: LimitPolicy| before.is_none() || policy == LimitPolicy::Set;
         let may = by.terms.iter().any(|(policy, limit)| *limit == record.limit && writes(*policy));
         assert!(before == Some(record.limit) || may, "seed {}: {before:?} → {record:?} by {by:?}", self.seed);
-        let enters =
-            |one: &SessionId| rules::slots_of(&self.before, one) == 0 && rules::slots_of(after, one) > 0;
+        let enters = |one: &SessionId| self.before.slots_of(one) == 0 && self.after.slots_of(one) > 0;
         let bears = |(policy, limit): &(_, _)| *policy != LimitPolicy::Refuse || *limit == record.limit;
         assert!(
             by.terms.iter().any(bears) || !by.sessions.iter().any(enters),
@@ -229,12 +246,12 @@ impl Referee {
     }
 
     /// The dead rest for as long as is configured, unless it is they who go.
-    fn check_prunes(&mut self, after: &View, by: Option<&Client>, now: Moment) {
+    fn check_prunes(&mut self, by: Option<&Client>, now: Moment) {
         for (session, since) in &self.dead_since {
             let own = by.is_some_and(|by| by.sessions.contains(session));
             let rested = now.since(*since);
             assert!(
-                rules::slots_of(after, session) > 0
+                self.after.slots_of(session) > 0
                     || own
                     || rested >= self.game.prune_delay
                     || self.game.chaos.deceives(),
@@ -242,49 +259,46 @@ impl Referee {
                 self.seed
             );
         }
-        let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-        let dead = holders.iter().filter(|holder| !after.is_alive(holder));
         let since = |holder: &SessionId| self.dead_since.get(holder).copied().unwrap_or(now);
-        self.dead_since = dead.map(|holder| (holder.clone(), since(holder))).collect();
+        self.dead_since = self.after.dead().map(|holder| (holder.clone(), since(holder))).collect();
     }
 
-    fn note_room(&mut self, after: &View, now: Moment) {
-        let (taken, limit) = match &after.lock {
+    fn note_room(&mut self, now: Moment) {
+        let (taken, limit) = match self.after.lock() {
             Lock::Record { record, .. } => (record.taken(), Some(record.limit)),
             Lock::Missing => (0, None),
             Lock::Single(single) => (single.owner.iter().len() as u32, None),
             Lock::Conflict { .. } => (u32::MAX, None),
         };
-        let taken = if after.waiters().is_empty() { taken } else { u32::MAX };
+        let taken = if self.after.line().next().is_none() { taken } else { u32::MAX };
         self.rooms.push(Room { since: now, taken, limit });
     }
 
-    fn note_idle(&mut self, after: &View, now: Moment) {
-        let free = after.record().map_or(0, |record| record.limit.saturating_sub(record.taken()));
-        let line = after.waiters();
+    fn note_idle(&mut self, now: Moment) {
+        let free = self.after.record().map_or(0, |record| record.limit.saturating_sub(record.taken()));
         let fits = |entry: &Entry| entry.slots <= free;
-        let first = line.first().and_then(|one| one.entry.as_ref());
+        let first = self.after.line().next().and_then(|one| one.entry.as_ref());
         // One that takes its slots together with others may have to wait for those.
         let idle = free > 0 && first.is_some_and(|entry| fits(entry) && entry.together.is_empty());
         self.idle_since = idle.then(|| self.idle_since.unwrap_or(now));
         self.open += self.open_since.map(|since| now.since(since)).unwrap_or_default();
-        let entries = line.iter().filter_map(|one| one.entry.as_ref());
-        let waits = entries.clone().next().is_some_and(fits);
+        let waits = self.after.line().find_map(|one| one.entry.as_ref()).is_some_and(fits);
         self.open_since = (free > 0 && first.is_none() && waits).then_some(now);
         let longest = MAX_OFFER + OFFERS;
         let counts = self.game.chaos == Chaos::CALM && self.game.foreigners == 0;
         assert!(!counts || self.open <= longest, "seed {}: slots stood open for {:?}", self.seed, self.open);
     }
 
-    fn note_ended(&mut self, after: &View, index: u64) {
-        if matches!(after.lock, Lock::Record { .. }) || self.game.is_of_locks() {
+    fn note_ended(&mut self, index: u64) {
+        if matches!(self.after.lock(), Lock::Record { .. }) || self.game.is_of_locks() {
             // What is deleted has no index of its own.
-            let index = Some(after.lock_index()).filter(|own| *own > 0).unwrap_or(index);
-            let ended = &mut self.ended;
+            let index = Some(self.after.lock_index()).filter(|own| *own > 0).unwrap_or(index);
+            let (after, ended) = (&self.after, &mut self.ended);
             self.tokens.retain(|session, token| {
-                let holds = rules::slots_of(after, session) > 0;
+                let holds = after.slots_of(session) > 0;
                 if !holds {
-                    ended.push((index, *token));
+                    let highest = ended.last().map_or(*token, |(_, highest)| (*token).max(*highest));
+                    ended.push((index, highest));
                 }
                 holds
             });
@@ -294,9 +308,13 @@ impl Referee {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::semaphore::{Identity, Pair};
+    use crate::embedded::store::kv::Entry as Stored;
+    use crate::semaphore::Identity;
     use crate::simulation::GAME;
+    use crate::simulation::picture::changes;
 
     const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -308,19 +326,16 @@ mod tests {
         let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
         let entry =
             Entry::new(crate::semaphore::contender::Standing::Held, 1, 0, String::new(), Identity::default());
-        let pair = |key: &str, value: Vec<u8>, session: Option<&str>| Pair {
-            key: key.into(),
-            value,
-            flags: 0,
-            session: session.map(SessionId::from),
-            times_locked: 0,
-            create_index: 5,
-            modify_index: 5,
+        let stored = |key: &str, value: Vec<u8>, session: Option<&str>| {
+            let (key, session) = (key.to_owned(), session.map(str::to_owned));
+            let (lock_index, create_index) = (0, 5);
+            let value = value.into();
+            Arc::new(Stored { key, value, flags: 0, lock_index, session, create_index, modify_index: 5 })
         };
-        let lock = pair("one/.lock", br#"{"Limit":1,"Holders":["a"]}"#.to_vec(), None);
-        let held = pair("one/a", entry.held(vec![0], "").encode(), Some("a"));
+        let lock = stored("one/.lock", br#"{"Limit":1,"Holders":["a"]}"#.to_vec(), None);
+        let held = stored("one/a", entry.held(vec![0], "").encode(), Some("a"));
         let mut referee = Referee::new(0, "one", Game { waits: true, policies: true, ..GAME });
-        referee.check(Some(View::new("one", vec![lock, held], 5)), 5, None, 0, NOW);
+        referee.learn(&changes(&[], &[lock, held]), None, 5, NOW);
         referee.gave_up(&settings, has_set, NOW, NOW + Duration::from_millis(3));
     }
 

@@ -4,15 +4,48 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::semaphore::{Contender, SessionId, View};
+use crate::semaphore::{Contender, Record, SessionId, View};
+
+/// What stands in the store of one semaphore, as somebody sees it.
+pub(super) trait Sight {
+    /// The record, where there is one.
+    fn record(&self) -> Option<&Record>;
+
+    /// A session's own contender.
+    fn contender(&self, session: &SessionId) -> Option<&Contender>;
+
+    /// Those in line, in order.
+    fn line(&self) -> impl Iterator<Item = &Contender>;
+
+    /// The slots of a session in `.lock`; of a single-key lock, the one that there is.
+    fn slots_of(&self, session: &SessionId) -> u32;
+}
+
+impl Sight for View {
+    fn record(&self) -> Option<&Record> {
+        self.record()
+    }
+
+    fn contender(&self, session: &SessionId) -> Option<&Contender> {
+        self.contender(session)
+    }
+
+    fn line(&self) -> impl Iterator<Item = &Contender> {
+        self.waiters().into_iter()
+    }
+
+    fn slots_of(&self, session: &SessionId) -> u32 {
+        self.record().map_or(self.is_owner(session).into(), |record| record.slots_of(session))
+    }
+}
 
 /// Where one stands in line.
 type Place = (Reverse<i32>, u64);
 
 /// Nobody is let in above the limit; where it was lowered below who holds, nobody at all.
-pub(super) fn record(before: &View, after: &View) -> Result<(), String> {
+pub(super) fn record(before: &impl Sight, after: &impl Sight) -> Result<(), String> {
     let Some(record) = after.record() else { return Ok(()) };
-    let entered = record.holders.iter().find(|holder| slots_of(before, holder) == 0);
+    let entered = record.holders.iter().find(|holder| before.slots_of(holder) == 0);
     require(record.taken() <= record.limit || entered.is_none(), || {
         format!("{entered:?} was let in above the limit: {record:?}")
     })
@@ -20,9 +53,9 @@ pub(super) fn record(before: &View, after: &View) -> Result<(), String> {
 
 /// Nobody of ours in line is let in before one that stands ahead of it and could be. Who was not in line has taken what
 /// it found free a moment before, with nobody in line; who has entered it since is passed by.
-pub(super) fn order(before: &View, after: &View) -> Result<(), String> {
+pub(super) fn order(before: &impl Sight, after: &impl Sight) -> Result<(), String> {
     let holders = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
-    for session in holders.iter().filter(|holder| slots_of(before, holder) == 0) {
+    for session in holders.iter().filter(|holder| before.slots_of(holder) == 0) {
         let stood = before.contender(session).filter(|one| one.says_waiting());
         if let Some(stood) = stood {
             let priority = stood.priority().max(priority_in(after, stood));
@@ -33,16 +66,21 @@ pub(super) fn order(before: &View, after: &View) -> Result<(), String> {
 }
 
 /// Who has taken slots without having stood in line has passed nobody of whom it knew.
-pub(super) fn newcomer(known: &View, after: &View, session: &SessionId) -> Result<(), String> {
+pub(super) fn newcomer(known: &impl Sight, after: &impl Sight, session: &SessionId) -> Result<(), String> {
     let priority = after.contender(session).map_or(0, Contender::priority);
     passes_nobody(known, after, session, (Reverse(priority), u64::MAX))
 }
 
 /// One that is let in at this place passes nobody that stood ahead of it, could have been let in, and still waits.
-fn passes_nobody(before: &View, after: &View, session: &SessionId, place: Place) -> Result<(), String> {
+fn passes_nobody(
+    before: &impl Sight,
+    after: &impl Sight,
+    session: &SessionId,
+    place: Place,
+) -> Result<(), String> {
     // Whoever wants more than the limit had is in no line before it is raised: `.lock` does not name it, and whoever raises it may
     // not have seen one that came an instant ago.
-    let limits = [before, after].map(|view| view.record().map(|record| record.limit));
+    let limits = [before.record(), after.record()].map(|record| record.map(|record| record.limit));
     let limit = limits.into_iter().flatten().min().unwrap_or_default();
     // So does one that comes to want more by the same transaction.
     let fits = |one: &Contender| {
@@ -50,22 +88,24 @@ fn passes_nobody(before: &View, after: &View, session: &SessionId, place: Place)
     };
     let waited = |one: &&Contender| {
         let still = after.contender(&one.session).is_some_and(fits);
-        fits(one) && still && slots_of(after, &one.session) == 0
+        fits(one) && still && after.slots_of(&one.session) == 0
     };
     // The transaction may have changed the priority of whoever wrote it: so the lower one, and the higher one of who enters.
     let stood = |one: &Contender| (Reverse(one.priority().min(priority_in(after, one))), one.create_index);
-    let passed = before.waiters().into_iter().filter(waited).find(|one| stood(one) < place);
+    // Nobody has been ahead of where it stood.
+    let ahead = before.line().take_while(|one| (Reverse(one.priority()), one.create_index) < place);
+    let passed = ahead.filter(waited).find(|one| stood(one) < place);
     let passed = passed.map(|one| (&one.session, stood(one)));
     require(passed.is_none(), || format!("{:?} was let in before {passed:?}", (session, place)))
 }
 
 /// Every live holder of ours has numbers of its own.
-pub(super) fn numbers(view: &View) -> Result<(), String> {
+pub(super) fn numbers(view: &impl Sight) -> Result<(), String> {
     let Some(record) = view.record() else { return Ok(()) };
     let mut owners: BTreeMap<u32, &SessionId> = BTreeMap::new();
     for session in &record.holders {
         let Some(entry) = view.contender(session).and_then(|one| one.entry.as_ref()) else { continue };
-        require(entry.indexes.len() == record.slots_of(session) as usize, || {
+        require(entry.indexes.len() == view.slots_of(session) as usize, || {
             format!("{entry:?} in {record:?}")
         })?;
         for number in &entry.indexes {
@@ -78,17 +118,12 @@ pub(super) fn numbers(view: &View) -> Result<(), String> {
 
 /// Who takes slots together never has one while it stands in line for another.
 pub(super) fn together(views: &[View], session: &SessionId) -> Result<(), String> {
-    let has = views.iter().any(|view| slots_of(view, session) > 0);
+    let has = views.iter().any(|view| view.slots_of(session) > 0);
     let waits = |view: &View| view.contender(session).is_some_and(Contender::says_waiting);
     require(!(has && views.iter().any(waits)), || format!("{session} has one and waits for another"))
 }
 
-/// The slots of a session in `.lock`; of a single-key lock, the one that there is.
-pub(super) fn slots_of(view: &View, session: &SessionId) -> u32 {
-    view.record().map_or(view.is_owner(session).into(), |record| record.slots_of(session))
-}
-
-fn priority_in(view: &View, one: &Contender) -> i32 {
+fn priority_in(view: &impl Sight, one: &Contender) -> i32 {
     view.contender(&one.session).map_or(one.priority(), Contender::priority)
 }
 

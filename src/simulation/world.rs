@@ -1,7 +1,8 @@
 //! The scheduler: one queue of things to come, played in order of their time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -9,20 +10,28 @@ use uuid::Uuid;
 use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
-use super::foreign::Foreign;
+use super::elder::Elder;
+use super::foreign::{Foreign, Habit};
+use super::picture::{Change, changes};
+use super::reconcile;
 use super::referee::{Client, Referee};
-use super::rules;
-use crate::embedded::store::kv::Write;
+use super::rules::Sight;
+use crate::embedded::store::kv::{Entry, Write};
 use crate::semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
     Phase, Primitive, Record, Resume, SessionId, View, plan,
 };
+use waits::{Waiting, Waits};
 
 mod chaos;
 mod checks;
+mod promises;
+mod waits;
 
 pub(super) use chaos::Chaos;
 
+/// When a game begins.
+const START: Moment = Moment::from_boot(Duration::from_secs(1000));
 /// The longest that a workload takes to stop whose slot an operator wants.
 const TO_STOP: Duration = Duration::from_secs(3);
 
@@ -33,8 +42,12 @@ pub(super) struct Game {
     pub(super) primitive: Primitive,
     /// Agents at a time.
     pub(super) agents: usize,
+    /// Slotkeepers of the version before at a time.
+    pub(super) elders: usize,
     /// Other clients at a time.
     pub(super) foreigners: usize,
+    /// Those that look only now and then whether there is room.
+    pub(super) pollers: usize,
     /// Those that stand in line and never act.
     pub(super) idlers: usize,
     pub(super) limit: u32,
@@ -53,10 +66,36 @@ pub(super) struct Game {
     pub(super) prune_delay: Duration,
     /// How many TTLs after its last renewal a session ends: one is the earliest that Consul promises.
     pub(super) lasts: u32,
+    pub(super) watches: Watches,
+    /// All agents come at one instant. As often as that, all that hold leave at one; when all have left, all come again.
+    pub(super) storm: Option<Duration>,
     pub(super) chaos: Chaos,
 }
 
+/// What becomes of the answers to agents' watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watches {
+    /// They are late and lost as any other's, and what they did not tell is found by a listing.
+    Usual,
+    /// Each arrives, be it late, and nobody lists for want of news.
+    Arrive,
+    /// None tells anything new, so that all is found by listings.
+    Never,
+}
+
+impl Watches {
+    /// Whether agents list now and then although nothing was told.
+    pub(super) fn slow_reconcile(self) -> bool {
+        self != Self::Arrive
+    }
+}
+
 impl Game {
+    /// How long is played.
+    pub(super) fn time(self) -> Duration {
+        if self.watches == Watches::Never { reconcile::OTHERS * 6 } else { Duration::from_secs(40) }
+    }
+
     pub(super) fn is_of_locks(self) -> bool {
         matches!(self.primitive, Primitive::Lock { .. })
     }
@@ -70,7 +109,13 @@ enum Coming {
     /// An answer, or the end of waiting for one, reaches the agent.
     Answer { agent: usize, life: u64, event: Event, watch: u64 },
     /// Another client's next step.
-    Foreign { place: usize },
+    Foreign { place: usize, timer: u64 },
+    /// The next step of a slotkeeper of the version before.
+    Elder { place: usize, timer: u64 },
+    /// The session of a process that was killed ends.
+    Expire { session: SessionId },
+    /// All agents come again.
+    Wave,
     /// An agent's timer.
     Timer { agent: usize, timer: u64 },
     /// A blocking read's wait is over.
@@ -85,14 +130,6 @@ enum Coming {
     Mend { name: &'static str },
 }
 
-/// A blocking read that waits.
-struct Waiting {
-    agent: usize,
-    life: u64,
-    command: Command,
-    watch: u64,
-}
-
 pub(super) struct World {
     seed: u64,
     rng: fastrand::Rng,
@@ -103,8 +140,9 @@ pub(super) struct World {
     coming: HashMap<u64, Coming>,
     number: u64,
     consul: Consul,
-    waiting: HashMap<u64, Waiting>,
+    waits: Waits,
     agents: Vec<Agent>,
+    elders: Vec<Elder>,
     foreigners: Vec<Foreign>,
     lives: u64,
     /// Those who write, each by its life.
@@ -115,12 +153,22 @@ pub(super) struct World {
     by: Option<u64>,
     referees: Vec<Referee>,
     served: u64,
+    /// Since when a slot and a waiter have stood side by side.
+    owed_since: Option<Moment>,
+    /// The same, while somebody looks out.
+    neglected_since: Option<Moment>,
     /// Since when nobody has had a lock that somebody waits for.
     lock_idle_since: Option<Moment>,
-    /// The store's index at the last check.
-    checked: u64,
+    /// The store's index when it was last looked at.
+    seen: u64,
     /// What lay in it then.
-    views: Vec<View>,
+    stored: Vec<Arc<Entry>>,
+    /// Agents that something has become of in the present step.
+    touched: BTreeSet<usize>,
+    /// The slots that each agent takes for its own, of each semaphore.
+    occupied: Vec<[u32; SEMAPHORES.len()]>,
+    /// Every step is printed.
+    traced: bool,
     /// New agents take the place of those that have left.
     open: bool,
 }
@@ -132,13 +180,14 @@ impl World {
             rng: fastrand::Rng::with_seed(seed),
             game,
             chaos: game.chaos,
-            now: Moment::from_boot(Duration::from_secs(1000)),
+            now: START,
             queue: BinaryHeap::new(),
             coming: HashMap::new(),
             number: 0,
             consul: Consul::new(TTL, game.lasts, game.primitive),
-            waiting: HashMap::new(),
+            waits: Waits::default(),
             agents: Vec::new(),
+            elders: Vec::new(),
             foreigners: Vec::new(),
             lives: 0,
             clients: HashMap::new(),
@@ -146,9 +195,14 @@ impl World {
             by: None,
             referees: SEMAPHORES.map(|name| Referee::new(seed, name, game)).into(),
             served: 0,
+            owed_since: None,
+            neglected_since: None,
             lock_idle_since: None,
-            checked: 0,
-            views: Vec::new(),
+            seen: 0,
+            stored: Vec::new(),
+            touched: BTreeSet::new(),
+            occupied: vec![[0; SEMAPHORES.len()]; game.agents],
+            traced: std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some(),
             open: true,
         };
         for place in 0..game.agents {
@@ -156,11 +210,19 @@ impl World {
             world.agents.push(agent);
             world.act(place);
         }
-        for place in 0..game.foreigners + game.idlers {
-            let idle = place >= game.foreigners;
-            world.foreigners.push(Foreign::new(game.form, game.limit, idle, &mut world.rng));
+        for place in 0..game.elders {
+            let elder = Elder::new(game.limit, &mut world.rng, world.now);
+            world.elders.push(elder);
             let wait = Duration::from_millis(world.rng.u64(..100));
-            world.later(wait, Coming::Foreign { place });
+            world.elder_later(place, wait);
+        }
+        let habits =
+            [(Habit::Waits, game.foreigners), (Habit::Polls, game.pollers), (Habit::Idles, game.idlers)];
+        let habits = habits.into_iter().flat_map(|(habit, times)| std::iter::repeat_n(habit, times));
+        for (place, habit) in habits.enumerate() {
+            world.foreigners.push(Foreign::new(game.form, game.limit, habit, &mut world.rng));
+            let wait = Duration::from_millis(world.rng.u64(..100));
+            world.foreign_later(place, wait);
         }
         world.later(Duration::from_millis(100), Coming::Chaos);
         world
@@ -200,7 +262,8 @@ impl World {
         let client = self.clients.entry(self.lives).or_default();
         client.may(&configuration);
         client.sessions.extend(resume.iter().map(|resume| resume.session.clone()));
-        Agent::new(self.lives, configuration, (resume, contested), &mut self.rng, self.now)
+        let slow_reconcile = self.game.watches.slow_reconcile();
+        Agent::new(self.lives, configuration, (resume, contested), slow_reconcile, &mut self.rng, self.now)
     }
 
     fn later(&mut self, after: Duration, coming: Coming) {
@@ -215,11 +278,23 @@ impl World {
         Duration::from_micros(self.rng.u64(200..micros))
     }
 
+    /// A request of the agent's, or its answer, takes that long.
+    fn takes(&mut self, place: usize, time: Duration) {
+        let agent = &mut self.agents[place];
+        agent.answered_by = agent.answered_by.max(self.now + time);
+    }
+
     fn play(&mut self, coming: Coming) {
-        if std::env::var_os("SLOTKEEPER_SIM_TRACE").is_some() {
+        self.by = None;
+        self.come(coming);
+        self.consul.store.tick(self.now);
+        self.see();
+    }
+
+    fn come(&mut self, coming: Coming) {
+        if self.traced {
             eprintln!("{:?} {coming:?}", self.now.since_boot());
         }
-        self.by = None;
         match coming {
             Coming::Request { agent, life, command, watch } => self.request(agent, life, command, watch),
             Coming::Answer { agent, life, event, watch } => {
@@ -230,6 +305,10 @@ impl World {
                 let pause = self.agents[agent].paused_until.since(self.now);
                 if !pause.is_zero() {
                     return self.later(pause, Coming::Answer { agent, life, event, watch });
+                }
+                let decides = matches!(event, Event::Listed(..) | Event::Committed(..));
+                if decides && self.happens(self.chaos.dies) {
+                    return self.crash(agent);
                 }
                 self.agents[agent].keeper.handle(event, self.now);
                 self.act(agent);
@@ -246,11 +325,15 @@ impl World {
                 self.act(agent);
             }
             Coming::WaitOver { number } => {
-                if let Some(waiting) = self.waiting.remove(&number) {
+                if let Some(waiting) = self.waits.end(number) {
                     self.wake(waiting);
                 }
             }
-            Coming::Foreign { place } => self.foreign(place),
+            Coming::Foreign { place, timer } if self.foreigners[place].timer == timer => self.foreign(place),
+            Coming::Elder { place, timer } if self.elders[place].timer == timer => self.elder(place),
+            Coming::Foreign { .. } | Coming::Elder { .. } => {}
+            Coming::Expire { session } => self.consul.destroy(&session, self.now),
+            Coming::Wave => self.wave(),
             Coming::Chaos => self.go_wrong(),
             Coming::Tidy { ops } => drop(self.consul.commit(&ops, self.now)),
             Coming::Mend { name } => self.mend(name),
@@ -270,7 +353,6 @@ impl World {
                 self.act(agent);
             }
         }
-        self.wake_changed();
     }
 
     fn request(&mut self, agent: usize, life: u64, command: Command, watch: u64) {
@@ -291,24 +373,55 @@ impl World {
             | Command::StopWatch { .. }
             | Command::Tell(_) => {}
         }
+        if let (Command::Watch { key, after, wait, .. }, Watches::Never) = (&command, self.game.watches) {
+            let known = (self.consul.index_of(key) == *after).then(|| self.consul.read(key));
+            let wait = *wait;
+            return self.wait(wait, Waiting { agent, life, command, watch, known });
+        }
         match self.consul.serve(&command, id, self.now) {
-            Some(event) => self.answer(agent, life, &command, event, watch),
+            Some(event) => {
+                let done = matches!(event, Event::Committed(_, Ok(Commit::Done { .. })));
+                if done && self.agents[agent].life == life && self.happens(self.chaos.dies) {
+                    return self.crash(agent);
+                }
+                self.answer(agent, life, &command, event, watch);
+            }
             None => {
                 let Command::Watch { wait, .. } = command else { unreachable!("only a watch waits") };
-                self.number += 1;
-                let number = self.number;
-                self.later(wait, Coming::WaitOver { number });
-                self.waiting.insert(number, Waiting { agent, life, command, watch });
+                self.wait(wait, Waiting { agent, life, command, watch, known: None });
             }
         }
     }
 
+    /// A blocking read begins to wait.
+    fn wait(&mut self, wait: Duration, waiting: Waiting) {
+        self.number += 1;
+        let number = self.number;
+        self.later(wait, Coming::WaitOver { number });
+        self.waits.begin(number, waiting, &self.consul, self.game.watches);
+    }
+
     /// The answer travels back, or is lost, and then the waiting for it ends.
     fn answer(&mut self, agent: usize, life: u64, command: &Command, event: Event, watch: u64) {
-        let cut = self.agents[agent].life == life && self.agents[agent].cut_until > self.now;
+        let cut = if self.agents[agent].life == life { self.cut(agent) } else { Duration::ZERO };
         let (after, event) =
-            if cut || self.rng.f64() < self.chaos.lost { self.lost(command) } else { (self.delay(), event) };
+            if self.is_lost(command, cut) { self.lost(command) } else { (cut + self.delay(), event) };
+        let unheard = matches!(event, Event::Watched(_, _, Err(_)));
+        if self.agents[agent].life == life && !unheard {
+            self.takes(agent, after);
+        }
         self.later(after, Coming::Answer { agent, life, event, watch });
+    }
+
+    /// For how long an agent is cut off yet.
+    fn cut(&self, agent: usize) -> Duration {
+        self.agents[agent].cut_until.since(self.now)
+    }
+
+    /// Whether a request or an answer is lost, where nothing passes for that long. A watch that is to arrive does so then.
+    fn is_lost(&mut self, command: &Command, cut: Duration) -> bool {
+        let arrives = self.game.watches == Watches::Arrive && matches!(command, Command::Watch { .. });
+        !arrives && (!cut.is_zero() || self.rng.f64() < self.chaos.lost)
     }
 
     /// When and how a request without an answer ends: with its time, or, of a watch, where what lies between cuts it off.
@@ -329,40 +442,98 @@ impl World {
             if !self.open {
                 return;
             }
-            self.foreigners[place] = Foreign::new(self.game.form, self.game.limit, false, &mut self.rng);
+            self.foreigners[place] = self.foreigners[place].next(&mut self.rng);
         }
-        self.later(after, Coming::Foreign { place });
+        self.foreign_later(place, after);
     }
 
-    fn wake(&mut self, waiting: Waiting) {
-        let Waiting { agent, life, command, watch } = waiting;
-        let Command::Watch { name, key, .. } = &command else { return };
-        let event = Event::Watched(name.clone(), key.clone(), Ok(self.consul.read(key)));
-        self.answer(agent, life, &command, event, watch);
+    fn foreign_later(&mut self, place: usize, after: Duration) {
+        // The latest is the one that counts.
+        self.foreigners[place].timer = self.number + 1;
+        self.later(after, Coming::Foreign { place, timer: self.number + 1 });
     }
 
-    fn wake_changed(&mut self) {
-        self.consul.store.tick(self.now);
-        let has_changed = |waiting: &Waiting| {
-            let Command::Watch { key, after, .. } = &waiting.command else { return false };
-            self.consul.read(key).index > *after
-        };
-        let mut changed: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| has_changed(waiting))
-            .map(|(number, _)| *number)
-            .collect();
-        changed.sort_unstable();
-        for number in changed {
-            if let Some(waiting) = self.waiting.remove(&number) {
-                self.wake(waiting);
+    fn elder(&mut self, place: usize) {
+        let after = self.elders[place].step(&mut self.consul, &mut self.rng, self.now);
+        if self.elders[place].done {
+            if !self.open {
+                return;
+            }
+            self.elders[place] = Elder::new(self.game.limit, &mut self.rng, self.now);
+            self.served += 1;
+        }
+        self.elder_later(place, after);
+    }
+
+    fn elder_later(&mut self, place: usize, after: Duration) {
+        self.elders[place].timer = self.number + 1;
+        self.later(after, Coming::Elder { place, timer: self.number + 1 });
+    }
+
+    /// Clients that wait for a change hear of it.
+    fn tell_others(&mut self) {
+        for place in 0..self.foreigners.len() {
+            if self.foreigners[place].hears() {
+                let after = Duration::from_millis(self.rng.u64(1..40));
+                self.foreign_later(place, after);
+            }
+        }
+        for place in 0..self.elders.len() {
+            if self.game.watches != Watches::Never && self.elders[place].hears(&self.consul) {
+                let after = Duration::from_micros(self.rng.u64(200..5000));
+                self.elder_later(place, after);
             }
         }
     }
 
+    /// All agents come at once.
+    fn wave(&mut self) {
+        if !self.open {
+            return;
+        }
+        for place in 0..self.agents.len() {
+            self.agents[place] = self.new_agent(place, None, false);
+            self.act(place);
+        }
+    }
+
+    /// The next instant at which all that hold leave.
+    fn next_wave(&self, every: Duration) -> Moment {
+        let since = self.now.since(START).as_nanos();
+        START + every * u32::try_from(since / every.as_nanos() + 1).expect("a short game")
+    }
+
+    fn wake(&mut self, waiting: Waiting) {
+        let Waiting { agent, life, command, watch, known } = waiting;
+        let Command::Watch { name, key, wait, .. } = &command else { return };
+        if self.game.watches == Watches::Never && (known.is_none() || self.rng.u32(..8) == 0) {
+            let (after, event) = self.lost(&command);
+            return self.later(after.saturating_sub(*wait), Coming::Answer { agent, life, event, watch });
+        }
+        let reading = known.unwrap_or_else(|| self.consul.read(key));
+        let event = Event::Watched(name.clone(), key.clone(), Ok(reading));
+        self.answer(agent, life, &command, event, watch);
+    }
+
+    /// Looks at what has changed in the store: who waits for it is told, and the referees judge it.
+    fn see(&mut self) {
+        let index = self.consul.store.index();
+        if std::mem::replace(&mut self.seen, index) == index {
+            return;
+        }
+        let stored = self.consul.all();
+        let changes = changes(&self.stored, &stored);
+        self.stored = stored;
+        for waiting in self.waits.changed(&changes, &self.consul) {
+            self.wake(waiting);
+        }
+        self.tell_others();
+        self.judge(&changes, index);
+    }
+
     /// Carries out what the agent's keeper has decided, and lets its workload live.
     fn act(&mut self, place: usize) {
+        self.touched.insert(place);
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
                 Command::Tell(notice) => self.told(place, &notice),
@@ -378,12 +549,18 @@ impl World {
                 | Command::Confirm { .. }
                 | Command::ReadDelay { .. }
                 | Command::Watch { .. }
-                | Command::Commit { .. }) => self.send(place, command),
+                | Command::Commit { .. }) => {
+                    let lists = matches!(command, Command::List { .. });
+                    self.send(place, command);
+                    if lists && self.happens(self.chaos.dies) {
+                        return self.crash(place);
+                    }
+                }
             }
         }
         let agent = &mut self.agents[place];
         if agent.leaves_at.is_some_and(|at| at <= self.now) && !agent.draining {
-            if agent.ending.is_none() && self.rng.bool() {
+            if agent.ending.is_none() && self.game.storm.is_none() && self.rng.bool() {
                 let to_stop = TO_STOP.mul_f64(self.rng.f64());
                 self.end(place, to_stop);
                 return self.act(place);
@@ -399,9 +576,17 @@ impl World {
             .flatten()
             .min();
         if agent.keeper.has_ended() {
-            if self.open {
-                self.agents[place] = self.new_agent(place, None, false);
-                self.act(place);
+            match self.game.storm {
+                _ if !self.open => {}
+                None => {
+                    self.agents[place] = self.new_agent(place, None, false);
+                    self.act(place);
+                }
+                Some(every) if self.agents.iter().all(|agent| agent.keeper.has_ended()) => {
+                    let next = self.next_wave(every);
+                    self.later(next.since(self.now), Coming::Wave);
+                }
+                Some(_) => {}
             }
         } else if let Some(at) = wakes {
             // The latest is the one that counts.
@@ -427,12 +612,17 @@ impl World {
         if let Command::Watch { key, .. } = &command {
             agent.watches.insert(key.clone(), watch);
         }
-        let (life, cut) = (agent.life, agent.cut_until > self.now);
-        if cut || self.rng.f64() < self.chaos.lost {
+        let life = agent.life;
+        let cut = self.cut(place);
+        if self.is_lost(&command, cut) {
             let (after, event) = self.lost(&command);
+            if !matches!(command, Command::Watch { .. }) {
+                self.takes(place, after);
+            }
             return self.later(after, Coming::Answer { agent: place, life, event, watch });
         }
-        let delay = self.delay();
+        let delay = cut + self.delay();
+        self.takes(place, delay);
         self.later(delay, Coming::Request { agent: place, life, command, watch });
     }
 
@@ -468,7 +658,9 @@ impl World {
             // The work was stopped, and begins again with the next slot.
             agent.leaves_at = None;
         } else if agent.leaves_at.is_none() {
-            agent.leaves_at = Some(self.now + agent.work);
+            let work = agent.work;
+            let leaves_at = self.game.storm.map_or(self.now + work, |every| self.next_wave(every));
+            self.agents[place].leaves_at = Some(leaves_at);
             self.served += 1;
         }
     }
@@ -482,7 +674,7 @@ impl World {
             self.stop(place, name, session.clone(), TTL, false);
         } else if let Notice::Evicted { name, held, .. } = notice {
             if let Some(stopping) = agent.stopping.get_mut(name) {
-                stopping.evicted = rules::slots_of(&self.consul.view(name), &stopping.session) > 0;
+                stopping.evicted = self.consul.view(name).slots_of(&stopping.session) > 0;
             } else if let Some(session) = agent.keeper.session().filter(|_| *held).cloned() {
                 self.stop(place, name, session, TO_STOP, true);
             }

@@ -9,7 +9,7 @@ use super::{Check, Lease, LeaseReport, Mode, Snapshot, State, seconds};
 use crate::semaphore::{Identity, Moment, Wall};
 
 /// One lock of an agent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// Its configured name.
     pub name: String,

@@ -3,10 +3,11 @@
 //!
 //! [`table`] decides; here are the keepers, and those who wait for answers.
 
+mod agenda;
 mod limits;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -22,6 +23,7 @@ use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
 use crate::semaphore::{self, Event, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
 
+use agenda::Agenda;
 use limits::Limits;
 pub(super) use table::{Bounds, Key, Lease, Stage};
 use table::{Due, Granted, Table};
@@ -51,6 +53,8 @@ pub(super) struct Wanted {
 
 /// A lease's keeper, and who waits for an answer about it.
 struct Running {
+    /// How the core calls what it is of.
+    id: Name,
     driver: Driver,
     /// Of the client that waits for it.
     reply: Option<GrantReply>,
@@ -62,6 +66,11 @@ struct Running {
 pub(super) struct Leases {
     table: Table,
     running: BTreeMap<Key, Running>,
+    /// Those of each semaphore and lock, as the core calls it.
+    of: BTreeMap<Name, BTreeSet<Key>>,
+    agenda: Agenda,
+    /// The semaphores and locks of whose leases the world has not seen all.
+    unshown: BTreeSet<Name>,
     /// Those who wait, each until it has gone away or has got its answer.
     absent: FuturesUnordered<BoxFuture<'static, Option<Key>>>,
     limits: Limits,
@@ -75,9 +84,18 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(bounds: Bounds, ttl: Duration) -> Self {
-        let (running, absent) = (BTreeMap::new(), FuturesUnordered::new());
-        let (table, limits) = (Table::new(bounds, ttl), Limits::default());
-        Self { table, running, absent, limits, swept: Vec::new(), answers: Vec::new(), reached: false }
+        Self {
+            table: Table::new(bounds, ttl),
+            running: BTreeMap::new(),
+            of: BTreeMap::new(),
+            agenda: Agenda::default(),
+            unshown: BTreeSet::new(),
+            absent: FuturesUnordered::new(),
+            limits: Limits::default(),
+            swept: Vec::new(),
+            answers: Vec::new(),
+            reached: false,
+        }
     }
 
     /// Begins to ask for a lease on these terms; `keeper` makes what asks.
@@ -97,8 +115,10 @@ impl Leases {
             Ok(key) => {
                 let id = labels::id(kind, &terms.prefix);
                 let terms = self.limits.settings(&id, terms);
-                let driver = Driver::new(Owner::Lease(key), keeper(id, terms));
-                self.running.insert(key, Running { driver, reply: Some(reply), releases: Vec::new() });
+                let driver = Driver::new(Owner::Lease(key), keeper(Name::clone(&id), terms));
+                self.of.entry(Name::clone(&id)).or_default().insert(key);
+                self.running.insert(key, Running { id, driver, reply: Some(reply), releases: Vec::new() });
+                self.agenda.touch(key);
                 self.absent.push(present.map(move |got_it| got_it.is_err().then_some(key)).boxed());
             }
             Err(refusal) => tell(reply, Err(refusal)),
@@ -114,6 +134,7 @@ impl Leases {
                 return Ok(grant);
             }
             self.table.renewed(key, now);
+            self.unshown.extend(self.running.get(&key).map(|running| Name::clone(&running.id)));
             self.grant(key, now)
         });
         tell(reply, answer);
@@ -154,6 +175,11 @@ impl Leases {
         }
     }
 
+    /// A lease whose keeper may have decided something, to be [carried out](Self::carry_out).
+    pub(super) fn next_touched(&mut self) -> Option<Key> {
+        self.agenda.next_touched()
+    }
+
     /// Carries out what a lease's keeper has decided; gives back what it has to tell.
     pub(super) fn carry_out(
         &mut self,
@@ -163,8 +189,12 @@ impl Leases {
         requests: &mut Requests,
         now: Moment,
     ) -> Vec<Notice> {
-        let Some(Running { driver, .. }) = self.running.get_mut(&key) else { return Vec::new() };
+        let Some(Running { id, driver, .. }) = self.running.get_mut(&key) else { return Vec::new() };
+        if !self.unshown.contains(id) {
+            self.unshown.insert(Name::clone(id));
+        }
         let notices = driver.carry_out(client, spec, requests, now);
+        self.agenda.carried_out(key, driver.keeper.deadline());
         notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
     }
 
@@ -177,8 +207,9 @@ impl Leases {
 
     /// Consul is asked at another address, which may belong to another cluster.
     pub(super) fn change_cluster(&mut self, now: Moment) {
-        for running in self.running.values_mut() {
+        for (key, running) in &mut self.running {
             running.driver.keeper.change_cluster(now);
+            self.agenda.touch(*key);
         }
     }
 
@@ -187,6 +218,7 @@ impl Leases {
         if let Some(running) = self.running.get_mut(&key) {
             running.driver.answered(event, now);
             self.reached |= running.driver.keeper.has_reached_consul();
+            self.agenda.touch(key);
         }
     }
 
@@ -237,10 +269,13 @@ impl Leases {
         }
     }
 
-    /// Lets every keeper do what is due.
+    /// Lets the keepers do what is due.
     pub(super) fn tick(&mut self, now: Moment) {
-        for running in self.running.values_mut() {
-            running.driver.keeper.tick(now);
+        for key in self.agenda.due(now) {
+            if let Some(running) = self.running.get_mut(&key) {
+                running.driver.keeper.tick(now);
+                self.agenda.touch(key);
+            }
         }
     }
 
@@ -267,6 +302,7 @@ impl Leases {
                 Due::Abandon => {
                     if let Some(running) = self.running.get_mut(&key) {
                         running.driver.keeper.abandon(now);
+                        self.agenda.touch(key);
                     }
                 }
                 Due::Forget => {
@@ -292,9 +328,10 @@ impl Leases {
     /// `heir`.
     pub(super) fn sweep(&mut self, heir: &mut Keeper, now: Moment) -> Vec<Name> {
         let mut ended = Vec::new();
-        for (key, running) in &mut self.running {
+        for key in self.agenda.take_carried_out() {
+            let Some(running) = self.running.get_mut(&key) else { continue };
             if running.driver.keeper.has_ended() {
-                ended.push(*key);
+                ended.push(key);
                 if running.driver.keeper.unanswered().next().is_some() {
                     heir.take_over_unanswered(&mut running.driver.keeper, now);
                 }
@@ -322,14 +359,17 @@ impl Leases {
 
     /// Leaves what could not be given back, and destroys the sessions.
     pub(super) fn abandon(&mut self, now: Moment) {
-        for running in self.running.values_mut() {
+        for (key, running) in &mut self.running {
             running.driver.keeper.abandon(now);
+            self.agenda.touch(*key);
         }
     }
 
     /// When something is due next.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        let keepers = self.running.values().filter_map(|running| running.driver.keeper.deadline());
+        let touched =
+            self.agenda.touched().filter_map(|key| self.running.get(&key)?.driver.keeper.deadline());
+        let keepers = touched.chain(self.agenda.deadline());
         let releases = self.running.values().flat_map(|running| &running.releases).map(|(at, _)| *at);
         keepers.chain(releases).chain(self.table.deadline()).min()
     }
@@ -338,14 +378,32 @@ impl Leases {
         self.running.contains_key(&key)
     }
 
-    pub(super) fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Vec<Key> {
         self.running.keys().copied().collect()
     }
 
     /// Each lease with its keeper.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Lease, &Keeper)> {
-        let running = |key| self.running.get(&key).map(|running| &running.driver.keeper);
-        self.table.iter().filter_map(move |(key, lease)| Some((lease, running(key)?)))
+        self.running.keys().filter_map(|key| self.with_keeper(*key))
+    }
+
+    /// The leases of one semaphore or lock, as the core calls it.
+    pub(super) fn of(&self, id: &str) -> impl Iterator<Item = (&Lease, &Keeper)> {
+        self.of.get(id).into_iter().flatten().filter_map(|key| self.with_keeper(*key))
+    }
+
+    /// One lease of each semaphore and lock of which something is lent, with its terms.
+    pub(super) fn one_of_each(&self) -> impl Iterator<Item = (&Lease, &Settings)> {
+        self.of.values().filter_map(|keys| {
+            keys.iter().find_map(|key| {
+                let (lease, keeper) = self.with_keeper(*key)?;
+                Some((lease, keeper.machines().next()?.settings()))
+            })
+        })
+    }
+
+    fn with_keeper(&self, key: Key) -> Option<(&Lease, &Keeper)> {
+        Some((self.table.get(key)?, &self.running.get(&key)?.driver.keeper))
     }
 
     /// How many there are of such a name, or at such a prefix or key.
@@ -455,6 +513,16 @@ impl Leases {
         is_there
     }
 
+    /// The semaphores and locks of whose leases something has changed since this was last asked.
+    pub(super) fn take_unshown(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.unshown)
+    }
+
+    /// Whether answers wait for what they say to be seen.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
     /// Gives the answers, once the world can see what they say.
     pub(super) fn give_answers(&mut self) {
         for (reply, answer) in self.answers.drain(..) {
@@ -467,15 +535,25 @@ impl Leases {
     fn leave(&mut self, key: Key, now: Moment) {
         if let Some(running) = self.running.get_mut(&key) {
             running.driver.keeper.drain(now);
+            self.agenda.touch(key);
         }
     }
 
     /// Nothing of it is left, as far as we can know.
     fn remove(&mut self, key: Key) -> Option<Name> {
         let name = self.table.get(key)?.name().clone();
-        for (_, reply) in self.running.remove(&key)?.releases {
+        let Running { id, releases, .. } = self.running.remove(&key)?;
+        for (_, reply) in releases {
             tell(reply, Ok(Released::Done));
         }
+        self.unshown.insert(Name::clone(&id));
+        if let btree_map::Entry::Occupied(mut of) = self.of.entry(id) {
+            of.get_mut().remove(&key);
+            if of.get().is_empty() {
+                of.remove();
+            }
+        }
+        self.agenda.forget(key);
         self.table.gone(key);
         Some(name)
     }

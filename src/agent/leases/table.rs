@@ -26,6 +26,14 @@ const EVICTED: NoLease = NoLease::Lost(LossReason::Evicted.as_str());
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) struct Key(u64);
 
+#[cfg(test)]
+impl Key {
+    /// One that nothing is behind.
+    pub(in crate::agent) const fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::agent) struct Bounds {

@@ -7,7 +7,7 @@ use std::fmt;
 use tracing::info;
 
 use crate::agent::labels::{self, Entry};
-use crate::agent::{Agent, translate};
+use crate::agent::{Agent, Unseen, translate};
 use crate::config::{Acquire, Mode};
 use crate::control::request::Kind;
 use crate::semaphore::{Machine, Moment, Name, Settings};
@@ -52,6 +52,7 @@ impl Agent {
             info!(semaphore = name, "pending entry taken over");
         }
         if !names.is_empty() {
+            self.unseen = Unseen::All;
             self.carry_out(now);
         }
     }

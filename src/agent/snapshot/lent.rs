@@ -23,7 +23,7 @@ impl<'a> Lent<'a> {
     /// What lies at that prefix or key, however it was called when it was lent.
     pub(super) fn of(kind: Kind, key: &str, leases: &'a Leases) -> Self {
         let id = labels::id(kind, key);
-        let all: Vec<_> = leases.iter().filter(|(_, keeper)| keeper.machine(&id).is_some()).collect();
+        let all: Vec<_> = leases.of(&id).filter(|(_, keeper)| keeper.machine(&id).is_some()).collect();
         let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
         // Whoever leaves looks no longer.
         let leaves = |lease: &Lease| matches!(lease.stage(), Stage::Evicted { .. } | Stage::Leaving { .. });

@@ -141,6 +141,8 @@ pub(in crate::agent) struct Schedule {
     last: Number,
     batches: usize,
     wait_limit: WaitLimit,
+    /// There was nothing to ask, and nothing has happened since; when there is something by the time alone.
+    rests: Option<Option<Moment>>,
     /// Who was told of a failure, and when: the next answer tells that it has passed, and must not wait for a change.
     failed: BTreeMap<(Watcher, String), Moment>,
 }
@@ -151,11 +153,13 @@ impl Schedule {
         // A little less, since the request takes time as well.
         let period = (ttl / 10 * 3).min(MAX_PERIOD);
         let wait_limit = WaitLimit::default();
-        Self { period, keys: BTreeMap::new(), last: 0, batches: 0, wait_limit, failed: BTreeMap::new() }
+        let (keys, failed) = (BTreeMap::new(), BTreeMap::new());
+        Self { period, keys, last: 0, batches: 0, wait_limit, rests: None, failed }
     }
 
     /// Watches a key from now on, until its watcher is told of it once.
     pub(in crate::agent) fn watch(&mut self, watch: Watch, now: Moment) {
+        self.rests = None;
         let Watch { watcher, key, after, wait, class } = watch;
         let failed = self.failed.remove(&(watcher.clone(), key.clone())).is_some();
         let (came, due) = (self.last, now + self.period_of(&key));
@@ -184,6 +188,7 @@ impl Schedule {
 
     /// Forgets a watch. Its long poll goes on, for whoever watches the key next.
     pub(in crate::agent) fn unwatch(&mut self, watcher: &Watcher, key: &str) {
+        self.rests = None;
         self.failed.remove(&(watcher.clone(), key.to_owned()));
         if let Some(key) = self.keys.get_mut(key) {
             key.watchers.retain(|one| one.watcher != *watcher);
@@ -193,11 +198,20 @@ impl Schedule {
 
     /// What to ask now; to be called until there is nothing.
     pub(in crate::agent) fn next(&mut self, now: Moment) -> Option<Ask> {
-        self.next_read(now).or_else(|| self.next_poll(now)).or_else(|| self.next_batch(now))
+        if self.rests.is_some_and(|until| until.is_none_or(|until| now < until)) {
+            return None;
+        }
+        let ask = self.next_read(now).or_else(|| self.next_poll(now)).or_else(|| self.next_batch(now));
+        self.rests = ask.is_none().then(|| self.next_due());
+        ask
     }
 
     /// When there is something to ask, if nothing happens before.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
+        self.rests.unwrap_or_else(|| self.next_due())
+    }
+
+    fn next_due(&self) -> Option<Moment> {
         let folders = self.keys.iter().filter(|(name, key)| is_folder(name) && key.is_idle());
         folders.map(|(_, key)| key.due).chain(self.batch_due()).min()
     }
@@ -219,6 +233,7 @@ impl Schedule {
 
     /// Takes an answer; what it means to the watchers.
     pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<Told> {
+        self.rests = None;
         match answer {
             Answer::Poll(key, answer) => self.poll_ended(&key, &answer, now),
             Answer::Cut(key, Cut { address, age, failure }) => {

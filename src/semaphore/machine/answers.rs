@@ -146,6 +146,7 @@ impl Machine {
             Ok(reading) => {
                 self.works(cx);
                 self.need = None;
+                self.patience = None;
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
                     let (lock, index) =
@@ -402,12 +403,14 @@ impl Machine {
         let prefix = self.settings.prefix.clone();
         let key = format!("{prefix}/.lock");
         let view = View::of_lock(&prefix, read.pairs.into_iter().find(|pair| pair.key == key), index);
-        let crowd = view.record().is_some_and(|record| record.taken() > 0);
-        let just_now = index.saturating_sub(view.lock_index()) < JUST_NOW;
-        self.patience = (crowd && just_now).then(|| cx.now + jittered(PATIENCE, 0.9, cx.rng));
-        let named = view.record().map_or(0, |record| record.next.len());
-        let wait = |named: u32| PER_NAMED.0 * named.max(PER_NAMED.1);
-        self.short_line = u32::try_from(named).ok().filter(|named| (1..MOST_NAMED).contains(named)).map(wait);
+        let held = view.record().is_some_and(|record| record.taken() > 0);
+        // Where Consul has written little since `.lock` was written, and nobody holds, nobody else has come either.
+        let since = index.saturating_sub(view.lock_index());
+        let crowd = held || since > QUIET;
+        // Of those who come together the first one waits the least.
+        let rank = u32::try_from(since).unwrap_or(u32::MAX);
+        let patience = (PER_WRITE * rank).min(PATIENCE);
+        self.patience = crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng));
         self.view = Some(view);
     }
 

@@ -193,7 +193,7 @@ impl Machine {
             Role::Holding if self.holds() => CONFIRM,
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
             // Once soon, in case that all whom `.lock` names have died together.
-            Role::Behind if self.listed_at.is_none() => self.short_line.take().unwrap_or(cx.ttl * 2),
+            Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
             Role::Behind => SELDOM,
         };
         let share = if self.stood.0 == Role::Behind { 0.5 } else { 0.3 };
@@ -266,7 +266,7 @@ impl Machine {
         // Of one that is about to come: where it will stand.
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
-        let position = view.position(session).unwrap_or(coming.max(MOST_NAMED + 1));
+        let position = view.position(session).unwrap_or(coming);
         cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 

@@ -163,9 +163,10 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     if record.next.is_empty() {
         let shared = view.is_listed() && view.has_foreign();
         let heads = line.iter().take(place).all(InLine::is_foreign);
-        match me.patience.filter(|until| *until > now && free) {
-            // Others have come at the same time, and one of them gives all their slots.
-            Some(until) => plan.recheck(Some(until)),
+        match me.patience {
+            // Others have come at the same time, and one of them gives all their slots and names those who wait.
+            Some(until) if until > now => plan.recheck(Some(until)),
+            Some(_) => plan.need = Some(Need::Look),
             // Somebody else is at the front.
             None if shared && !heads => {}
             None if shared && !free => {}
@@ -178,8 +179,9 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
         let unserved = line::named(record).first().is_some_and(|(_, slots)| *slots <= left);
         let gone = first.is_some_and(|first| view.is_missing(first));
         let sees = plan.role == Role::Head && gone || free && first == Some(me.session);
-        match me.patience.filter(|until| *until > now && unserved) {
-            Some(until) => plan.recheck(Some(until)),
+        match me.patience.filter(|_| unserved) {
+            Some(until) if until > now => plan.recheck(Some(until)),
+            Some(_) => plan.need = Some(Need::Look),
             // Nobody releases what nobody holds.
             None => plan.need = (sees || unserved).then_some(Need::List),
         }
@@ -195,7 +197,9 @@ fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>
     let heads = ahead.iter().all(InLine::is_foreign);
     let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(|own| own.lookout);
     let named = record.next.last() == Some(me.session);
-    let by_name = !record.next.is_empty() && me.together.is_none();
+    // Else somebody is about to name those who wait.
+    let unnamed = view.has_foreign() || me.settings.priority < 0 || me.nonce.is_some();
+    let by_name = me.together.is_none() && (!record.next.is_empty() || !unnamed);
     if told || named || !by_name && heads && view.is_listed() {
         plan.role = Role::Head;
         plan.recheck(watch::settles_at(me, Role::Head, now));

@@ -11,6 +11,11 @@ pub(in crate::simulation) struct Chaos {
     pub(in crate::simulation) lost: f64,
     /// In a tenth of a second an agent is killed.
     pub(in crate::simulation) crash: f64,
+    /// An agent is killed exactly when it has sent for a listing, when a listing or the answer to a transaction reaches it, or
+    /// when its transaction was carried out and the answer is on its way.
+    pub(in crate::simulation) dies: f64,
+    /// In a tenth of a second a client of another kind is killed; within a TTL its session ends.
+    pub(in crate::simulation) expire: f64,
     /// In a tenth of a second an agent's files are deleted while it runs, and another process resumes its session.
     pub(in crate::simulation) twin: f64,
     /// An agent stands still for less than the lease's margin.
@@ -37,6 +42,8 @@ impl Chaos {
     pub(in crate::simulation) const CALM: Self = Self {
         lost: 0.0,
         crash: 0.0,
+        dies: 0.0,
+        expire: 0.0,
         twin: 0.0,
         pause: 0.0,
         cut: 0.0,
@@ -70,9 +77,12 @@ impl Chaos {
 impl World {
     pub(super) fn go_wrong(&mut self) {
         self.later(Duration::from_millis(100), Coming::Chaos);
+        // Of some, something is to have become by now.
+        self.touched.extend(0..self.agents.len());
         if self.happens(self.chaos.meddle) {
             self.meddle();
             // Each is looked at by itself: what one does is another one's beginning.
+            self.see();
             self.check();
         }
         if self.happens(self.chaos.evict) {
@@ -88,17 +98,14 @@ impl World {
         if self.happens(self.chaos.spoil) {
             self.spoil();
         }
+        self.kill_others();
         for place in 0..self.agents.len() {
             if self.happens(self.chaos.reload) && self.agents[place].paused_until <= self.now {
                 let configuration = self.agents[place].configuration.reloaded(self.game, &mut self.rng);
                 self.reload(place, configuration);
             }
             if self.happens(self.chaos.crash) {
-                // Half of them come back with their state file.
-                let resume = self.agents[place].state().filter(|_| self.rng.bool());
-                let contested = self.agents[place].keeper.is_contested();
-                self.agents[place] = self.new_agent(place, resume, contested);
-                self.act(place);
+                self.crash(place);
             }
             if self.happens(self.chaos.twin) {
                 self.twin(place);
@@ -111,6 +118,43 @@ impl World {
                 self.agents[place].cut_until = self.now + TTL.mul_f64(self.rng.f64() * 3.0);
             }
         }
+    }
+
+    /// An agent's process is killed, and another one begins in its place.
+    pub(super) fn crash(&mut self, place: usize) {
+        if self.agents[place].keeper.has_ended() {
+            return;
+        }
+        // Half of them come back with their state file.
+        let resume = self.agents[place].state().filter(|_| self.rng.bool());
+        let contested = self.agents[place].keeper.is_contested();
+        self.agents[place] = self.new_agent(place, resume, contested);
+        self.act(place);
+    }
+
+    /// Processes of other kinds are killed.
+    fn kill_others(&mut self) {
+        for place in 0..self.foreigners.len() {
+            if self.happens(self.chaos.expire) {
+                let session = self.foreigners[place].session();
+                self.foreigners[place] = self.foreigners[place].next(&mut self.rng);
+                self.expire(session);
+                self.foreign_later(place, Duration::ZERO);
+            }
+        }
+        for place in 0..self.elders.len() {
+            if self.happens(self.chaos.crash) {
+                let session = self.elders[place].session();
+                self.elders[place] = Elder::new(self.game.limit, &mut self.rng, self.now);
+                self.expire(session);
+                self.elder_later(place, Duration::ZERO);
+            }
+        }
+    }
+
+    fn expire(&mut self, session: SessionId) {
+        let after = TTL.mul_f64(self.rng.f64());
+        self.later(after, Coming::Expire { session });
     }
 
     /// The next agent's process gives way to one that resumes this one's session, and this one runs on.
@@ -133,7 +177,7 @@ impl World {
     }
 
     /// What cannot happen leaves the rest of the game as it is.
-    fn happens(&mut self, chance: f64) -> bool {
+    pub(super) fn happens(&mut self, chance: f64) -> bool {
         chance > 0.0 && self.rng.f64() < chance
     }
 

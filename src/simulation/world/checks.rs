@@ -1,7 +1,9 @@
 //! What is checked of the whole: after every step, and at the end.
 
 use super::*;
-use crate::simulation::rules;
+use crate::semaphore::{Contender, Lock};
+use crate::simulation::picture::Picture;
+use crate::simulation::reconcile::OTHERS;
 
 impl World {
     /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
@@ -18,15 +20,28 @@ impl World {
         // Nobody waits for more than there is, or for another limit.
         self.by = None;
         self.resize(self.game.limit);
+        self.see();
         self.check();
-        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client. Where the one that
-        // watched over all died with the holders, somebody looks within ten minutes.
-        self.run(TTL * 30 + Duration::from_secs(1200));
+        // A session may have to run out, and every failed request be tried again: bounded by some TTLs a client.
+        let unaware = if self.game.watches == Watches::Never { OTHERS } else { Duration::ZERO };
+        let clients = self.agents.len() + self.foreigners.len() + self.elders.len();
+        // Where the one that watched over all died with the holders, somebody looks within ten minutes.
+        let end = self.now
+            + TTL * 30
+            + Duration::from_secs(1200)
+            + unaware * u32::try_from(clients).expect("not many");
+        while self.now < end && !self.have_all_ended() {
+            self.run(TTL);
+        }
+        // What those have left who were killed ends by itself.
+        self.run(TTL * (self.game.lasts + 2));
         for (place, agent) in self.agents.iter().enumerate() {
             let phase: Vec<_> = agent.keeper.machines().map(|machine| machine.phase()).collect();
             assert!(agent.keeper.has_ended(), "seed {}: agent {place} was not served: {phase:?}", self.seed);
         }
-        let waiting = self.foreigners.iter().filter(|foreigner| !foreigner.done).count();
+        let waiting =
+            self.foreigners.iter().map(|one| one.done).chain(self.elders.iter().map(|one| one.done));
+        let waiting = waiting.filter(|done| !done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
         self.consul.store.tick(self.now);
         let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
@@ -37,6 +52,12 @@ impl World {
         self.assert_next_one_finds_all_free();
     }
 
+    fn have_all_ended(&self) -> bool {
+        self.agents.iter().all(|agent| agent.keeper.has_ended())
+            && self.foreigners.iter().all(|one| one.done)
+            && self.elders.iter().all(|one| one.done)
+    }
+
     /// What a crashed holder has left in the record is pruned by the next one that stays for long enough.
     fn assert_next_one_finds_all_free(&mut self) {
         let mut visitor = self.new_agent(0, None, false);
@@ -45,7 +66,7 @@ impl World {
         if wants.terms.limit_policy == LimitPolicy::Refuse {
             wants = wants.with_limit(self.game.limit);
         }
-        self.agents = vec![visitor];
+        self.agents[0] = visitor;
         self.reload(0, wants.clone());
         self.run(TTL * 5);
         assert!(self.agents[0].keeper.has_ended(), "seed {}: the last one was not served", self.seed);
@@ -66,28 +87,47 @@ impl World {
         }
     }
 
-    pub(super) fn check(&mut self) {
-        let index = self.consul.store.index();
-        let changed = std::mem::replace(&mut self.checked, index) != index;
+    /// What has changed in the store is looked at by itself.
+    pub(super) fn judge(&mut self, changes: &[Change], index: u64) {
         let by = self.by.and_then(|life| self.clients.get(&life));
-        for referee in &mut self.referees {
-            let agents = self.agents.iter().filter(|agent| agent.occupies(referee.name, self.now));
-            let foreigners = self.foreigners.iter().filter(|one| one.holds && referee.name == SEMAPHORES[0]);
-            let slots = agents.map(|agent| agent.configuration.terms.slots);
-            let believed = slots.chain(foreigners.map(|_| 1)).sum();
-            let view = changed.then(|| self.consul.view(referee.name));
-            referee.check(view, index, by, believed, self.now);
+        let now = self.now;
+        let learn = |referee: &mut Referee| referee.learn(changes, by, index, now);
+        let concerned: HashSet<_> = self.referees.iter_mut().flat_map(learn).collect();
+        for (place, agent) in self.agents.iter().enumerate() {
+            if agent.keeper.session().is_some_and(|session| concerned.contains(session)) {
+                self.touched.insert(place);
+            }
         }
-        self.check_waits();
+    }
+
+    /// After every step.
+    pub(super) fn check(&mut self) {
+        let stops = |(_, agent): &(usize, &Agent)| !agent.stopping.is_empty();
+        let stopping: Vec<_> = self.agents.iter().enumerate().filter(stops).map(|(place, _)| place).collect();
+        self.touched.extend(stopping);
+        for place in std::mem::take(&mut self.touched) {
+            self.check_agent(place);
+        }
+        for (which, referee) in self.referees.iter_mut().enumerate() {
+            let foreigners = self.foreigners.iter().map(|one| one.holds);
+            let others = foreigners.chain(self.elders.iter().map(|one| one.holds)).filter(|holds| *holds);
+            let others = if which == 0 { others.count() as u32 } else { 0 };
+            let believed: u32 = self.occupied.iter().map(|slots| slots[which]).sum();
+            referee.check(believed + others, self.now);
+        }
         self.check_locks();
-        self.check_sessions();
-        if changed {
-            self.views = SEMAPHORES.map(|name| self.consul.view(name)).into();
-        }
-        if !self.views.is_empty() {
-            // Also where Consul has not changed: some have to do something by then.
-            self.check_traces();
-        }
+        self.check_promises();
+    }
+
+    /// Of one agent that something has become of, or of whom something is to be by now.
+    pub(super) fn check_agent(&mut self, place: usize) {
+        let agent = &self.agents[place];
+        self.occupied[place] = SEMAPHORES
+            .map(|name| if agent.occupies(name, self.now) { agent.configuration.terms.slots } else { 0 });
+        self.check_waits(place);
+        self.check_sessions(place);
+        self.check_traces(place);
+        self.check_let_in(place);
     }
 
     /// What an agent tells the world.
@@ -124,37 +164,38 @@ impl World {
 
     /// However many answers are lost, a process has one session that it does not know of besides its own, at most: each is
     /// looked for before the next one is created.
-    fn check_sessions(&self) {
-        // One that another process has resumed is that one's besides.
-        for agent in self.agents.iter().filter(|_| self.game.chaos.twin == 0.0) {
-            let sessions = self.clients.get(&agent.life).map(|client| &client.sessions);
-            let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
-            let (seed, living) = (self.seed, living.count());
-            assert!(living <= 2, "seed {seed}: an agent has {living} sessions");
+    fn check_sessions(&self, place: usize) {
+        if self.game.chaos.twin > 0.0 {
+            // One that another process has resumed is that one's besides.
+            return;
         }
+        let sessions = self.clients.get(&self.agents[place].life).map(|client| &client.sessions);
+        let sessions = sessions.filter(|sessions| sessions.len() > 2);
+        let living = sessions.into_iter().flatten().filter(|session| self.consul.has_session(session));
+        let (seed, living) = (self.seed, living.count());
+        assert!(living <= 2, "seed {seed}: an agent has {living} sessions");
     }
 
     /// Nobody waits for longer than it said.
-    fn check_waits(&self) {
+    fn check_waits(&self, place: usize) {
         const SLACK: Duration = Duration::from_secs(2);
-        for agent in self.agents.iter().filter(|_| self.game.chaos.is_prompt()) {
-            for machine in agent.keeper.machines() {
-                let asks =
-                    matches!(machine.phase(), Phase::Starting | Phase::Waiting | Phase::Blocked { .. });
-                let wait = machine.settings().wait.filter(|_| asks).unwrap_or(Duration::MAX);
-                let waited =
-                    self.now.since(machine.asked_at().max(agent.configured_at)).saturating_sub(SLACK);
-                let (seed, phase) = (self.seed, machine.phase());
-                assert!(waited <= wait, "seed {seed}: {phase:?} for {waited:?} and more, of {wait:?}");
-            }
+        if !self.game.chaos.is_prompt() {
+            return;
+        }
+        let agent = &self.agents[place];
+        for machine in agent.keeper.machines() {
+            let asks = matches!(machine.phase(), Phase::Starting | Phase::Waiting | Phase::Blocked { .. });
+            let wait = machine.settings().wait.filter(|_| asks).unwrap_or(Duration::MAX);
+            let waited = self.now.since(machine.asked_at().max(agent.configured_at)).saturating_sub(SLACK);
+            let (seed, phase) = (self.seed, machine.phase());
+            assert!(waited <= wait, "seed {seed}: {phase:?} for {waited:?} and more, of {wait:?}");
         }
     }
 
     /// A lock that nobody has, and Consul gives to anybody, is soon somebody's who wants it.
     fn check_locks(&mut self) {
         let Primitive::Lock { delay, .. } = self.game.primitive else { return };
-        let view = self.consul.view(SEMAPHORES[0]);
-        let free = view.single().is_none_or(|single| single.owner.is_none());
+        let free = !matches!(self.referees[0].after.lock(), Lock::Single(single) if single.owner.is_some());
         let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(&Phase::Waiting);
         let wanted = free && self.agents.iter().any(waits);
         self.lock_idle_since = wanted.then(|| self.lock_idle_since.unwrap_or(self.now));
@@ -170,58 +211,60 @@ impl World {
     }
 
     /// What those have in Consul who do not hold all that they ask for.
-    fn check_traces(&mut self) {
-        let views = &self.views;
-        let (seed, chaos) = (self.seed, self.game.chaos);
+    fn check_traces(&mut self, place: usize) {
+        let (seed, chaos, now) = (self.seed, self.game.chaos, self.now);
         let to_act = if chaos.is_prompt() { TTL / 5 } else { TTL * 6 };
         // One whom somebody else has written into `.lock` first has to see that, be it by its next listing; and so has
         // one that was configured otherwise before it was killed see what it has.
         let to_see = to_act.max(TTL);
         let to_go = if chaos.spoil > 0.0 { to_see } else { to_act };
         let to_choose = if chaos.spoil + chaos.reload > 0.0 { to_see } else { Duration::ZERO };
-        for agent in &mut self.agents {
-            let Some(session) = agent.keeper.session() else { continue };
-            let named = || SEMAPHORES.into_iter().zip(views);
-            let has = |view: &View| rules::slots_of(view, session) > 0;
-            let waits = |view: &View| view.contender(session).is_some_and(|one| one.says_waiting());
-            let together = agent.configuration.together;
+        let to_notice = [false, true].map(|holds| self.to_notice(holds));
+        let pictures = || self.referees.iter().map(|referee| (referee.name, &referee.after));
+        let agent = &mut self.agents[place];
+        let Some(session) = agent.keeper.session().cloned() else { return };
+        let has = |picture: &Picture| picture.slots_of(&session) > 0;
+        let waits = |picture: &Picture| picture.contender(&session).is_some_and(Contender::says_waiting);
+        let together = agent.configuration.together;
 
-            let gave_up = |name: &str| agent.phase(name) == Some(&Phase::GaveUp) && !agent.is_heir;
-            let mut left = named().filter(|(_, view)| has(view) || view.contender(session).is_some());
-            let left = left.find(|(name, _)| gave_up(name));
-            assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");
+        let gave_up = |name: &str| agent.phase(name) == Some(&Phase::GaveUp) && !agent.is_heir;
+        let left =
+            pictures().find(|(name, one)| (has(one) || one.contender(&session).is_some()) && gave_up(name));
+        assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");
 
-            // Who is told to leave keeps its slot until its workload has stopped, and no longer.
-            let gone = named().find(|(name, view)| {
-                let stops = agent.occupies(name, self.now) && !agent.believes(name);
-                stops && !has(view) && !chaos.deceives()
-            });
-            assert!(gone.is_none(), "seed {seed}: {session} has yet to stop, without {gone:?}");
-            for (name, view) in named() {
-                if view.evicted_by(session).is_none() {
-                    agent.evicted_since.remove(name);
-                    continue;
-                }
-                let since = *agent.evicted_since.entry(name).or_insert(self.now);
-                let long = self.now.since(since) > TO_STOP + to_act;
-                assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
+        // Who is told to leave keeps its slot until its workload has stopped, and no longer.
+        let gone = pictures().find(|(name, picture)| {
+            let stops = agent.occupies(name, now) && !agent.believes(name);
+            stops && !has(picture) && !chaos.deceives()
+        });
+        assert!(gone.is_none(), "seed {seed}: {session} has yet to stop, without {gone:?}");
+        for (name, picture) in pictures() {
+            if picture.entry_of(&session).is_none_or(|entry| entry.evicted_by.is_none()) {
+                agent.evicted_since.remove(name);
+                continue;
             }
-
-            // Who takes slots together never has one while it stands in line for another.
-            let both = together && views.iter().any(has) && views.iter().any(waits);
-            agent.has_and_waits_since = both.then(|| agent.has_and_waits_since.unwrap_or(self.now));
-            let long = agent.has_and_waits_since.is_some_and(|since| self.now.since(since) >= to_choose);
-            assert!(!long, "seed {seed}: {session} has one and waits for another");
-
-            // Where one semaphore keeps it out, it stands in nobody's way. Of what is no semaphore it may keep its
-            // place.
-            let kept_out = |name: &str| agent.is_kept_out(name);
-            let goes = |name: &str| if kept_out(name) { chaos.spoil == 0.0 } else { together };
-            let lingers = SEMAPHORES.into_iter().any(kept_out)
-                && named().any(|(name, view)| goes(name) && (has(view) || waits(view)));
-            agent.lingers_since = lingers.then(|| agent.lingers_since.unwrap_or(self.now));
-            let long = agent.lingers_since.is_some_and(|since| self.now.since(since) > to_go);
-            assert!(!long, "seed {seed}: {session} is kept out and stands in the way: {views:?}");
+            let since = *agent.evicted_since.entry(name).or_insert(now);
+            let long = now.since(since) > TO_STOP + to_act + to_notice[usize::from(has(picture))];
+            assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
         }
+
+        // Who takes slots together never has one while it stands in line for another.
+        let both = together && pictures().any(|(_, one)| has(one)) && pictures().any(|(_, one)| waits(one));
+        agent.has_and_waits_since = both.then(|| agent.has_and_waits_since.unwrap_or(now));
+        let long = agent.has_and_waits_since.is_some_and(|since| now.since(since) >= to_choose);
+        assert!(!long, "seed {seed}: {session} has one and waits for another");
+
+        // Where one semaphore keeps it out, it stands in nobody's way. Of what is no semaphore it may keep its place.
+        let kept_out = |name: &str| agent.is_kept_out(name);
+        let goes = |name: &str| if kept_out(name) { chaos.spoil == 0.0 } else { together };
+        let lingers = SEMAPHORES.into_iter().any(kept_out)
+            && pictures().any(|(name, one)| goes(name) && (has(one) || waits(one)));
+        agent.lingers_since = lingers.then(|| agent.lingers_since.unwrap_or(now));
+        let long = agent.lingers_since.is_some_and(|since| now.since(since) > to_go);
+        assert!(
+            !long,
+            "seed {seed}: {session} is kept out and stands in the way: {:?}",
+            self.referees[0].after
+        );
     }
 }

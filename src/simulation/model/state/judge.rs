@@ -8,7 +8,7 @@ use crate::semaphore::{Listing, Moment, Name, Notice, Phase, SessionId, View};
 use crate::simulation::model::agent::{Agent, Life, START};
 use crate::simulation::model::digest::digest;
 use crate::simulation::model::game::Game;
-use crate::simulation::rules;
+use crate::simulation::rules::{self, Sight};
 
 /// What the rules go by beside the state itself.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ impl State {
         let views: Vec<_> = self.views.iter().map(|before| view(before.prefix())).collect();
         for (place, after) in views.iter().enumerate() {
             let before = Arc::clone(&self.views[place]);
-            self.keep(rules::order(&before, after));
+            self.keep(rules::order(&*before, after));
             self.note_holders(&before, after);
         }
         let parties = self.agents.iter().filter(|agent| agent.player.together);
@@ -61,11 +61,9 @@ impl State {
         let kept: Vec<_> = before
             .iter()
             .zip(&self.views)
-            .filter(|(before, after)| {
-                before.contender(session).is_none() && rules::slots_of(after, session) > 0
-            })
+            .filter(|(before, after)| before.contender(session).is_none() && after.slots_of(session) > 0)
             .filter_map(|(_, after)| Some((keeper.machine(after.prefix())?.view()?, after)))
-            .map(|(known, after)| rules::newcomer(known, after, session))
+            .map(|(known, after)| rules::newcomer(known, &**after, session))
             .collect();
         kept.into_iter().for_each(|kept| self.keep(kept));
     }
@@ -183,7 +181,7 @@ impl State {
                 }
             }
             believed.sort_unstable();
-            rules::numbers(view).is_ok() && believed.windows(2).all(|pair| pair[0] != pair[1])
+            rules::numbers(&**view).is_ok() && believed.windows(2).all(|pair| pair[0] != pair[1])
         })
     }
 
