@@ -23,22 +23,25 @@ pub(super) struct Consul {
     pub(super) store: Store,
     ttl: Duration,
     primitive: Primitive,
+    /// Nothing ends by itself before.
+    due: Option<Moment>,
 }
 
 impl Consul {
     /// `lasts`: how many TTLs after its last renewal it ends a session.
     pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive) -> Self {
         let rules = Rules { min_ttl: ttl, expiry_factor: lasts };
-        Self { store: Store::new("sim".into(), rules), ttl, primitive }
+        Self { store: Store::new("sim".into(), rules), ttl, primitive, due: None }
     }
 
     /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
     pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
-        self.store.tick(now);
+        self.tick(now);
         Some(match command {
             Command::CreateSession { mark } => {
                 let request = Request { name: format!("sim {mark}"), ..self.request() };
                 self.store.create_session(id, request, now).expect("a session");
+                self.due = self.store.next_deadline();
                 Event::SessionCreated(Ok(id.to_string().into()))
             }
             Command::RenewSession { session, sent, .. } => {
@@ -75,6 +78,14 @@ impl Consul {
             }
             Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
         })
+    }
+
+    /// Ends what is to end by then.
+    pub(super) fn tick(&mut self, now: Moment) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.store.tick(now);
+            self.due = self.store.next_deadline();
+        }
     }
 
     pub(super) fn destroy(&mut self, session: &Id, now: Moment) {

@@ -67,6 +67,7 @@ struct Seen {
 pub(super) struct Elder {
     id: Uuid,
     limit: u32,
+    deaf: bool,
     step: Step,
     work: Duration,
     leaves_at: Option<Moment>,
@@ -261,10 +262,12 @@ impl Seen {
 }
 
 impl Elder {
-    pub(super) fn new(limit: u32, rng: &mut fastrand::Rng, now: Moment) -> Self {
+    /// `deaf`: its watches tell nothing.
+    pub(super) fn new(limit: u32, deaf: bool, rng: &mut fastrand::Rng, now: Moment) -> Self {
         Self {
             id: Uuid::from_u128(rng.u128(..)),
             limit,
+            deaf,
             step: Step::Enter,
             work: Duration::from_millis(rng.u64(1..2000)),
             leaves_at: None,
@@ -293,7 +296,7 @@ impl Elder {
     /// Something has changed; whether that is what it watches, and it comes before its time.
     pub(super) fn hears(&mut self, consul: &Consul) -> bool {
         let changed = |(key, after): &(String, u64)| consul.index_of(key) > *after;
-        let wakes = matches!(self.step, Step::Rest) && self.watches.iter().any(changed);
+        let wakes = !self.deaf && matches!(self.step, Step::Rest) && self.watches.iter().any(changed);
         if wakes {
             self.watches.clear();
         }
@@ -303,14 +306,14 @@ impl Elder {
     /// Does what is next; after how long to come again.
     pub(super) fn step(&mut self, consul: &mut Consul, rng: &mut fastrand::Rng, now: Moment) -> Duration {
         let near = Duration::from_micros(rng.u64(200..5000));
+        // Then its workload has ended.
+        self.holds &= !self.is_leaving(now);
         match std::mem::replace(&mut self.step, Step::List) {
             Step::Enter => {
                 consul.create_lasting_session(self.id, now);
                 near
             }
-            Step::Rest if self.leaves_at.is_some_and(|at| at <= now) => {
-                // Its workload has ended.
-                self.holds = false;
+            Step::Rest if self.is_leaving(now) => {
                 let keys = [format!("{NAME}/.lock"), self.own_key()];
                 let pairs: Vec<_> = keys.iter().filter_map(|key| consul.read(key).pair).collect();
                 self.step = Step::Leave(Seen::of(&pairs, self.limit));
@@ -331,6 +334,9 @@ impl Elder {
                 }
                 None => {
                     self.step = Step::Rest;
+                    if self.hears(consul) {
+                        return near;
+                    }
                     let wakes = [Some(self.list_at), self.leaves_at].into_iter().flatten().min();
                     wakes.map_or(near, |at| at.since(now))
                 }

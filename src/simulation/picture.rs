@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use super::consul::pair;
@@ -35,7 +36,8 @@ pub(super) fn changes(before: &[Arc<Stored>], after: &[Arc<Stored>]) -> Vec<Chan
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (Some(old), Some(new)) => {
                 if Arc::ptr_eq(old, new) {
-                    (before.next(), after.next());
+                    before.next();
+                    after.next();
                     continue;
                 }
                 old.key.cmp(&new.key)
@@ -87,7 +89,7 @@ pub(super) enum Decoded {
 }
 
 /// What stands there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Picture {
     name: &'static str,
     is_lock: bool,
@@ -225,6 +227,33 @@ impl Picture {
         let own = own.filter(|single| single.owner.as_ref() == Some(session));
         let contender = self.contender(session).and_then(|one| one.entry.as_ref());
         contender.or_else(|| own.and_then(|single| single.entry.as_ref()))
+    }
+}
+
+/// Who holds, who is named, and what the contenders say, each session by how it begins.
+impl fmt::Debug for Picture {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn short(session: &SessionId) -> &str {
+            session.as_str().get(..8).unwrap_or(session.as_str())
+        }
+        match self.lock() {
+            Lock::Record { record, index } => {
+                let [holders, next] = [&record.holders, &record.next].map(|them| them.iter().map(short));
+                let (holders, next): (Vec<_>, Vec<_>) = (holders.collect(), next.collect());
+                write!(out, "{} of {} at {index}: {holders:?}, next {next:?}", self.name, record.limit)?;
+            }
+            other @ (Lock::Missing | Lock::Single(_) | Lock::Conflict { .. }) => {
+                write!(out, "{}: {other:?}", self.name)?;
+            }
+        }
+        let mut contenders: Vec<_> = self.contenders.values().map(Arc::as_ref).collect();
+        contenders.sort_by_key(|one| one.create_index);
+        for Contender { session, create_index, modify_index, entry } in contenders {
+            let state = entry.as_ref().map(|entry| (entry.state, entry.slots, entry.priority));
+            let mark = if self.marked.contains(session) { " looks out" } else { "" };
+            write!(out, "; {} of {create_index} at {modify_index}: {state:?}{mark}", short(session))?;
+        }
+        Ok(())
     }
 }
 

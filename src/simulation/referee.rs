@@ -10,7 +10,7 @@ use crate::semaphore::contender::Entry;
 use crate::semaphore::record::MAX_OFFER;
 use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings};
 
-use super::world::{Chaos, Game};
+use super::world::{Chaos, Game, Watches};
 
 /// A free slot and a waiter that fits meet within this where nothing goes wrong, but for clients of other kinds that
 /// are left their turn.
@@ -221,7 +221,16 @@ impl Referee {
     /// No lost wake-up: a free slot and the first in line, if it fits, find each other.
     fn check_idle(&self, now: Moment) {
         let idle = self.idle_since.map(|since| now.since(since)).unwrap_or_default();
-        let bound = if self.game.chaos == Chaos::CALM { IDLE_IN_CALM } else { IDLE };
+        let bound = match self.game.watches {
+            // Until somebody looks.
+            Watches::Never => return,
+            // The one before may have to look twice.
+            Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM && self.game.elders > 0 => {
+                IDLE_IN_CALM * 2
+            }
+            Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM => IDLE_IN_CALM,
+            Watches::Usual | Watches::Arrive => IDLE,
+        };
         assert!(idle <= bound, "seed {}: a slot was idle for {idle:?}", self.seed);
     }
 

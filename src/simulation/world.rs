@@ -91,9 +91,14 @@ impl Watches {
 }
 
 impl Game {
+    /// How often something may go wrong.
+    pub(super) fn tick(self) -> Duration {
+        if self.watches == Watches::Never { Duration::from_secs(1) } else { Duration::from_millis(100) }
+    }
+
     /// How long is played.
     pub(super) fn time(self) -> Duration {
-        if self.watches == Watches::Never { reconcile::OTHERS * 6 } else { Duration::from_secs(40) }
+        if self.watches == Watches::Never { reconcile::OTHERS * 2 } else { Duration::from_secs(40) }
     }
 
     pub(super) fn is_of_locks(self) -> bool {
@@ -211,7 +216,7 @@ impl World {
             world.act(place);
         }
         for place in 0..game.elders {
-            let elder = Elder::new(game.limit, &mut world.rng, world.now);
+            let elder = world.new_elder();
             world.elders.push(elder);
             let wait = Duration::from_millis(world.rng.u64(..100));
             world.elder_later(place, wait);
@@ -224,7 +229,7 @@ impl World {
             let wait = Duration::from_millis(world.rng.u64(..100));
             world.foreign_later(place, wait);
         }
-        world.later(Duration::from_millis(100), Coming::Chaos);
+        world.later(game.tick(), Coming::Chaos);
         world
     }
 
@@ -287,7 +292,7 @@ impl World {
     fn play(&mut self, coming: Coming) {
         self.by = None;
         self.come(coming);
-        self.consul.store.tick(self.now);
+        self.consul.tick(self.now);
         self.see();
     }
 
@@ -306,7 +311,7 @@ impl World {
                 if !pause.is_zero() {
                     return self.later(pause, Coming::Answer { agent, life, event, watch });
                 }
-                let decides = matches!(event, Event::Listed(..) | Event::Committed(..));
+                let decides = matches!(event, Event::Listed(..) | Event::Looked(..) | Event::Committed(..));
                 if decides && self.happens(self.chaos.dies) {
                     return self.crash(agent);
                 }
@@ -459,10 +464,15 @@ impl World {
             if !self.open {
                 return;
             }
-            self.elders[place] = Elder::new(self.game.limit, &mut self.rng, self.now);
+            self.elders[place] = self.new_elder();
             self.served += 1;
         }
         self.elder_later(place, after);
+    }
+
+    fn new_elder(&mut self) -> Elder {
+        let deaf = self.game.watches == Watches::Never;
+        Elder::new(self.game.limit, deaf, &mut self.rng, self.now)
     }
 
     fn elder_later(&mut self, place: usize, after: Duration) {
@@ -479,7 +489,7 @@ impl World {
             }
         }
         for place in 0..self.elders.len() {
-            if self.game.watches != Watches::Never && self.elders[place].hears(&self.consul) {
+            if self.elders[place].hears(&self.consul) {
                 let after = Duration::from_micros(self.rng.u64(200..5000));
                 self.elder_later(place, after);
             }
@@ -550,9 +560,9 @@ impl World {
                 | Command::ReadDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => {
-                    let lists = matches!(command, Command::List { .. });
+                    let reads = matches!(command, Command::List { .. } | Command::Look { .. });
                     self.send(place, command);
-                    if lists && self.happens(self.chaos.dies) {
+                    if reads && self.happens(self.chaos.dies) {
                         return self.crash(place);
                     }
                 }

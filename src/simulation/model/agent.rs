@@ -25,6 +25,8 @@ pub(super) enum About {
     Session,
     /// The semaphore, of several in one transaction the first.
     Semaphore(Name),
+    /// That it is held yet.
+    Proof(Name),
     Key(String),
 }
 
@@ -86,6 +88,12 @@ impl Agent {
 
     pub(super) fn is_crashed(&self) -> bool {
         matches!(self.life, Life::Crashed { .. })
+    }
+
+    /// Whether it has not been heard of, and the first that is to be is a write.
+    pub(super) fn begins_by_a_write(&self) -> bool {
+        let writes = |message: &Arc<Message>| matches!(message.request, Command::Commit { .. });
+        self.life == Life::New && self.messages.values().any(writes)
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -11,6 +11,7 @@ use super::digest::digest;
 use super::game::Game;
 use crate::semaphore::{Command, Commit, Event, Moment, Name, Primitive, View};
 use crate::simulation::consul::{Consul, unanswered};
+use crate::simulation::reconcile::{MARKS, OTHERS};
 use judge::Judge;
 
 mod judge;
@@ -18,7 +19,14 @@ mod show;
 mod turns;
 
 /// After a crash or a loss, what is due may have to be found by a listing, which each of several does that often.
-const OVERDUE: Duration = Duration::from_secs(150);
+const OVERDUE: Duration = if MARKS {
+    Duration::from_secs(150).saturating_add(OTHERS.saturating_mul(2))
+} else {
+    Duration::from_secs(150)
+};
+/// Where nothing has gone wrong it is found within this, though nothing but the clock be left: who looks out looks now and then
+/// only while there is much to see.
+const PROMPT: Duration = if MARKS { Duration::from_secs(2) } else { Duration::ZERO };
 
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,9 +126,7 @@ impl State {
             Action::Serve(place, about) => {
                 let message = self.agents[*place].messages.get(about).expect("a request");
                 let request = message.request.clone();
-                if self.agents[*place].life == Life::New {
-                    self.agent(*place).life = Life::Running;
-                }
+                self.begin(*place);
                 let before = self.views.clone();
                 let event = self.serve(&request).expect("news");
                 self.judge_newcomer(*place, &before);
@@ -138,6 +144,7 @@ impl State {
             }
             Action::Lose(place, about) => {
                 self.losses -= 1;
+                self.begin(*place);
                 let message = self.agent(*place).messages.remove(about).expect("a request");
                 self.stray(&message);
                 self.hear(*place, unanswered(&message.request));
@@ -214,6 +221,13 @@ impl State {
         agent
     }
 
+    /// It has sent something, from now on at the latest.
+    fn begin(&mut self, place: usize) {
+        if self.agents[place].life == Life::New {
+            self.agent(place).life = Life::Running;
+        }
+    }
+
     fn hear(&mut self, place: usize, event: Event) {
         let now = self.now;
         self.agent(place).keeper.handle(event, now);
@@ -241,9 +255,8 @@ impl State {
                     self.agent(place).keeper.handle(event, now);
                     continue;
                 }
-                Command::List { name } | Command::Look { name, .. } | Command::Confirm { name, .. } => {
-                    About::Semaphore(Name::clone(name))
-                }
+                Command::List { name } | Command::Look { name, .. } => About::Semaphore(Name::clone(name)),
+                Command::Confirm { name, .. } => About::Proof(Name::clone(name)),
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
                 Command::ReadDelay { .. } => unreachable!("there are no locks in these games"),

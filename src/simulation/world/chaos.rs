@@ -4,36 +4,37 @@ use super::*;
 use crate::semaphore::Listing;
 use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 
-/// What goes wrong, each as the chance of it in one of the moments when it may.
+/// What goes wrong, each as the chance of it in one of the moments when it may: of most, once in a tenth of a second, or
+/// where games are long, in a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::simulation) struct Chaos {
     /// A request, or its answer, is lost.
     pub(in crate::simulation) lost: f64,
-    /// In a tenth of a second an agent is killed.
+    /// An agent is killed.
     pub(in crate::simulation) crash: f64,
-    /// An agent is killed exactly when it has sent for a listing, when a listing or the answer to a transaction reaches it, or
-    /// when its transaction was carried out and the answer is on its way.
+    /// An agent is killed exactly when it has sent for a listing or for `.lock`, when one of these or the answer to a transaction
+    /// reaches it, or when its transaction was carried out and the answer is on its way.
     pub(in crate::simulation) dies: f64,
-    /// In a tenth of a second a client of another kind is killed; within a TTL its session ends.
+    /// A client of another kind is killed; within a TTL its session ends.
     pub(in crate::simulation) expire: f64,
-    /// In a tenth of a second an agent's files are deleted while it runs, and another process resumes its session.
+    /// An agent's files are deleted while it runs, and another process resumes its session.
     pub(in crate::simulation) twin: f64,
     /// An agent stands still for less than the lease's margin.
     pub(in crate::simulation) pause: f64,
     /// An agent is cut off from Consul for up to three TTLs.
     pub(in crate::simulation) cut: f64,
-    /// In a tenth of a second an operator deletes a contender, destroys a session or takes a holder out. Whoever has
+    /// An operator deletes a contender, destroys a session or takes a holder out. Whoever has
     /// it so learns of it only afterwards, so that what agents believe says nothing then.
     pub(in crate::simulation) meddle: f64,
-    /// In a tenth of a second an operator evicts somebody.
+    /// An operator evicts somebody.
     pub(in crate::simulation) evict: f64,
-    /// In a tenth of a second an operator sets another limit.
+    /// An operator sets another limit.
     pub(in crate::simulation) resize: f64,
-    /// In a tenth of a second an operator drops the dead, or destroys what nobody uses.
+    /// An operator drops the dead, or destroys what nobody uses.
     pub(in crate::simulation) tidy: f64,
-    /// In a tenth of a second somebody writes nonsense under `.lock` or deletes it; after a while it is mended.
+    /// Somebody writes nonsense under `.lock` or deletes it; after a while it is mended.
     pub(in crate::simulation) spoil: f64,
-    /// In a tenth of a second an agent reads its configuration again, and that has changed. Also whoever was killed
+    /// An agent reads its configuration again, and that has changed. Also whoever was killed
     /// may come back with another one.
     pub(in crate::simulation) reload: f64,
 }
@@ -76,7 +77,7 @@ impl Chaos {
 
 impl World {
     pub(super) fn go_wrong(&mut self) {
-        self.later(Duration::from_millis(100), Coming::Chaos);
+        self.later(self.game.tick(), Coming::Chaos);
         // Of some, something is to have become by now.
         self.touched.extend(0..self.agents.len());
         if self.happens(self.chaos.meddle) {
@@ -145,7 +146,7 @@ impl World {
         for place in 0..self.elders.len() {
             if self.happens(self.chaos.crash) {
                 let session = self.elders[place].session();
-                self.elders[place] = Elder::new(self.game.limit, &mut self.rng, self.now);
+                self.elders[place] = self.new_elder();
                 self.expire(session);
                 self.elder_later(place, Duration::ZERO);
             }

@@ -32,6 +32,7 @@ impl World {
             + unaware * u32::try_from(clients).expect("not many");
         while self.now < end && !self.have_all_ended() {
             self.run(TTL);
+            self.rescue();
         }
         // What those have left who were killed ends by itself.
         self.run(TTL * (self.game.lasts + 2));
@@ -43,7 +44,7 @@ impl World {
             self.foreigners.iter().map(|one| one.done).chain(self.elders.iter().map(|one| one.done));
         let waiting = waiting.filter(|done| !done).count();
         assert_eq!(waiting, 0, "seed {}: other clients were not served", self.seed);
-        self.consul.store.tick(self.now);
+        self.consul.tick(self.now);
         let keys = SEMAPHORES.into_iter().flat_map(|name| self.consul.list(name).pairs);
         let left: Vec<_> = keys.filter(|pair| !pair.key.ends_with("/.lock")).collect();
         assert!(left.is_empty(), "seed {}: contenders are left: {left:?}", self.seed);

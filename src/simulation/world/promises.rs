@@ -22,11 +22,12 @@ const TROUBLE: Duration = TTL.saturating_mul(6);
 impl World {
     /// The bounds: where somebody looks out, and where nobody does.
     fn bounds(&self) -> Option<(Duration, Duration)> {
-        let Chaos { lost, cut, .. } = self.game.chaos;
+        let Chaos { lost, cut, crash, dies, .. } = self.game.chaos;
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
+        let unmarked = if MARKS || crash + dies == 0.0 { Duration::ZERO } else { HEAD };
         match self.game.watches {
             Watches::Usual => None,
-            Watches::Arrive => Some((PROMPT + rest, Duration::MAX)),
+            Watches::Arrive => Some((PROMPT + rest + unmarked, Duration::MAX)),
             // The end of a watch without an answer is a failure like any.
             Watches::Never => Some((HEAD + PROMPT + REST, OTHERS + TROUBLE)),
         }
@@ -47,6 +48,20 @@ impl World {
         let stands = || &self.referees[0].after;
         assert!(neglected <= watched, "seed {seed}: a slot was open for {neglected:?}: {:?}", stands());
         assert!(owed <= unwatched, "seed {seed}: a slot was open for {owed:?}: {:?}", stands());
+    }
+
+    /// Where nobody looks out, and nobody lists for want of news, an operator prunes.
+    pub(super) fn rescue(&mut self) {
+        let looks_out = self.sentinels().any(|session| self.lives(&session));
+        if self.game.watches != Watches::Arrive || !self.is_owed() || looks_out {
+            return;
+        }
+        let view = self.consul.view(SEMAPHORES[0]);
+        let whom = view.record().iter().flat_map(|record| record.holders.iter().cloned()).collect();
+        if let Ok(Some(write)) = plan::prune(&view, &whom, "", self.now) {
+            let commit = self.consul.commit(&write.ops, self.now);
+            assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
+        }
     }
 
     /// Whether a slot and the first in line could find each other, and it lives.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{OVERDUE, State};
+use super::{OVERDUE, PROMPT, State};
 use crate::semaphore::{Listing, Moment, Name, Notice, Phase, SessionId, View};
 use crate::simulation::model::agent::{Agent, Life, START};
 use crate::simulation::model::digest::digest;
@@ -141,7 +141,7 @@ impl State {
     pub(super) fn waited(&mut self, game: &Game) {
         let calm = self.is_calm(game);
         let owed = self.judge.owed_since.map(|since| self.now.since(since));
-        self.judge.stuck = owed.is_some_and(|owed| calm || owed > OVERDUE);
+        self.judge.stuck = owed.is_some_and(|owed| owed > if calm { PROMPT } else { OVERDUE });
     }
 
     pub(super) fn begin_step(&mut self) {

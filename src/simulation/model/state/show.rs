@@ -74,6 +74,12 @@ fn event(event: &Event) -> String {
         read(&listing.pairs, listing.index)
     } else if let Event::Looked(_, Ok(reading)) | Event::Watched(_, _, Ok(reading)) = event {
         read(reading.pair.as_slice(), reading.index)
+    } else if let Event::Confirmed(_, Ok(readings)) = event {
+        readings
+            .iter()
+            .map(|reading| read(reading.pair.as_slice(), reading.index))
+            .collect::<Vec<_>>()
+            .join("; ")
     } else if let Event::Committed(_, Ok(Commit::Done { index, .. })) = event {
         format!("done at {index}")
     } else {

@@ -16,7 +16,7 @@ impl State {
                 match (&message.request, &message.answer) {
                     (_, Some(_)) => actions.push(Action::Answer(place, about.clone())),
                     (Command::Watch { key, after, .. }, None)
-                        if *after != 0 && self.consul.store.key(key).index <= *after => {}
+                        if *after != 0 && self.consul.index_of(key) <= *after => {}
                     (_, None) => actions.push(Action::Serve(place, about.clone())),
                 }
             }
@@ -52,9 +52,10 @@ impl State {
                     actions.push(Action::Return(place));
                 }
             }
-            Life::New => {}
+            // Who joins by its first request may be killed or lose the answer then.
+            Life::New if !self.may_begin(place) || !agent.begins_by_a_write() => {}
             Life::Running | Life::Draining if agent.has_ended() => {}
-            Life::Running | Life::Draining => {
+            Life::New | Life::Running | Life::Draining => {
                 if agent.life == Life::Running && (agent.is_ready() || self.quits > 0) {
                     actions.push(Action::Leave(place));
                 }

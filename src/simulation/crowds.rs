@@ -1,0 +1,42 @@
+//! Games of many: crowds, and storms of those who come and leave at one instant.
+
+use std::time::Duration;
+
+use super::world::{Chaos, Game};
+use super::{GAME, play_some};
+
+/// As many as one semaphore is meant for.
+const CROWD: Game = Game { agents: 200, limit: 50, weights: false, ..GAME };
+/// Enough of them that nobody knows all.
+const MANY: Game = Game { agents: 60, limit: 15, weights: false, ..GAME };
+/// Few come at once, often.
+const FEW: Game = Game { agents: 12, limit: 6, weights: false, ..GAME };
+
+const TROUBLE: Chaos = Chaos { lost: 0.01, crash: 0.005, pause: 0.005, cut: 0.005, ..Chaos::CALM };
+
+fn storm(millis: u64) -> Option<Duration> {
+    Some(Duration::from_millis(millis))
+}
+
+#[test]
+fn a_crowd_is_served() {
+    play_some(CROWD, 0.01);
+    play_some(Game { weights: true, priorities: true, ..MANY }, 0.1);
+    play_some(Game { chaos: TROUBLE, ..MANY }, 0.1);
+}
+
+#[test]
+fn who_come_and_leave_at_one_instant_are_served_like_any() {
+    play_some(Game { storm: storm(200), ..FEW }, 0.3);
+    play_some(Game { limit: 1, storm: storm(100), ..FEW }, 0.3);
+    play_some(Game { storm: storm(1000), priorities: true, chaos: TROUBLE, ..FEW }, 0.5);
+    play_some(Game { storm: storm(1000), foreigners: 2, chaos: TROUBLE, ..FEW }, 0.3);
+    play_some(Game { storm: storm(2000), ..MANY }, 0.05);
+}
+
+#[test]
+#[ignore = "needs a core whose clients do not all try at once: the present one takes a minute"]
+fn crowds_that_come_and_leave_at_one_instant_are_served() {
+    play_some(Game { storm: storm(2000), ..CROWD }, 0.01);
+    play_some(Game { storm: storm(2000), chaos: TROUBLE, ..CROWD }, 0.01);
+}

@@ -1,0 +1,34 @@
+//! Games in which processes die exactly between two steps: between a listing and the transaction that follows of it, or
+//! between a transaction and its answer.
+
+use std::time::Duration;
+
+use super::world::{Chaos, Game, Watches};
+use super::{GAME, LOCKS, play, play_some};
+
+const DEATHS: Chaos = Chaos { dies: 0.05, ..Chaos::CALM };
+
+#[test]
+fn who_dies_between_two_steps_leaves_nothing_behind_and_holds_nobody_up() {
+    for (watches, share) in [(Watches::Usual, 1.0), (Watches::Arrive, 1.0), (Watches::Never, 0.1)] {
+        play_some(Game { watches, chaos: DEATHS, ..GAME }, share);
+        play_some(Game { watches, limit: 1, weights: false, chaos: DEATHS, ..GAME }, share);
+    }
+    play(Game { priorities: true, chaos: Chaos { lost: 0.02, pause: 0.02, cut: 0.01, ..DEATHS }, ..GAME });
+    play_some(Game { parties: true, chaos: DEATHS, ..GAME }, 0.5);
+    play_some(Game { foreigners: 2, chaos: Chaos { expire: 0.02, ..DEATHS }, ..GAME }, 0.5);
+    play_some(Game { policies: true, chaos: Chaos { reload: 0.02, resize: 0.01, ..DEATHS }, ..GAME }, 0.5);
+    play_some(Game { chaos: DEATHS, ..LOCKS }, 0.5);
+    let storm = Some(Duration::from_secs(1));
+    play_some(Game { agents: 12, limit: 6, weights: false, storm, chaos: DEATHS, ..GAME }, 0.3);
+}
+
+#[test]
+fn clients_of_other_kinds_that_die_or_look_seldom_hold_nobody_up() {
+    let expire = Chaos { expire: 0.03, ..Chaos::CALM };
+    play(Game { foreigners: 3, weights: false, chaos: expire, ..GAME });
+    play(Game { foreigners: 1, pollers: 2, weights: false, ..GAME });
+    play(Game { foreigners: 1, pollers: 1, idlers: 1, weights: false, chaos: expire, ..GAME });
+    let chaos = Chaos { lost: 0.02, crash: 0.01, pause: 0.02, cut: 0.01, ..expire };
+    play(Game { foreigners: 2, pollers: 2, limit: 1, weights: false, chaos, ..GAME });
+}
