@@ -132,3 +132,45 @@ fn what_else_is_written_into_the_record_makes_it_no_leftover() {
     let keys: Vec<_> = view.leftovers.iter().map(|leftover| leftover.key.as_str()).collect();
     assert_eq!(keys, ["p/left"]);
 }
+
+/// What one knows that has come while others wait: `.lock`, and its own contender.
+fn blind(next: &str) -> View {
+    let lock = format!(r#"{{"Limit":1,"Holders":["h"],"Next":[{next}]}}"#);
+    let mut view = View::of_lock("p", Some(pair("p/.lock", lock.as_bytes(), None, 9)), 20);
+    let own = Op::Lock { key: "p/me".into(), value: entry(0), flags: 0, session: "me".into() };
+    view.apply(&[own], 20);
+    view
+}
+
+#[test]
+fn whoever_knows_the_record_alone_knows_nothing_of_those_in_it() {
+    let view = blind(r#""b""#);
+    assert!(!view.is_listed() && !view.is_complete() && !view.has_foreign());
+    assert_eq!((view.lives(&"h".into()), view.is_missing(&"h".into())), (None, false));
+    assert_eq!((view.lock_index(), view.folder_index()), (9, 0));
+    assert_eq!(view.contender(&"me".into()).unwrap().create_index, 20);
+}
+
+#[test]
+fn one_that_has_not_seen_the_line_stands_among_those_who_are_named_or_behind_them() {
+    let place = |next: &str| (blind(next).position(&"me".into()), blind(next).waiting());
+    assert_eq!(place(""), (Some(1), 1));
+    assert_eq!(place(r#""b","b","c""#), (Some(3), 3), "a name stands there for each slot");
+    assert_eq!(place(r#""","b","me","c""#), (Some(2), 3), "of others nobody is counted");
+}
+
+#[test]
+fn the_names_below_the_prefix_tell_which_holders_live_until_everything_is_listed() {
+    let lock = br#"{"Limit":3,"Holders":["a","b","c"]}"#;
+    let contenders = ["a", "b"].map(|id| pair(&format!("p/{id}"), b"", Some(id), 4));
+    // The last one lives by a key of another name.
+    let elsewhere = pair("p/other", b"", Some("c"), 4);
+    let pairs = [vec![pair("p/.lock", lock, None, 9)], contenders.into(), vec![elsewhere]].concat();
+    let mut view = View::new("p", pairs, 9);
+    assert!(view.is_complete() && view.folder_key() == "p/" && view.index_of("p/") == 9);
+    let names = ["p/.lock", "p/a", "p/other", "p-2/b"].map(String::from);
+    view.see_folder(&Pair::of_folder("p/", names, 30));
+    assert_eq!(["a", "b", "c"].map(|id| view.is_missing(&id.into())), [false, true, false]);
+    assert_eq!(view.lives(&"b".into()), Some(false));
+    assert!(!view.is_complete() && view.index_of("p/") == 30, "of the numbers they tell nothing");
+}

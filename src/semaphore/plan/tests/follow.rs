@@ -100,18 +100,25 @@ fn whoever_finds_nobody_named_or_slots_that_nobody_takes_lists() {
 
 #[test]
 fn whoever_comes_to_free_slots_while_others_come_too_waits_a_moment() {
-    let (until, later) = (NOW + Duration::from_millis(20), NOW.back(Duration::from_millis(1)));
-    for lock in [r#"{"Limit":2,"Holders":["a"]}"#, r#"{"Limit":2,"Holders":["a"],"Next":["b"]}"#] {
+    let (until, over) = (NOW + Duration::from_millis(20), NOW.back(Duration::from_millis(1)));
+    for lock in [
+        r#"{"Limit":2,"Holders":["a"]}"#,
+        r#"{"Limit":2,"Holders":["a"],"Next":["b"]}"#,
+        // One of those who come names all of them.
+        r#"{"Limit":1,"Holders":["a"]}"#,
+    ] {
         let seen = blind(lock);
-        let waits = asks(&seen, &settings(2, 1), |me| Me { patience: Some(until), ..me });
-        assert_eq!((waits.need, waits.recheck), (None, Some(until)), "{lock}");
-        let lists = asks(&seen, &settings(2, 1), |me| Me { patience: Some(later), ..me });
-        assert_eq!(lists.need, Some(Need::List), "{lock}");
+        let plan = |patience| {
+            let plan = asks(&seen, &settings(2, 1), |me| Me { patience, ..me });
+            (plan.need, plan.recheck)
+        };
+        assert_eq!(plan(Some(until)), (None, Some(until)), "{lock}");
+        // Mostly one of the others has done it by then.
+        assert_eq!(plan(Some(over)), (Some(Need::Look), None), "{lock}");
+        assert_eq!(plan(None), (Some(Need::List), None), "{lock}");
     }
-    // Where nothing is free there is nothing to leave to anybody.
-    let full = blind(r#"{"Limit":1,"Holders":["a"]}"#);
-    let lists = asks(&full, &settings(1, 1), |me| Me { patience: Some(until), ..me });
-    assert_eq!(lists.need, Some(Need::List));
+    let served = blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]}"#);
+    assert_eq!(asks(&served, &settings(1, 1), |me| Me { patience: Some(over), ..me }).need, None);
 }
 
 #[test]
