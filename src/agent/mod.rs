@@ -581,8 +581,7 @@ impl Agent {
             Owner::Agent => true,
             Owner::Lease(key) => leases.is_running(key),
         };
-        let lent = leases.iter().flat_map(|(_, keeper)| keeper.failures());
-        self.outage.follow(self.own.keeper.failures().chain(lent), is_there, now);
+        self.outage.follow(self.own.keeper.failures().chain(leases.failures()), is_there, now);
         let pending = self.pending_reasons();
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {

@@ -21,7 +21,7 @@ use super::driver::{Driver, Owner, Requests};
 use super::labels::{self, Entry};
 use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
-use crate::semaphore::{self, Event, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
+use crate::semaphore::{self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
 
 use agenda::Agenda;
 use limits::Limits;
@@ -58,8 +58,6 @@ struct Running {
     driver: Driver,
     /// Of the client that waits for it.
     reply: Option<GrantReply>,
-    /// Of those who give it back, each with when it is told that this takes long.
-    releases: Vec<(Moment, ReleaseReply)>,
 }
 
 /// All leases of an agent.
@@ -69,6 +67,10 @@ pub(super) struct Leases {
     /// Those of each semaphore and lock, as the core calls it.
     of: BTreeMap<Name, BTreeSet<Key>>,
     agenda: Agenda,
+    /// Those who give one back, each with when it is told that this takes long.
+    releases: Vec<(Key, Moment, ReleaseReply)>,
+    /// Those of which something fails.
+    failing: BTreeSet<Key>,
     /// The semaphores and locks of whose leases the world has not seen all.
     unshown: BTreeSet<Name>,
     /// Those who wait, each until it has gone away or has got its answer.
@@ -89,6 +91,8 @@ impl Leases {
             running: BTreeMap::new(),
             of: BTreeMap::new(),
             agenda: Agenda::default(),
+            releases: Vec::new(),
+            failing: BTreeSet::new(),
             unshown: BTreeSet::new(),
             absent: FuturesUnordered::new(),
             limits: Limits::default(),
@@ -117,7 +121,7 @@ impl Leases {
                 let terms = self.limits.settings(&id, terms);
                 let driver = Driver::new(Owner::Lease(key), keeper(Name::clone(&id), terms));
                 self.of.entry(Name::clone(&id)).or_default().insert(key);
-                self.running.insert(key, Running { id, driver, reply: Some(reply), releases: Vec::new() });
+                self.running.insert(key, Running { id, driver, reply: Some(reply) });
                 self.agenda.touch(key);
                 self.absent.push(present.map(move |got_it| got_it.is_err().then_some(key)).boxed());
             }
@@ -150,9 +154,7 @@ impl Leases {
             };
             return tell(reply, answer);
         };
-        if let Some(running) = self.running.get_mut(&key) {
-            running.releases.push((now + RELEASE, reply));
-        }
+        self.releases.push((key, now + RELEASE, reply));
         if self.table.released(key, now) {
             self.leave(key, now);
         }
@@ -195,6 +197,11 @@ impl Leases {
         }
         let notices = driver.carry_out(client, spec, requests, now);
         self.agenda.carried_out(key, driver.keeper.deadline());
+        if driver.keeper.failures().next().is_some() {
+            self.failing.insert(key);
+        } else {
+            self.failing.remove(&key);
+        }
         notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
     }
 
@@ -316,10 +323,8 @@ impl Leases {
             }
         }
         self.swept.append(&mut forgotten);
-        for running in self.running.values_mut() {
-            for (_, reply) in running.releases.extract_if(.., |(at, _)| *at <= now) {
-                tell(reply, Ok(Released::UnderWay));
-            }
+        for (.., reply) in self.releases.extract_if(.., |(_, at, _)| *at <= now) {
+            tell(reply, Ok(Released::UnderWay));
         }
         expired
     }
@@ -370,7 +375,7 @@ impl Leases {
         let touched =
             self.agenda.touched().filter_map(|key| self.running.get(&key)?.driver.keeper.deadline());
         let keepers = touched.chain(self.agenda.deadline());
-        let releases = self.running.values().flat_map(|running| &running.releases).map(|(at, _)| *at);
+        let releases = self.releases.iter().map(|(_, at, _)| *at);
         keepers.chain(releases).chain(self.table.deadline()).min()
     }
 
@@ -385,6 +390,12 @@ impl Leases {
     /// Each lease with its keeper.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Lease, &Keeper)> {
         self.running.keys().filter_map(|key| self.with_keeper(*key))
+    }
+
+    /// What fails of any lease.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &Failure> {
+        let failing = self.failing.iter().filter_map(|key| self.running.get(key));
+        failing.flat_map(|running| running.driver.keeper.failures())
     }
 
     /// The leases of one semaphore or lock, as the core calls it.
@@ -542,10 +553,11 @@ impl Leases {
     /// Nothing of it is left, as far as we can know.
     fn remove(&mut self, key: Key) -> Option<Name> {
         let name = self.table.get(key)?.name().clone();
-        let Running { id, releases, .. } = self.running.remove(&key)?;
-        for (_, reply) in releases {
+        let Running { id, .. } = self.running.remove(&key)?;
+        for (.., reply) in self.releases.extract_if(.., |(of, ..)| *of == key) {
             tell(reply, Ok(Released::Done));
         }
+        self.failing.remove(&key);
         self.unshown.insert(Name::clone(&id));
         if let btree_map::Entry::Occupied(mut of) = self.of.entry(id) {
             of.get_mut().remove(&key);

@@ -139,13 +139,16 @@ pub(in crate::agent) struct Table {
     ttl: Duration,
     made: u64,
     leases: BTreeMap<Key, Lease>,
+    /// Nothing is due before this.
+    quiet_until: Option<Moment>,
     /// The last ones that their clients had and that are gone.
     ended: VecDeque<(String, NoLease)>,
 }
 
 impl Table {
     pub(in crate::agent) fn new(bounds: Bounds, ttl: Duration) -> Self {
-        Self { bounds, ttl, made: 0, leases: BTreeMap::new(), ended: VecDeque::new() }
+        let (leases, ended) = (BTreeMap::new(), VecDeque::new());
+        Self { bounds, ttl, made: 0, leases, quiet_until: None, ended }
     }
 
     /// Whether there is room for one more.
@@ -177,6 +180,7 @@ impl Table {
         self.made += 1;
         let until = now + if wait.is_zero() { TRY_ONCE } else { wait } + LATE;
         self.leases.insert(key, Lease { id, kind, name, asked_at: now, until, stage: Stage::Waiting });
+        self.has_changed(key);
         Ok(key)
     }
 
@@ -185,6 +189,7 @@ impl Table {
         let lease = self.leases.get_mut(&key).filter(|lease| lease.stage == Stage::Waiting);
         let Some(lease) = lease else { return false };
         lease.stage = Stage::Held { granted, renewed: now };
+        self.has_changed(key);
         true
     }
 
@@ -208,6 +213,7 @@ impl Table {
         if let Some(lease) = self.leases.get_mut(&key) {
             lease.stage = Stage::Evicted { until };
         }
+        self.has_changed(key);
         true
     }
 
@@ -289,6 +295,9 @@ impl Table {
     /// Does what is due at `now`, and says what the shell has to do of it.
     pub(in crate::agent) fn due(&mut self, now: Moment) -> Vec<(Key, Due)> {
         let mut all = Vec::new();
+        if self.quiet_until.is_none_or(|until| now < until) {
+            return all;
+        }
         let due: Vec<Key> =
             self.leases.iter().filter(|(_, lease)| self.due_at(lease) <= now).map(|(key, _)| *key).collect();
         for key in due {
@@ -311,12 +320,20 @@ impl Table {
             lease.stage = stage;
             all.push((key, due));
         }
+        self.quiet_until = self.leases.values().map(|lease| self.due_at(lease)).min();
         all
     }
 
-    /// When [`Self::due`] is wanted next.
+    /// When [`Self::due`] is wanted next: not after something is due, and now and then before.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
-        self.leases.values().map(|lease| self.due_at(lease)).min()
+        self.quiet_until
+    }
+
+    /// It may be due earlier than before. What is due later, since it was renewed or is gone, is found out when the time has
+    /// come: else each renewal would cost a look at all.
+    fn has_changed(&mut self, key: Key) {
+        let due = self.leases.get(&key).map(|lease| self.due_at(lease));
+        self.quiet_until = self.quiet_until.into_iter().chain(due).min();
     }
 
     /// What it is of has another name.
@@ -360,6 +377,7 @@ impl Table {
     fn leave(&mut self, key: Key, from: impl Fn(&Stage) -> bool, fate: Option<NoLease>, now: Moment) -> bool {
         let Some(lease) = self.leases.get_mut(&key).filter(|lease| from(&lease.stage)) else { return false };
         lease.stage = Stage::Leaving { fate, since: now, abandoned: false };
+        self.has_changed(key);
         true
     }
 }
