@@ -168,7 +168,12 @@ impl Keeper {
 
     /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
-        self.machines.entry(name.clone()).or_insert_with(|| Machine::new(name, settings, None, now));
+        // The session may have stood in that line before, and be named there still.
+        let stood = self.session.id().is_some();
+        self.machines.entry(name.clone()).or_insert_with(|| {
+            let machine = Machine::new(name, settings, None, now);
+            if stood { machine.that_lists_first() } else { machine }
+        });
         self.settle(now);
     }
 

@@ -186,13 +186,13 @@ pub(super) fn fill<'a>(record: &Record, line: &[InLine<'a>], their_turn: bool, m
 }
 
 /// The sessions to be named in `.lock`: those who can be let in by anybody, and where others stand between them. Nobody is
-/// named while a client of another kind is in the line: it may take no field of ours in its record.
-pub(super) fn next(record: &Record, line: &[InLine<'_>]) -> Vec<SessionId> {
+/// named while a client of another kind is in the line: it may take no field of ours in its record. `most` are looked at.
+pub(super) fn next(record: &Record, line: &[InLine<'_>], most: usize) -> Vec<SessionId> {
     let is_served = |one: &&InLine<'_>| record.slots_of(one.session) == 0 && one.is_served_by(record);
     let in_line = line.iter().filter(is_served);
     let others = SessionId::from(Record::OTHERS);
     let mut next: Vec<SessionId> = Vec::new();
-    for one in in_line.take(NAMED) {
+    for one in in_line.take(most) {
         if one.is_nameable() {
             if next.len() + one.slots as usize > NAMED_SLOTS as usize {
                 break;

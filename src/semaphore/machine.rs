@@ -299,6 +299,11 @@ impl Machine {
         }
     }
 
+    /// One that does not come before it knows who is there.
+    pub(super) fn that_lists_first(self) -> Self {
+        Self { need: Some(Need::List), ..self }
+    }
+
     /// How the shell and the core call it.
     pub fn name(&self) -> &Name {
         &self.name

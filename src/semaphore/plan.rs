@@ -196,7 +196,9 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         // The latter is in no semaphore's view.
         Lock::Missing | Lock::Single(_) => None,
         Lock::Conflict { found, owner, .. } => {
-            return Plan::blocked(view, conflict(view, found, owner.as_ref()));
+            // Whoever came blind has left its contender there.
+            let Plan { write, .. } = leave(view, me, now);
+            return Plan { write, ..Plan::blocked(view, conflict(view, found, owner.as_ref())) };
         }
     };
     let holding = view.holds(me.session, me.settings.slots);
@@ -213,6 +215,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
             watch: watch::holding(view, me, now),
             recheck: watch::settles_at(me, Role::Holding, now),
             role: Role::Holding,
+            write: keep::sign(view, stored.map_or(me.settings.form.flags(), Record::flags), me, now),
             ..Plan::new(Stand::Holding)
         };
     }

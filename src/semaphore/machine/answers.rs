@@ -57,9 +57,11 @@ impl Machine {
             }
             Err(failure) => {
                 // What passes is soon tried again, so that its end is seen.
-                let stays = !failure.kind.is_transient();
+                let passes = failure.kind.is_transient();
                 self.fails(failure, cx);
-                if stays && self.need.is_none() {
+                if passes {
+                    self.need = Some(Need::List);
+                } else if self.need.is_none() {
                     self.list_later(cx);
                 }
             }

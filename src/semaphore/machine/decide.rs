@@ -12,7 +12,8 @@ impl Machine {
                 return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
             }
             (None, Some(_)) if !due => self.view.take(),
-            (None, Some(_)) if self.holds() => {
+            // Only a listing tells that nothing is hidden any more.
+            (None, Some(_)) if self.holds() && !self.filtered => {
                 let Some(view) = self.view.take() else { return };
                 self.confirm(&view, session, cx);
                 self.view = Some(view);

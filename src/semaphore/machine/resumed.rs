@@ -2,13 +2,16 @@
 
 use super::*;
 
-/// TTLs that another process has for reading our nonce. Its renewals are answered on, so its lease does not end it. It lists
-/// everything within 0.65 of a TTL, and that request may take as long as the client allows before it is sent again.
+/// TTLs that another process has for reading our nonce. Its renewals are answered on, so its lease does not end it.
 const SETTLING: u32 = 2;
+
+/// The same at least: a holder whose watch tells it nothing reads its contender within a minute, and that request may take as long as
+/// the client allows before it is sent again.
+const SETTLING_AT_LEAST: Duration = Duration::from_secs(75);
 
 /// How long another process has for reading our nonce, of a session with that TTL.
 pub(in crate::semaphore) fn settling(ttl: Duration) -> Duration {
-    ttl * SETTLING
+    (ttl * SETTLING).max(SETTLING_AT_LEAST)
 }
 
 /// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.

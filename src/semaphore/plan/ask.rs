@@ -51,7 +51,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     watch_line(&mut plan, view, &record, &line[..place], me, now);
     if !view.is_complete() {
         let free = record.limit > record.taken();
-        plan.need = (!in_line || heads && free).then_some(Need::List);
+        plan.need = (!in_line || heads && free || me.sets_limit(&record)).then_some(Need::List);
         if heads {
             plan.suspect(view, &record, me, now);
         }

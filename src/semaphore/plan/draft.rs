@@ -8,8 +8,14 @@ use super::{
 };
 use crate::semaphore::{Moment, size};
 
-/// Leftover entries swept up by one transaction, which may have 64 steps in all (Consul up to 1.13).
+/// Leftover entries swept up by one transaction.
 pub(super) const SWEEP: usize = 16;
+
+/// Steps that a transaction may have (Consul up to 1.13).
+const STEPS: usize = 64;
+
+/// Those of them that are kept for the record, the own contender, the lookout and a listing.
+const OTHER_STEPS: usize = 6;
 
 #[derive(Clone)]
 pub(super) struct Draft<'a> {
@@ -118,6 +124,8 @@ impl<'a> Draft<'a> {
         // write would be too late. Further back one may stand that is not known. An operator has just listed.
         let most = if self.me.is_some() { line::NAMED } else { line::GRANTS };
         let filled = line::fill(&self.record, line, now < their_turn_ends, most);
+        // There may be slots for more.
+        self.looks_after |= self.me.is_some() && filled.granted.len() == most;
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
         let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
@@ -193,6 +201,8 @@ impl<'a> Draft<'a> {
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
         let mut room = self.room();
+        // Slots are left that nobody would give to those who are named next.
+        let mut cut = false;
         let named: Vec<_> =
             line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
@@ -205,7 +215,10 @@ impl<'a> Draft<'a> {
                 continue;
             }
             let wanted = slots as usize;
-            match numbers.split_at_checked(wanted).filter(|_| rest.is_empty() && slots <= self.free()) {
+            let steps_left = self.ops.len() + 2 <= STEPS - OTHER_STEPS;
+            let next = rest.is_empty() && slots <= self.free();
+            cut |= next && !steps_left;
+            match numbers.split_at_checked(wanted).filter(|_| next && steps_left) {
                 Some((its, others)) => {
                     let ops = self.ops.len();
                     self.grant_by_name(&session, slots, its.to_vec());
@@ -224,6 +237,7 @@ impl<'a> Draft<'a> {
         let knows = rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
             && !self.record.holders.is_empty();
         self.record.next = rest;
+        self.looks_after |= cut;
         if knows { HandOff::Done } else { HandOff::Unknown }
     }
 
@@ -258,11 +272,14 @@ impl<'a> Draft<'a> {
             return;
         }
         let shared = self.view.has_foreign();
-        self.record.next = if shared { Vec::new() } else { line::next(&self.record, line) };
+        // Each that is named anew takes a step, and so does each that is let in.
+        let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(line::NAMED);
+        self.record.next = if shared { Vec::new() } else { line::next(&self.record, line, most) };
         let last = self.record.next.last().cloned();
         let ours: Vec<_> = line.iter().filter(|one| !one.is_foreign()).copied().collect();
+        // Where nobody can be named, those in line may have come while others were, and watch nothing.
         let first = || line::first_served(&self.record, &ours).map(|one| one.session.clone());
-        self.lookout = last.or_else(|| first().filter(|_| shared));
+        self.lookout = last.or_else(first);
     }
 
     /// Whether the handoff list of `.lock` does not begin with the first in line.
@@ -273,7 +290,7 @@ impl<'a> Draft<'a> {
         if self.view.has_foreign() {
             return !self.record.next.is_empty();
         }
-        let next = line::next(&self.record, line);
+        let next = line::next(&self.record, line, line::NAMED);
         next.first() != self.record.next.first()
     }
 
@@ -386,7 +403,8 @@ impl<'a> Draft<'a> {
             key: leftover.key.clone(),
             index: leftover.index,
         };
-        let deletes = leftovers.take(SWEEP).map(delete).take_while(|op| {
+        let steps = STEPS.saturating_sub(OTHER_STEPS + self.ops.len() + self.named_stand().len());
+        let deletes = leftovers.take(SWEEP.min(steps)).map(delete).take_while(|op| {
             let left = room.checked_sub(size::of_step(op));
             room = left.unwrap_or_default();
             left.is_some()
@@ -404,11 +422,11 @@ impl<'a> Draft<'a> {
 
     /// The transaction, if there is anything to do.
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
+        let mut checks = Vec::new();
         if self.changes() {
             self.record.offered = self.view.offers_to_store();
-            let told = self.tells_lookout();
-            let mut checks = self.named_stand();
-            if let Some(told) = told {
+            checks = self.named_stand();
+            if let Some(told) = self.tells_lookout() {
                 checks.retain(|check| check.key() != told.key());
                 checks.push(told);
             }
@@ -420,6 +438,9 @@ impl<'a> Draft<'a> {
                 self.record.offered.clear();
                 checks.clear();
             }
+        }
+        // Without the hints there may be nothing left to write.
+        if self.changes() {
             // A listing comes last.
             self.ops.splice(0..0, checks);
             let stored = self.view.record().is_some_and(|record| !record.next.is_empty());

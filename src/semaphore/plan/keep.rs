@@ -18,12 +18,10 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
             && (me.confirmed && !record.next.is_empty() || me.follows_up)
             || me.follows_up && view.has_foreign();
         plan.need = (sets_limit || unserved).then_some(Need::List);
-        if plan.need.is_none() {
-            plan.write = sign(view, &record, me);
-        }
+        plan.write = sign(view, record.flags(), me, now).filter(|_| plan.need.is_none());
         return plan;
     }
-    let signed = sign(view, &record, me);
+    let signed = sign(view, record.flags(), me, now);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     if sets_limit {
         draft.record.limit = me.settings.limit;
@@ -40,23 +38,19 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     plan
 }
 
-/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in did not know.
-fn sign(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
-    if !me.confirmed {
-        // `.lock` may have moved on.
-        return None;
-    }
+/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in by its name did not know. Nobody
+/// else writes there but to take the slots away, so that the contender's own index is guard enough; and what is over soon need not
+/// pay for it.
+pub(super) fn sign(view: &View, flags: u64, me: Me<'_>, now: Moment) -> Option<Write> {
     let contender = view.contender(me.session)?;
     let mut entry = me.entry(Standing::Held, me.held?.to_vec());
     if let Some(stored) = &contender.entry {
         entry.since.clone_from(&stored.since);
     }
     let differs = contender.entry.as_ref() != Some(&entry);
-    differs.then(|| {
+    let settled = watch::settles_at(me, Role::Holding, now).is_none();
+    (differs && settled).then(|| {
         let (key, index) = (view.contender_key(me.session), contender.modify_index);
-        // Whatever says `held` stands in `.lock`: others go by that.
-        let still_in = Op::CheckIndex { key: view.lock_key(), index: view.lock_index() };
-        let own = Op::Cas { key, value: entry.encode(), flags: record.flags(), index };
-        Write { ops: vec![still_in, own], pruned: 0, tidy: true, joint: false }
+        Write::of(vec![Op::Cas { key, value: entry.encode(), flags, index }])
     })
 }

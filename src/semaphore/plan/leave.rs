@@ -63,6 +63,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
         if draft.changes() || draft.misleads(&line) || draft.record.next.contains(me.session) {
             draft.publish(&line);
         }
+        draft.tell_first(&line);
         draft.write(false)
     });
     plan.write = match (tends.flatten(), deleted) {

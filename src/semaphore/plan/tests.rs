@@ -292,7 +292,7 @@ fn what_is_no_semaphore_is_left_alone() {
     assert!(
         matches!(&plan.stand, Stand::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
     );
-    assert_eq!(plan.write, None);
+    assert_eq!(written(&plan), (None, vec!["-p/me".into()]), "it came before it knew");
     assert_eq!(written(&planned(&view, &settings(1, 1), leave, false)), (None, vec!["-p/me".into()]));
 }
 

@@ -5,7 +5,7 @@ use super::*;
 const TTL: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(30);
 /// Another process has had its time to read the nonce.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_secs(75);
 
 /// An agent with these semaphores that resumes a session which had to do with all of them, and held a slot of `a`.
 fn heir(names: &[&str], wait: Option<Duration>, contested: bool) -> Keeper {

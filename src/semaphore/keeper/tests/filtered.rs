@@ -68,7 +68,7 @@ fn a_holder_keeps_its_slot_while_keys_are_hidden_and_releases_it() {
     keeper.handle(Event::Listed("a".into(), Ok(listing)), later);
     assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
     // What else is answered does not end the trouble.
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = alone("a", 5);
     keeper
         .handle(Event::Watched("a".into(), "a/me".into(), Ok(Reading { pair: Some(own), index: 41 })), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
@@ -109,10 +109,10 @@ fn unserved() -> Pair {
 fn listing() -> (Keeper, Moment) {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
     let later = confirms(&mut keeper, NOW);
-    confirmed(&mut keeper, contender("a", "me", Some(Standing::Held), 5), unserved(), later);
+    confirmed(&mut keeper, alone("a", 5), unserved(), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     assert!(commands.contains(&Command::List { name: "a".into() }), "{commands:?}");
     (keeper, later)
@@ -140,7 +140,7 @@ fn loss(commands: &[Command]) -> Option<LossReason> {
 fn a_holder_goes_on_watching_while_keys_are_hidden() {
     let (mut keeper, later, commands) = held_in_hiding(Vec::new());
     assert_eq!(loss(&commands), None);
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = alone("a", 5);
     let quiet = Ok(Reading { pair: Some(own), index: 41 });
     let later = later + Duration::from_secs(8);
     keeper.handle(Event::Watched("a".into(), "a/me".into(), quiet), later);
@@ -167,7 +167,7 @@ fn a_holder_goes_on_watching_while_keys_are_hidden() {
 
 #[test]
 fn a_holder_sees_in_what_is_shown_that_an_operator_wants_it_out() {
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = alone("a", 5);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.evicted_by = Some("ops".into());
     let marked = Pair { value: entry.encode(), modify_index: 39, ..own };

@@ -431,12 +431,12 @@ fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_s
 }
 
 #[test]
-fn a_holder_that_was_let_in_by_name_says_who_it_is_once_it_has_confirmed() {
+fn a_holder_that_was_let_in_by_name_says_who_it_is_once_it_has_held_for_a_while() {
     let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
     let mut keeper = let_in(Start { who, ..plain() });
-    let answer = holding(named(1, r#""me""#, r#""b","c""#, 1010));
-    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(70), answer);
-    assert!(asked.iter().any(|(_, what)| what == "commit a/.lock a/me"), "{asked:?}");
+    let at = keeper.deadline().unwrap();
+    keeper.tick(at);
+    assert_eq!((requests(&commands(&mut keeper)), at), (vec!["commit a/me".to_owned()], after(1000)));
 }
 
 #[test]
@@ -454,27 +454,18 @@ fn what_another_process_writes_into_its_contender_is_read_within_the_time_that_t
 
 #[test]
 fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
-    // The same session had gone from the line: its semaphore was taken out of the configuration and put back.
-    let record = || named(1, r#""x""#, r#""c","me","b""#, 500);
-    let (mut keeper, _) = came(plain(), Some(record()));
+    // Its semaphore is taken out of the configuration and put back.
+    let (mut keeper, _) = follower(plain());
+    keeper.remove(&"a".into(), NOW);
+    assert_eq!(requests(&commands(&mut keeper)), ["commit a/me"]);
+    done(&mut keeper, 1020, None, NOW);
+    commands(&mut keeper);
+    keeper.add("a".into(), settings("a", None), NOW);
+    assert_eq!(requests(&commands(&mut keeper)), ["list"]);
     let waits = |session: &str, index| of(session, Standing::Waiting, index);
-    let others = vec![record(), of("x", Standing::Held, 400), waits("c", 450), waits("b", 600)];
-    let pairs = [others, vec![own(Standing::Waiting, CAME)]].concat();
-    let written = std::cell::RefCell::new(None);
-    passes(&mut keeper, NOW, after(1500), |command| {
-        if let Command::List { .. } = command {
-            let listing = Listing { pairs: pairs.clone(), index: CAME + 1, filtered: false };
-            return Some(Event::Listed("a".into(), Ok(listing)));
-        }
-        if let Command::Look { .. } = command {
-            let reading = Reading { pair: Some(record()), index: CAME + 1 };
-            return Some(Event::Looked("a".into(), Ok(reading)));
-        }
-        if let Some((_, next)) = recorded(std::slice::from_ref(command)) {
-            *written.borrow_mut() = Some(next);
-        }
-        None
-    });
-    let next = written.into_inner();
-    assert!(next.as_deref().is_some_and(|next| !next.contains("me b")), "{next:?}");
+    let record = named(1, r#""x""#, r#""c","me","b""#, 500);
+    let pairs = vec![record, of("x", Standing::Held, 400), waits("c", 450), waits("b", 600)];
+    let asked = lists_as(&mut keeper, pairs, NOW);
+    let next = recorded(&asked).map(|(_, next)| next);
+    assert!(next.as_deref().is_some_and(|next| !next.contains("me b")), "{asked:?}");
 }

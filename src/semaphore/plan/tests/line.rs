@@ -285,7 +285,7 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
     own.entry.as_mut().unwrap().together = prefixes.to_vec();
     let plan = hold(&seen, me, NOW);
     let record = r#"{"Limit":3,"Holders":["a","b"]}"#.to_owned();
-    assert_eq!(written(&plan), (Some((record, 42)), vec!["p/b Held [1]".into()]));
+    assert_eq!(written(&plan), (Some((record, 42)), vec!["p/me Lookout".into(), "p/b Held [1]".into()]));
     assert!(!plan.write.unwrap().joint);
 }
 
@@ -344,17 +344,15 @@ fn the_own_contender_is_watched_and_more_only_by_the_last_one_named() {
 }
 
 #[test]
-fn who_was_let_in_without_being_known_signs_its_entry_once_it_has_seen_that_it_still_holds() {
+fn who_was_let_in_without_being_known_signs_its_entry_once_it_has_held_for_a_while() {
     let seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let (session, dead_since) = (SessionId::from("me"), BTreeMap::new());
     let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
     let settings = settings(1, 1);
     let me = Me { stood: (Role::Holding, LONG_AGO), ..me(&session, &settings, &who, &dead_since) };
-    assert_eq!(hold(&seen, Me { confirmed: false, ..me }, NOW).write, None);
-    let write = hold(&seen, Me { confirmed: true, ..me }, NOW).write.unwrap();
-    // What says `held` stands in `.lock` at that index: others go by it.
-    assert_eq!(write.ops[0], Op::CheckIndex { key: "p/.lock".into(), index: 42 });
-    let Op::Cas { value, index: 2, .. } = &write.ops[1] else { panic!("{write:?}") };
+    assert_eq!(hold(&seen, Me { stood: (Role::Holding, NOW), ..me }, NOW).write, None);
+    let write = hold(&seen, me, NOW).write.unwrap();
+    let [Op::Cas { value, index: 2, .. }] = write.ops.as_slice() else { panic!("{write:?}") };
     let entry = Entry::decode(value).unwrap();
     assert_eq!((entry.who, entry.indexes), (who.clone(), vec![0]));
 }
