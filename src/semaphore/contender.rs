@@ -102,9 +102,11 @@ pub struct Entry {
     /// Text from the configuration, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Its owner waits, and watches over the semaphore for all who wait: it was told so by whoever named it last in `.lock`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lookout: bool,
+    /// Whether its owner waits, and watches over the semaphore for all who wait: it was told so by whoever named it last in
+    /// `.lock`. `None` where a slotkeeper wrote it that knows of no such watch: it waits as those did, or has let its owner
+    /// in as those did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookout: Option<bool>,
     /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
@@ -128,7 +130,7 @@ impl Entry {
             since,
             who,
             body: None,
-            lookout: false,
+            lookout: Some(false),
             evicted_by: None,
             nonce: None,
         }
@@ -137,12 +139,17 @@ impl Entry {
     /// The same entry once it is let in: with the numbers of its slots, at a date for people.
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
-        Self { state: Standing::Held, indexes, since: since.to_owned(), lookout: false, ..self }
+        Self { state: Standing::Held, indexes, since: since.to_owned(), lookout: Some(false), ..self }
     }
 
     /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
     pub fn agrees(&self, other: &Self) -> bool {
         *self == Self { since: self.since.clone(), lookout: self.lookout, ..other.clone() }
+    }
+
+    /// Whether its owner was told to watch over the semaphore for all who wait.
+    pub fn is_lookout(&self) -> bool {
+        self.lookout == Some(true)
     }
 
     /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.

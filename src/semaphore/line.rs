@@ -152,6 +152,15 @@ impl<'a> InLine<'a> {
         matches!(self.kind, Kind::Foreign { .. })
     }
 
+    /// Whether it is one of ours that watches over all who wait where it is told to.
+    pub(super) fn can_watch(&self) -> bool {
+        match self.kind {
+            Kind::Me { .. } => true,
+            Kind::Ours { entry, .. } => entry.lookout.is_some(),
+            Kind::Foreign { .. } => false,
+        }
+    }
+
     /// Whether it has let slots pass for so long that it is passed over.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.kind, Kind::Foreign { idle: true })

@@ -212,6 +212,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         }
         // What is known of `.lock` is older than the grant.
         return Plan {
+            need: keep::is_left_alone(view, me.session).then_some(Need::List),
             watch: watch::holding(view, me, now),
             recheck: watch::settles_at(me, Role::Holding, now),
             role: Role::Holding,

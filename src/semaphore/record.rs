@@ -120,6 +120,10 @@ pub struct Record {
     /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
     /// nothing but speed depends on it.
     pub next: Vec<SessionId>,
+    /// Whether the last one of those next watches over all who wait, also over those who are not named: whoever comes can rely
+    /// on it. It is written as one more [`Self::OTHERS`] at their end, which a slotkeeper that knows of no such watch leaves
+    /// out where it names others.
+    pub attended: bool,
     /// How long slots were left to foreign contenders, a hint as well: a waiter that comes later need not begin anew.
     pub offered: BTreeMap<SessionId, Offer>,
     form: Form,
@@ -222,11 +226,17 @@ impl Record {
         self.next.iter().find(|session| session.as_str() != Self::OTHERS)
     }
 
+    /// Names those who are next; `attended`: the last one watches over all.
+    pub fn name(&mut self, next: Vec<SessionId>, attended: bool) {
+        self.attended = attended && !next.is_empty();
+        self.next = next;
+    }
+
     /// A record that nobody has written yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
         let (holders, next, offered) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { limit, holders, next, offered, form, flags: form.flags(), object }
+        Self { limit, holders, next, attended: false, offered, form, flags: form.flags(), object }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -248,9 +258,10 @@ impl Record {
         let limit = object.field("Limit")?.1;
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
-        let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
+        let mut next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
+        let attended = next.pop_if(|last| last.as_str() == Self::OTHERS).is_some() && !next.is_empty();
         let offered = object.get(OFFERED).as_ref().and_then(decode_offered).unwrap_or_default();
-        Ok(Self { limit, holders, next, offered, form, flags, object })
+        Ok(Self { limit, holders, next, attended, offered, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -266,7 +277,8 @@ impl Record {
             let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
             object.set(&name, value.to_string());
         }
-        let next = || self.next.iter().map(SessionId::as_str).collect();
+        let end = self.attended.then_some(Self::OTHERS);
+        let next = || self.next.iter().map(SessionId::as_str).chain(end).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
         let millis = |offer: &Offer| u64::try_from(offer.open.as_millis()).unwrap_or(u64::MAX);
         let offers = self.offered.iter();
@@ -477,7 +489,7 @@ mod tests {
         let mut record = Record::decode(found, 0).unwrap();
         assert_eq!(record.next, ["b", "b", "c"].map(SessionId::from));
         assert_eq!(record.encode(), found);
-        record.next.clear();
+        record.name(Vec::new(), false);
         assert_eq!(record.encode(), br#"{"Limit":1,"Holders":["a"],"Note":1}"#);
         for odd in [r#""b""#, "[1]", "null", r#"{"b":true}"#] {
             let found = format!(r#"{{"Limit":1,"Holders":[],"Next":{odd}}}"#);

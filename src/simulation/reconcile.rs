@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::consul::TTL;
 
-/// Whether the core marks the waiter that looks out for what becomes of holders. Until it does, the first of ours in line
-/// looks out, after one of the holders, and finds the others dead by its listings.
-pub(super) const MARKS: bool = false;
 /// The field of a contender's entry that marks the waiter which looks out.
 pub(super) const MARK: &str = "lookout";
 

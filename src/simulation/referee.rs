@@ -224,9 +224,9 @@ impl Referee {
         let bound = match self.game.watches {
             // Until somebody looks.
             Watches::Never => return,
-            // The one before may have to look twice.
+            // Who looks out for what those of before do not say begins after a second, and looks once a second.
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM && self.game.elders > 0 => {
-                IDLE_IN_CALM * 2
+                IDLE_IN_CALM * 6
             }
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM => IDLE_IN_CALM,
             Watches::Usual | Watches::Arrive => IDLE,

@@ -64,7 +64,7 @@ fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
 
 /// The record of `a`, with the names of those who are next.
 fn named(limit: u32, holders: &str, next: &str, index: u64) -> Pair {
-    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next}]}}"#).into_bytes();
+    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next},""]}}"#).into_bytes();
     Pair { value, ..lock("a", limit, "", index) }
 }
 

@@ -160,7 +160,7 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     watch_line(&mut plan, view, record, &line[..place], me, now);
     let free = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
-    if record.next.is_empty() {
+    if !record.attended {
         let shared = view.is_listed() && view.has_foreign();
         let heads = line.iter().take(place).all(InLine::is_foreign);
         match me.patience {
@@ -195,11 +195,11 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
 /// What one in line waits for, in which role.
 fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>], me: Me<'_>, now: Moment) {
     let heads = ahead.iter().all(InLine::is_foreign);
-    let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(|own| own.lookout);
-    let named = record.next.last() == Some(me.session);
+    let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(Entry::is_lookout);
+    let named = record.attended && record.next.last() == Some(me.session);
     // Else somebody is about to name those who wait.
     let unnamed = view.has_foreign() || me.settings.priority < 0 || me.nonce.is_some();
-    let by_name = me.together.is_none() && (!record.next.is_empty() || !unnamed);
+    let by_name = me.together.is_none() && (record.attended || !unnamed);
     if told || named || !by_name && heads && view.is_listed() {
         plan.role = Role::Head;
         plan.recheck(watch::settles_at(me, Role::Head, now));
@@ -214,7 +214,7 @@ fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>
 /// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
 fn overtakes(draft: &mut Draft<'_>, me: Me<'_>) {
     if !draft.changes() && draft.record.next.contains(me.session) {
-        draft.record.next = Vec::new();
+        draft.record.name(Vec::new(), false);
     }
     draft.only_if_lock_stands();
 }

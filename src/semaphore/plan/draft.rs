@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
     /// Bytes that the transaction may have besides, without what only hints and tidies up.
     fn room(&self) -> usize {
         let mut record = self.record.clone();
-        record.next.clear();
+        record.name(Vec::new(), false);
         record.offered.clear();
         let steps: usize = self.ops.iter().map(size::of_step).sum();
         let lock = size::of_record(&record, &self.view.lock_key());
@@ -235,8 +235,9 @@ impl<'a> Draft<'a> {
         // The last one that is named watches over all, and whoever lets it in names others. Those who are not let in by their
         // names alone come first now, or are dead.
         let knows = rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
+            && self.record.attended
             && !self.record.holders.is_empty();
-        self.record.next = rest;
+        self.record.name(rest, self.record.attended);
         self.looks_after |= cut;
         if knows { HandOff::Done } else { HandOff::Unknown }
     }
@@ -271,15 +272,35 @@ impl<'a> Draft<'a> {
         if self.view.is_filtered() {
             return;
         }
-        let shared = self.view.has_foreign();
         // Each that is named anew takes a step, and so does each that is let in.
         let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(line::NAMED);
-        self.record.next = if shared { Vec::new() } else { line::next(&self.record, line, most) };
-        let last = self.record.next.last().cloned();
-        let ours: Vec<_> = line.iter().filter(|one| !one.is_foreign()).copied().collect();
+        let (next, attended) = self.names(line, most);
         // Where nobody can be named, those in line may have come while others were, and watch nothing.
-        let first = || line::first_served(&self.record, &ours).map(|one| one.session.clone());
-        self.lookout = last.or_else(first);
+        let last = next.last().filter(|_| attended).cloned();
+        self.lookout = last.or_else(|| self.first_to_watch(line));
+        self.record.name(next, attended);
+    }
+
+    /// Who is to be named, and whether the last of them can watch over all.
+    fn names(&self, line: &[InLine<'_>], most: usize) -> (Vec<SessionId>, bool) {
+        if self.view.has_foreign() {
+            return (Vec::new(), false);
+        }
+        let mut next = line::next(&self.record, line, most);
+        let watches = |session: &SessionId| line.iter().any(|one| one.session == session && one.can_watch());
+        match next.iter().rposition(watches) {
+            Some(last) => {
+                next.truncate(last + 1);
+                (next, true)
+            }
+            None => (next, false),
+        }
+    }
+
+    /// The first in line that can watch over all.
+    fn first_to_watch(&self, line: &[InLine<'_>]) -> Option<SessionId> {
+        let ours: Vec<_> = line.iter().filter(|one| one.can_watch()).copied().collect();
+        line::first_served(&self.record, &ours).map(|one| one.session.clone())
     }
 
     /// Whether the handoff list of `.lock` does not begin with the first in line.
@@ -290,8 +311,8 @@ impl<'a> Draft<'a> {
         if self.view.has_foreign() {
             return !self.record.next.is_empty();
         }
-        let next = line::next(&self.record, line, line::NAMED);
-        next.first() != self.record.next.first()
+        let (next, attended) = self.names(line, line::NAMED);
+        next.first() != self.record.next.first() || attended && !self.record.attended
     }
 
     /// Where clients of another kind take part, slots come free without a word: the first of ours in line is told to watch for
@@ -300,8 +321,7 @@ impl<'a> Draft<'a> {
         if self.view.is_filtered() || !self.view.has_foreign() {
             return;
         }
-        let ours: Vec<_> = line.iter().filter(|one| !one.is_foreign()).copied().collect();
-        self.lookout = line::first_served(&self.record, &ours).map(|one| one.session.clone());
+        self.lookout = self.first_to_watch(line);
         if !self.changes() {
             self.ops.extend(self.tells_lookout());
         }
@@ -314,8 +334,8 @@ impl<'a> Draft<'a> {
             return None;
         }
         let one = self.view.contender(session)?;
-        let mut entry = one.entry.clone().filter(|entry| !entry.lookout)?;
-        entry.lookout = true;
+        let mut entry = one.entry.clone().filter(|entry| !entry.is_lookout())?;
+        entry.lookout = Some(true);
         let (key, value) = (self.view.contender_key(session), entry.encode());
         Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
     }
@@ -434,7 +454,7 @@ impl<'a> Draft<'a> {
             let most = self.me.and_then(|me| me.together?.room).unwrap_or(size::MAX_TRANSACTION);
             if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
                 // Nothing but speed depends on the hints.
-                self.record.next.clear();
+                self.record.name(Vec::new(), false);
                 self.record.offered.clear();
                 checks.clear();
             }
@@ -443,9 +463,9 @@ impl<'a> Draft<'a> {
         if self.changes() {
             // A listing comes last.
             self.ops.splice(0..0, checks);
-            let stored = self.view.record().is_some_and(|record| !record.next.is_empty());
+            let stored = self.view.record().is_some_and(|record| record.attended);
             // Whoever came while others were named relies on whoever names nobody any more.
-            self.looks_after |= stored && self.record.next.is_empty();
+            self.looks_after |= stored && !self.record.attended;
             let joint = self.me.is_some_and(|me| me.together.is_some());
             let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
             if self.looks_after && !joint && !lists && !self.view.is_filtered() && self.me.is_some() {

@@ -17,7 +17,7 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
         let unserved = record.limit > record.taken()
             && (me.confirmed && !record.next.is_empty() || me.follows_up)
             || me.follows_up && view.has_foreign();
-        plan.need = (sets_limit || unserved).then_some(Need::List);
+        plan.need = (sets_limit || unserved || is_left_alone(view, me.session)).then_some(Need::List);
         plan.write = sign(view, record.flags(), me, now).filter(|_| plan.need.is_none());
         return plan;
     }
@@ -53,4 +53,9 @@ pub(super) fn sign(view: &View, flags: u64, me: Me<'_>, now: Moment) -> Option<W
         let (key, index) = (view.contender_key(me.session), contender.modify_index);
         Write::of(vec![Op::Cas { key, value: entry.encode(), flags, index }])
     })
+}
+
+/// Whether a slotkeeper has let it in that knows of nobody who watches over all: that may have been this one.
+pub(super) fn is_left_alone(view: &View, session: &SessionId) -> bool {
+    view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout.is_none())
 }

@@ -81,7 +81,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
 /// Whether one that leaves the line has to list before: it watches over all who wait, or it wants several slots and may have kept
 /// free ones from those behind it.
 pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool {
-    let told = view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout);
+    let told = view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(Entry::is_lookout);
     told || settings.slots > 1 || view.record().is_some_and(|record| record.next.last() == Some(session))
 }
 

@@ -11,7 +11,7 @@ use super::digest::digest;
 use super::game::Game;
 use crate::semaphore::{Command, Commit, Event, Moment, Name, Primitive, View};
 use crate::simulation::consul::{Consul, unanswered};
-use crate::simulation::reconcile::{MARKS, OTHERS};
+use crate::simulation::reconcile::OTHERS;
 use judge::Judge;
 
 mod judge;
@@ -19,14 +19,10 @@ mod show;
 mod turns;
 
 /// After a crash or a loss, what is due may have to be found by a listing, which each of several does that often.
-const OVERDUE: Duration = if MARKS {
-    Duration::from_secs(150).saturating_add(OTHERS.saturating_mul(2))
-} else {
-    Duration::from_secs(150)
-};
+const OVERDUE: Duration = Duration::from_secs(150).saturating_add(OTHERS.saturating_mul(2));
 /// Where nothing has gone wrong it is found within this, though nothing but the clock be left: who looks out looks now and then
 /// only while there is much to see.
-const PROMPT: Duration = if MARKS { Duration::from_secs(2) } else { Duration::ZERO };
+const PROMPT: Duration = Duration::from_secs(2);
 
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,10 +10,11 @@
 use super::*;
 use crate::semaphore::Contender;
 use crate::simulation::picture::Picture;
-use crate::simulation::reconcile::{HEAD, HOLDER, MARKS, OTHERS};
+use crate::simulation::reconcile::{HEAD, HOLDER, OTHERS};
 
-/// What everybody who is told does within this: two answers, and the longest wait between two looks.
-const PROMPT: Duration = Duration::from_secs(2);
+/// What everybody who is told does within this: whoever is to look out begins after a second, and looks once a second; and a few
+/// answers.
+const PROMPT: Duration = Duration::from_secs(3);
 /// The longest rest after requests that failed.
 const REST: Duration = Duration::from_secs(10);
 /// What may lie between a listing that is due and what comes of it, where processes stand still and requests are lost.
@@ -22,12 +23,11 @@ const TROUBLE: Duration = TTL.saturating_mul(6);
 impl World {
     /// The bounds: where somebody looks out, and where nobody does.
     fn bounds(&self) -> Option<(Duration, Duration)> {
-        let Chaos { lost, cut, crash, dies, .. } = self.game.chaos;
+        let Chaos { lost, cut, .. } = self.game.chaos;
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
-        let unmarked = if MARKS || crash + dies == 0.0 { Duration::ZERO } else { HEAD };
         match self.game.watches {
             Watches::Usual => None,
-            Watches::Arrive => Some((PROMPT + rest + unmarked, Duration::MAX)),
+            Watches::Arrive => Some((PROMPT + rest, Duration::MAX)),
             // The end of a watch without an answer is a failure like any.
             Watches::Never => Some((HEAD + PROMPT + REST, OTHERS + TROUBLE)),
         }
@@ -84,7 +84,7 @@ impl World {
         };
         let is_elder = |session: &SessionId| self.elders.iter().any(|elder| elder.session() == *session);
         let names = picture.record().is_some_and(|record| !record.next.is_empty());
-        let alone = picture.marked().next().is_none() && !(names && MARKS);
+        let alone = picture.marked().next().is_none() && !names;
         let first = ours(picture).filter(|session| alone || is_elder(session));
         picture.marked().cloned().chain(first)
     }

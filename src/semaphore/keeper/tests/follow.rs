@@ -100,7 +100,7 @@ fn own(state: Standing, index: u64) -> Pair {
 /// The same, told to watch over all.
 fn told(index: u64) -> Pair {
     let mut entry = Entry::decode(&own(Standing::Waiting, index).value).unwrap();
-    entry.lookout = true;
+    entry.lookout = Some(true);
     Pair { value: entry.encode(), ..own(Standing::Waiting, index) }
 }
 
