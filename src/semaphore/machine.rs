@@ -230,6 +230,8 @@ pub struct Machine {
     /// Another process has taken the session over.
     displaced: bool,
     check_session: bool,
+    /// The session was looked at since the contender was seen to be gone, and lives.
+    session_lives: bool,
     failing: Option<Failure>,
     /// Everything is looked at once more then: a request of an earlier process may be carried out late.
     looks_again_at: Option<Moment>,
@@ -290,6 +292,7 @@ impl Machine {
             claim: Claim::Unknown,
             displaced: false,
             check_session: false,
+            session_lives: false,
             failing: None,
             write_fails: false,
             looks_again_at: None,

@@ -126,6 +126,8 @@ pub struct Record {
     pub attended: bool,
     /// How long slots were left to foreign contenders, a hint as well: a waiter that comes later need not begin anew.
     pub offered: BTreeMap<SessionId, Offer>,
+    /// Whether a blank stands at its end, which says nothing.
+    touched: bool,
     form: Form,
     flags: u64,
     /// The whole object as found: keeps foreign fields, spellings and order.
@@ -232,11 +234,27 @@ impl Record {
         self.next = next;
     }
 
+    /// Makes it another value that says the same, so that whoever writes by what it was comes too late: Consul leaves the index
+    /// of a key as it is where the value stays. A field would be one that other clients do not know.
+    pub fn touch(&mut self) {
+        self.touched = !self.touched;
+    }
+
     /// A record that nobody has written yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
         let (holders, next, offered) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { limit, holders, next, attended: false, offered, form, flags: form.flags(), object }
+        Self {
+            limit,
+            holders,
+            next,
+            attended: false,
+            offered,
+            touched: false,
+            form,
+            flags: form.flags(),
+            object,
+        }
     }
 
     /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
@@ -261,7 +279,8 @@ impl Record {
         let mut next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
         let attended = next.pop_if(|last| last.as_str() == Self::OTHERS).is_some() && !next.is_empty();
         let offered = object.get(OFFERED).as_ref().and_then(decode_offered).unwrap_or_default();
-        Ok(Self { limit, holders, next, attended, offered, form, flags, object })
+        let touched = value.last() == Some(&b' ');
+        Ok(Self { limit, holders, next, attended, offered, touched, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -288,7 +307,9 @@ impl Record {
             Value::Object(offers.collect())
         };
         object.hint(OFFERED, (!self.offered.is_empty()).then(offered));
-        object.to_string().into_bytes()
+        let mut value = object.to_string().into_bytes();
+        value.extend(self.touched.then_some(b' '));
+        value
     }
 
     /// Bytes that it is written in without its hints, or a few more.

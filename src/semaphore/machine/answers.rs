@@ -35,6 +35,7 @@ impl Machine {
     pub(in crate::semaphore) fn session_checked(&mut self) {
         if matches!(self.flight, Flight::Checking) {
             self.flight = Flight::None;
+            self.session_lives = true;
         }
     }
 

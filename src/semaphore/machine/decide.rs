@@ -109,11 +109,13 @@ impl Machine {
         if cx.ending && !held && plan.stand != Stand::Holding {
             return self.depart(Farewell::Released);
         }
+        let contender_stands = view.contender(session).is_some();
+        self.session_lives &= !contender_stands;
         if held && plan.stand != Stand::Holding {
-            if !self.proved {
+            // With the contender gone, that the session has ended is the likely cause.
+            if !self.proved || !contender_stands && !self.session_lives {
                 return self.verify(view, session, cx);
             }
-            let contender_stands = view.contender(session).is_some();
             let in_record =
                 view.record().is_some_and(|record| record.slots_of(session) == self.settings.slots);
             let reason =

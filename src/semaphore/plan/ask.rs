@@ -130,11 +130,10 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         Coming::Not => {}
         Coming::Quietly => draft.write_own_and_list(entry()),
         Coming::Otherwise(Ordering::Equal) => draft.write_own(entry()),
-        // Whoever planned without it must be too late. Where `.lock` names it rightly from an earlier stay, only fewer names
-        // make it another one; the head gives them again. Somebody may have come quietly since the listing, behind one who
+        // Whoever planned without it must be too late. Somebody may have come quietly since the listing, behind one who
         // has left meanwhile. For one with another priority, what `.lock` names is in the order that was.
         Coming::Openly | Coming::Otherwise(Ordering::Greater) => {
-            overtakes(&mut draft, me);
+            overtakes(&mut draft);
             draft.write_own_and_list(entry());
         }
         Coming::Otherwise(Ordering::Less) => {
@@ -212,9 +211,9 @@ fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>
 }
 
 /// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
-fn overtakes(draft: &mut Draft<'_>, me: Me<'_>) {
-    if !draft.changes() && draft.record.next.contains(me.session) {
-        draft.record.name(Vec::new(), false);
+fn overtakes(draft: &mut Draft<'_>) {
+    if !draft.changes() {
+        draft.record.touch();
     }
     draft.only_if_lock_stands();
 }

@@ -245,7 +245,7 @@ impl World {
                 continue;
             }
             let since = *agent.evicted_since.entry(name).or_insert(now);
-            let long = now.since(since) > TO_STOP + to_act + to_notice[usize::from(has(picture))];
+            let long = now.since(since) > TO_STOP + to_act + to_notice[usize::from(agent.believes(name))];
             assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
         }
 

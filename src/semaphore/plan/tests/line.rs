@@ -233,10 +233,10 @@ fn one_whose_priority_has_changed_says_where_it_stands_now() {
     assert_eq!(written(&lowered), (Some((named, 42)), others.clone()));
     assert!(lists(&lowered));
     // Raised, it stands where it is named. `.lock` becomes another one all the same, so that whoever has planned to go before
-    // it is too late; the head names the others again.
+    // it is too late: a blank at its end says nothing.
     let raised = planned(&seen, &Settings { priority: 7, ..settings(1, 1) }, hold, false);
-    let unnamed = r#"{"Limit":1,"Holders":["a"]}"#.to_owned();
-    assert_eq!(written(&raised), (Some((unnamed, 42)), others));
+    let touched = r#"{"Limit":1,"Holders":["a"],"Next":["me","b",""]} "#.to_owned();
+    assert_eq!(written(&raised), (Some((touched, 42)), others));
     let retold = Settings { priority: 5, body: Some("urgent".into()), ..settings(1, 1) };
     let retold = planned(&seen, &retold, hold, false);
     assert_eq!(written(&retold), (None, vec!["p/me Waiting".into()]));
