@@ -203,6 +203,7 @@ impl<'a> Draft<'a> {
         let mut room = self.room();
         // Slots are left that nobody would give to those who are named next.
         let mut cut = false;
+        let mut nameless = false;
         let named: Vec<_> =
             line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
@@ -218,6 +219,8 @@ impl<'a> Draft<'a> {
             let steps_left = self.ops.len() + 2 <= STEPS - OTHER_STEPS;
             let next = rest.is_empty() && slots <= self.free();
             cut |= next && !steps_left;
+            // Slots that others have left free before: only a listing tells their numbers.
+            nameless |= next && numbers.len() < wanted;
             match numbers.split_at_checked(wanted).filter(|_| next && steps_left) {
                 Some((its, others)) => {
                     let ops = self.ops.len();
@@ -234,7 +237,8 @@ impl<'a> Draft<'a> {
         }
         // The last one that is named watches over all, and whoever lets it in names others. Those who are not let in by their
         // names alone come first now, or are dead.
-        let knows = rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
+        let knows = !nameless
+            && rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
             && self.record.attended
             && !self.record.holders.is_empty();
         self.record.name(rest, self.record.attended);

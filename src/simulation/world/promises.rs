@@ -27,7 +27,8 @@ impl World {
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
         match self.game.watches {
             Watches::Usual => None,
-            Watches::Arrive => Some((PROMPT + rest, Duration::MAX)),
+            // One that begins to look out has each of the dead rest anew.
+            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay, Duration::MAX)),
             // The end of a watch without an answer is a failure like any.
             Watches::Never => Some((HEAD + PROMPT + REST, OTHERS + TROUBLE)),
         }
@@ -84,7 +85,9 @@ impl World {
         };
         let is_elder = |session: &SessionId| self.elders.iter().any(|elder| elder.session() == *session);
         let names = picture.record().is_some_and(|record| !record.next.is_empty());
-        let alone = picture.marked().next().is_none() && !names;
+        // Where processes die, whoever was told may be among the dead.
+        let Chaos { crash, dies, .. } = self.game.chaos;
+        let alone = picture.marked().next().is_none() && !names && crash + dies == 0.0;
         let first = ours(picture).filter(|session| alone || is_elder(session));
         picture.marked().cloned().chain(first)
     }

@@ -130,6 +130,10 @@ fn what_was_lost_is_given_on_under_its_own_number() {
     view.lock = Lock::Record { record: raised, index: 71 };
     // Of a holder that nobody has looked at the numbers are not known: only its own goes on.
     assert!(!view.is_complete());
+    assert_eq!(leave(&view, me, NOW).need, Some(Need::List), "there are slots for `b` too");
+    let full =
+        Record::decode(br#"{"Limit":8,"Holders":["me","x","x","x","x","x","x","x"],"Next":["a","b",""]}"#, 0);
+    view.lock = Lock::Record { record: full.unwrap(), index: 71 };
     assert_eq!(written(&leave(&view, me, NOW)).1, ["p/a Held [7]", "-p/me"]);
 }
 
