@@ -411,7 +411,8 @@ impl Machine {
     /// all of them together list about twice a second.
     pub(super) fn show(&mut self, now: Moment) {
         let Some(view) = self.view.as_ref().filter(|_| self.intent == Intent::Hold) else { return };
-        let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting());
+        let holders = view.record().map_or(0, super::Record::taken);
+        let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
         let since = self.listed_at.unwrap_or(self.asked_at);
         let pace = (PER_CONTENDER * known).clamp(PER_CONTENDER, SELDOM);
         if !self.settings.is_lock() {

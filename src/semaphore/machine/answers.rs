@@ -59,7 +59,7 @@ impl Machine {
             Err(failure) => {
                 // What passes is soon tried again, so that its end is seen.
                 let passes = failure.kind.is_transient();
-                self.fails(failure, cx);
+                self.read_fails(failure, cx);
                 if passes {
                     self.need = Some(Need::List);
                 } else if self.need.is_none() {
@@ -106,7 +106,7 @@ impl Machine {
 
     /// Everything has been read, consistently.
     fn learn_all(&mut self, mut view: View, cx: &mut Context<'_>) {
-        self.works(cx);
+        self.read_works(cx);
         self.proved = true;
         self.need = None;
         (self.list_at, self.show_at) = (None, None);
@@ -137,7 +137,7 @@ impl Machine {
                 Ok(Reading { pair, index }) => {
                     return self.learn_all(View::of_key(&self.settings.prefix, pair, index), cx);
                 }
-                Err(failure) => return self.fails(failure, cx),
+                Err(failure) => return self.read_fails(failure, cx),
             },
             Flight::None
             | Flight::Checking
@@ -147,7 +147,7 @@ impl Machine {
         };
         match answer {
             Ok(reading) => {
-                self.works(cx);
+                self.read_works(cx);
                 self.need = None;
                 self.patience = None;
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
@@ -172,7 +172,7 @@ impl Machine {
                 }
                 self.seen(false, cx);
             }
-            Err(failure) => self.fails(failure, cx),
+            Err(failure) => self.read_fails(failure, cx),
         }
     }
 
@@ -185,7 +185,7 @@ impl Machine {
         let Flight::Confirming { after } = self.land() else { return };
         match answer.map(<[Reading; 2]>::try_from) {
             Ok(Ok([own, lock])) => {
-                self.works(cx);
+                self.read_works(cx);
                 self.list_at = None;
                 let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
                 let index = lock.pair.as_ref().map_or(0, |pair| pair.modify_index);
@@ -199,7 +199,7 @@ impl Machine {
             }
             // No answer to what was asked.
             Ok(Err(_)) => self.need = Some(Need::List),
-            Err(failure) => self.fails(failure, cx),
+            Err(failure) => self.read_fails(failure, cx),
         }
     }
 
@@ -536,6 +536,21 @@ impl Machine {
     /// A write has been decided, or none is wanted any more.
     pub(super) fn write_works(&mut self, cx: &mut Context<'_>) {
         self.write_fails = false;
+        self.works(cx);
+    }
+
+    /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
+    fn read_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        if self.watches.is_idle() && matches!(self.phase, Phase::Held { .. }) {
+            self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
+        }
+        self.fails(failure, cx);
+    }
+
+    fn read_works(&mut self, cx: &mut Context<'_>) {
+        if self.watches.is_idle() {
+            self.watch_failing_since = None;
+        }
         self.works(cx);
     }
 

@@ -183,7 +183,9 @@ impl Machine {
             },
             None => (self.tidy_at, self.follows_up) = (None, false),
         }
-        if !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
+        // One that has found free slots and leaves others their time does not wait for a slot yet.
+        let finds = self.patience.is_some() && self.room_since.is_some();
+        if !finds && !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
             self.wait(view, session, cx);
         }
         self.watch(plan.watch, cx);

@@ -159,6 +159,7 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     watch_line(&mut plan, view, record, &line[..place], me, now);
     let free = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
+    plan.stand = Stand::Apart { room: free && !record.attended };
     if !record.attended {
         let shared = view.is_listed() && view.has_foreign();
         let heads = line.iter().take(place).all(InLine::is_foreign);
