@@ -388,7 +388,9 @@ impl Agent {
                     self.asked(request);
                 }
                 () = self.parts.vitals.viewed() => {
-                    self.own.keeper.show(clock::now());
+                    let now = clock::now();
+                    self.own.keeper.show(now);
+                    self.leases.look(now);
                     // Nothing is another by that: what it asks for tells.
                     self.unseen = unseen.max(Unseen::Leases);
                 }

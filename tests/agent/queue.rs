@@ -61,12 +61,7 @@ fn token(lodger: &Lodger) -> u64 {
 /// Waits until `.lock` names these as next, each once for each slot. Whoever comes while somebody is named comes without a word.
 fn await_next(operator: &Operator, sessions: &[&Lodger]) {
     let sessions: Vec<_> = sessions.iter().map(|one| one.session()).collect();
-    wait_for("`.lock` to name who is next", || named(operator) == sessions);
-}
-
-/// Who is named there, without what else the list says.
-fn named(operator: &Operator) -> Vec<String> {
-    operator.next(PREFIX).into_iter().filter(|session| !session.is_empty()).collect()
+    wait_for("`.lock` to name who is next", || operator.next(PREFIX) == sessions);
 }
 
 /// Waits until whoever is behind the proxy watches its own contender, as it does a while after it was let in.
@@ -262,7 +257,7 @@ fn a_next_one_that_has_died_is_passed_over() {
     let proxy = Proxy::start_apart(address.parse().unwrap());
     let mut first = holder(&address, 1, "");
     let mut leaver = leaver(&proxy, 1);
-    wait_for("it to be named", || operator.lock(PREFIX).is_some() && named(&operator).len() == 1);
+    wait_for("it to be named", || operator.lock(PREFIX).is_some() && operator.next(PREFIX).len() == 1);
     let (mut dead, mut after) = (waiter(&address, 1, ""), waiter(&address, 1, ""));
     // Whoever leaves first lets in the only one that is named, and names the others.
     assert_eq!(first.terminate(), Some(0));
@@ -367,7 +362,11 @@ fn another_kind_of_client_ahead_is_left_its_turn_and_holds_nobody_up() {
     operator.put(&format!("{PREFIX}/{other}"), "db-node-1", Put::Acquire(&other), 0);
     let mut behind = waiter(&address, 1, "");
     wait_for("both to be known", || behind.semaphore()["queue_position"] == 2);
-    assert_eq!(operator.next(PREFIX), [""; 0], "a client of another kind may take no field of ours");
+    assert_eq!(
+        operator.record(PREFIX)["Next"],
+        Value::Null,
+        "a client of another kind may take no field of ours"
+    );
     let told = Instant::now();
     assert_eq!(leaver.terminate(), Some(0));
     behind.await_ready();

@@ -123,7 +123,9 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
         let sessions = agents.map(Agent::session);
         let shown = || agents[0].semaphore()["queue"].clone();
         let is_next = |place: usize| shown()[place]["session"] == sessions[place];
-        wait_for("the order", || is_next(0) && is_next(1) && operator.next("p")[0] == sessions[0]);
+        wait_for("the order", || {
+            is_next(0) && is_next(1) && operator.next("p").first() == Some(&sessions[0])
+        });
     };
     let home = Home::new();
     with_priority(&consul, &home, 0);

@@ -179,6 +179,28 @@ fn what_is_lost_is_told_and_not_taken_again() {
 }
 
 #[test]
+fn who_looks_sees_who_takes_part_by_now() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    let leases = [agent.acquire(60).unwrap(), agent.acquire(60).unwrap()];
+    // Of one who comes into the line a lease that is held hears nothing.
+    let other = operator.create_session();
+    let key = format!("service/s/{other}");
+    operator.put(&key, "", slotkeeper::consul::Put::Acquire(&other), 0);
+    wait_for("it to be seen", || agent.looked_at()["queue_length"] == 1);
+    operator.delete(&key);
+    wait_for("its end to be seen", || agent.looked_at()["queue_length"] == 0);
+    assert_eq!(agent.report()["slots_taken"], 2);
+    operator.destroy(&other);
+    for lease in &leases {
+        assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    }
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
 fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
