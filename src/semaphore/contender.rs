@@ -147,6 +147,12 @@ impl Entry {
         *self == Self { since: self.since.clone(), lookout: self.lookout, ..other.clone() }
     }
 
+    /// The same entry of one that watches over the semaphore for all who wait.
+    #[must_use]
+    pub fn as_lookout(self) -> Self {
+        Self { lookout: Some(true), ..self }
+    }
+
     /// Whether its owner was told to watch over the semaphore for all who wait.
     pub fn is_lookout(&self) -> bool {
         self.lookout == Some(true)

@@ -152,11 +152,12 @@ impl<'a> InLine<'a> {
         matches!(self.kind, Kind::Foreign { .. })
     }
 
-    /// Whether it is one of ours that watches over all who wait where it is told to.
+    /// Whether it is one of ours that watches over all who wait where it is told to: one that takes its slots together with others
+    /// looks after itself alone.
     pub(super) fn can_watch(&self) -> bool {
         match self.kind {
-            Kind::Me { .. } => true,
-            Kind::Ours { entry, .. } => entry.lookout.is_some(),
+            Kind::Me { together, .. } => !together,
+            Kind::Ours { entry, .. } => entry.lookout.is_some() && entry.together.is_empty(),
             Kind::Foreign { .. } => false,
         }
     }

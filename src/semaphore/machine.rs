@@ -545,7 +545,9 @@ impl Machine {
     /// Whether nobody else had anything to do with the semaphore when it was looked at last.
     fn is_alone(&self) -> bool {
         let Some(view) = self.view.as_ref().filter(|view| view.is_complete()) else { return false };
-        let others = |record: &super::Record| record.taken() > self.settings.slots || !record.next.is_empty();
+        let others = |record: &super::Record| {
+            record.taken() > self.settings.slots || record.attended || !record.next.is_empty()
+        };
         self.settings.is_lock() || view.contenders.len() == 1 && !view.record().is_some_and(others)
     }
 

@@ -26,6 +26,11 @@ const LARGEST: usize = 512 * 1024;
 /// The field of the hint.
 const NEXT: &str = "Next";
 
+/// Marks at the end of the value: it is ours, and somebody watches over all; it is ours, and nobody does; nothing.
+const ATTENDED: &[u8] = b" ";
+const QUIET: &[u8] = b"\t";
+const TOUCHED: &[u8] = b"\n";
+
 /// The field that says what foreign contenders were offered.
 const OFFERED: &str = "Offered";
 
@@ -120,13 +125,14 @@ pub struct Record {
     /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
     /// nothing but speed depends on it.
     pub next: Vec<SessionId>,
-    /// Whether the last one of those next watches over all who wait, also over those who are not named: whoever comes can rely
-    /// on it. It is written as one more [`Self::OTHERS`] at their end, which a slotkeeper that knows of no such watch leaves
-    /// out where it names others.
+    /// Whether one of ours wrote it that knew of no client of another kind. Such marks are written as white space at the end, which
+    /// is no field that others would have to know, and which every other client that writes the record leaves out.
+    pub ours: bool,
+    /// Whether somebody in line watches over all who wait, so that whoever comes can rely on it: a mark as well.
     pub attended: bool,
     /// How long slots were left to foreign contenders, a hint as well: a waiter that comes later need not begin anew.
     pub offered: BTreeMap<SessionId, Offer>,
-    /// Whether a blank stands at its end, which says nothing.
+    /// Whether a line break stands at its end, which says nothing.
     touched: bool,
     form: Form,
     flags: u64,
@@ -228,16 +234,15 @@ impl Record {
         self.next.iter().find(|session| session.as_str() != Self::OTHERS)
     }
 
-    /// Names those who are next; `attended`: the last one watches over all.
-    pub fn name(&mut self, next: Vec<SessionId>, attended: bool) {
-        self.attended = attended && !next.is_empty();
-        self.next = next;
-    }
-
     /// Makes it another value that says the same, so that whoever writes by what it was comes too late: Consul leaves the index
     /// of a key as it is where the value stays. A field would be one that other clients do not know.
     pub fn touch(&mut self) {
         self.touched = !self.touched;
+    }
+
+    /// Whether the two say the same, whoever wrote them.
+    pub fn agrees(&self, other: &Self) -> bool {
+        *self == Self { ours: self.ours, ..other.clone() }
     }
 
     /// A record that nobody has written yet.
@@ -248,6 +253,7 @@ impl Record {
             limit,
             holders,
             next,
+            ours: true,
             attended: false,
             offered,
             touched: false,
@@ -276,11 +282,13 @@ impl Record {
         let limit = object.field("Limit")?.1;
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
-        let mut next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
-        let attended = next.pop_if(|last| last.as_str() == Self::OTHERS).is_some() && !next.is_empty();
+        let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
         let offered = object.get(OFFERED).as_ref().and_then(decode_offered).unwrap_or_default();
-        let touched = value.last() == Some(&b' ');
-        Ok(Self { limit, holders, next, attended, offered, touched, form, flags, object })
+        let attended = value.ends_with(ATTENDED);
+        let ours = attended || value.ends_with(QUIET);
+        let touched =
+            value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
+        Ok(Self { limit, holders, next, ours, attended, offered, touched, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -296,8 +304,7 @@ impl Record {
             let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
             object.set(&name, value.to_string());
         }
-        let end = self.attended.then_some(Self::OTHERS);
-        let next = || self.next.iter().map(SessionId::as_str).chain(end).collect();
+        let next = || self.next.iter().map(SessionId::as_str).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
         let millis = |offer: &Offer| u64::try_from(offer.open.as_millis()).unwrap_or(u64::MAX);
         let offers = self.offered.iter();
@@ -308,7 +315,12 @@ impl Record {
         };
         object.hint(OFFERED, (!self.offered.is_empty()).then(offered));
         let mut value = object.to_string().into_bytes();
-        value.extend(self.touched.then_some(b' '));
+        value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
+        value.extend_from_slice(match (self.attended, self.ours) {
+            (true, _) => ATTENDED,
+            (false, true) => QUIET,
+            (false, false) => b"",
+        });
         value
     }
 
@@ -510,7 +522,7 @@ mod tests {
         let mut record = Record::decode(found, 0).unwrap();
         assert_eq!(record.next, ["b", "b", "c"].map(SessionId::from));
         assert_eq!(record.encode(), found);
-        record.name(Vec::new(), false);
+        record.next.clear();
         assert_eq!(record.encode(), br#"{"Limit":1,"Holders":["a"],"Note":1}"#);
         for odd in [r#""b""#, "[1]", "null", r#"{"b":true}"#] {
             let found = format!(r#"{{"Limit":1,"Holders":[],"Next":{odd}}}"#);

@@ -219,7 +219,7 @@ mod tests {
         for holders in [r#"["f","g"]"#, r#"{"f":true,"g":true}"#, "null"] {
             let text = format!(r#"{{"limit":3,"Holders":{holders},"x\n":[1,2],"Next":["h"],"next":{{}}}}"#);
             let mut record = Record::decode(text.as_bytes(), 0).unwrap();
-            record.name(Vec::new(), false);
+            record.next.clear();
             let (measured, written) = (record.bytes(), record.encode().len());
             assert!((written..written + 20).contains(&measured), "{measured} {written} {text}");
         }

@@ -57,14 +57,14 @@ fn party(wait: Option<Duration>) -> Keeper {
 }
 
 fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
-    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}]}}"#).into_bytes();
+    let value = format!("{{\"Limit\":{limit},\"Holders\":[{holders}]}}\t").into_bytes();
     let key = format!("{name}/.lock");
     Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 1, modify_index: index }
 }
 
 /// The record of `a`, with the names of those who are next.
 fn named(limit: u32, holders: &str, next: &str, index: u64) -> Pair {
-    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next},""]}}"#).into_bytes();
+    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next}]}} "#).into_bytes();
     Pair { value, ..lock("a", limit, "", index) }
 }
 

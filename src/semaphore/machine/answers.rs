@@ -414,6 +414,7 @@ impl Machine {
         let rank = u32::try_from(since).unwrap_or(u32::MAX);
         let patience = (PER_WRITE * rank).min(PATIENCE);
         self.patience = crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng));
+        self.need = (!crowd).then_some(Need::List);
         self.view = Some(view);
     }
 

@@ -151,42 +151,51 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
 
 /// Plans of one in line that knows its own contender and `.lock`, and not who else is there.
 ///
-/// Where `.lock` names others, whoever releases sees to it that this one is named in its time: it waits for nothing but its own
-/// contender. The last one named watches over all. Where nobody is named, whoever has to wait lists, and names who waits.
+/// Where somebody watches over all who wait, whoever releases sees to it that this one is let in in its time: it waits for nothing
+/// but its own contender. Where nobody does, it does so itself, and learns by the same write who is there: of a crowd that comes at
+/// once one does, and the others see that it has.
 fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(Stand::Apart { room: false });
     let line = line::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     watch_line(&mut plan, view, record, &line[..place], me, now);
-    let free = record.limit.saturating_sub(record.taken()) >= me.settings.slots;
-    plan.stand = Stand::Apart { room: free && !record.attended };
-    if !record.attended {
-        let shared = view.is_listed() && view.has_foreign();
-        let heads = line.iter().take(place).all(InLine::is_foreign);
-        match me.patience {
-            // Others have come at the same time, and one of them gives all their slots and names those who wait.
-            Some(until) if until > now => plan.recheck(Some(until)),
-            Some(_) => plan.need = Some(Need::Look),
-            // Somebody else is at the front.
-            None if shared && !heads => {}
-            None if shared && !free => {}
-            None => plan.need = Some(Need::List),
-        }
-    } else if record.limit > record.taken() {
-        let first = record.named_first();
+    let left = record.limit.saturating_sub(record.taken());
+    let free = left >= me.settings.slots;
+    if record.attended {
         // Whoever freed them has let in nobody, or the first one has gone without a word.
-        let left = record.limit.saturating_sub(record.taken());
-        let unserved = line::named(record).first().is_some_and(|(_, slots)| *slots <= left);
+        let first = record.named_first();
+        let unserved = match line::named(record).first() {
+            Some((_, slots)) => *slots <= left,
+            None => free,
+        };
         let gone = first.is_some_and(|first| view.is_missing(first));
-        let sees = plan.role == Role::Head && gone || free && first == Some(me.session);
+        let sees = plan.role == Role::Head && gone || first == Some(me.session);
         match me.patience.filter(|_| unserved) {
             Some(until) if until > now => plan.recheck(Some(until)),
             Some(_) => plan.need = Some(Need::Look),
             // Nobody releases what nobody holds.
-            None => plan.need = (sees || unserved).then_some(Need::List),
+            None => plan.need = (left > 0 && (sees && free || unserved)).then_some(Need::List),
+        }
+    } else {
+        plan.stand = Stand::Apart { room: free };
+        let shared = view.is_listed() && view.has_foreign();
+        let heads = line.iter().take(place).all(InLine::is_foreign);
+        match me.patience {
+            // Others have come at the same time, and one of them watches over all.
+            Some(until) if until > now => plan.recheck(Some(until)),
+            Some(_) => plan.need = Some(Need::Look),
+            // Somebody else is at the front.
+            None if shared => plan.need = (heads && free).then_some(Need::List),
+            // Clients of another kind may be there.
+            None if !record.ours => plan.need = Some(Need::List),
+            None => {
+                let mut draft = Draft::new(view, record.clone(), me.wall, Some(me));
+                draft.attend(me.entry(Standing::Waiting, Vec::new()));
+                plan.write = draft.write(false);
+            }
         }
     }
-    if plan.role == Role::Head && plan.need.is_none() {
+    if plan.role == Role::Head && plan.need.is_none() && plan.write.is_none() {
         plan.suspect(view, record, me, now);
     }
     plan
@@ -197,9 +206,7 @@ fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>
     let heads = ahead.iter().all(InLine::is_foreign);
     let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(Entry::is_lookout);
     let named = record.attended && record.next.last() == Some(me.session);
-    // Else somebody is about to name those who wait.
-    let unnamed = view.has_foreign() || me.settings.priority < 0 || me.nonce.is_some();
-    let by_name = me.together.is_none() && (record.attended || !unnamed);
+    let by_name = me.together.is_none() && (record.attended || record.ours && !view.has_foreign());
     if told || named || !by_name && heads && view.is_listed() {
         plan.role = Role::Head;
         plan.recheck(watch::settles_at(me, Role::Head, now));

@@ -1,6 +1,6 @@
 //! A transaction in the making: `.lock` as it shall be, and what goes with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write,
@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
     /// Bytes that the transaction may have besides, without what only hints and tidies up.
     fn room(&self) -> usize {
         let mut record = self.record.clone();
-        record.name(Vec::new(), false);
+        record.next.clear();
         record.offered.clear();
         let steps: usize = self.ops.iter().map(size::of_step).sum();
         let lock = size::of_record(&record, &self.view.lock_key());
@@ -191,9 +191,8 @@ impl<'a> Draft<'a> {
         if self.view.is_filtered() {
             return HandOff::Done;
         }
-        if self.record.next.is_empty() {
-            // Somebody may have come who does not stand there.
-            self.looks_after = true;
+        if !self.record.attended && self.record.next.is_empty() {
+            // Whoever has come meanwhile relies on nobody.
             return HandOff::Done;
         }
         let numbers = line::free_numbers(self.view, &self.record, freed, 0);
@@ -241,7 +240,7 @@ impl<'a> Draft<'a> {
             && rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
             && self.record.attended
             && !self.record.holders.is_empty();
-        self.record.name(rest, self.record.attended);
+        self.record.next = rest;
         self.looks_after |= cut;
         if knows { HandOff::Done } else { HandOff::Unknown }
     }
@@ -278,27 +277,28 @@ impl<'a> Draft<'a> {
         }
         // Each that is named anew takes a step, and so does each that is let in.
         let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(line::NAMED);
-        let (next, attended) = self.names(line, most);
+        let next = self.names(line, most);
         // Where nobody can be named, those in line may have come while others were, and watch nothing.
-        let last = next.last().filter(|_| attended).cloned();
+        let last = next.last().filter(|last| self.can_watch(line, last)).cloned();
         self.lookout = last.or_else(|| self.first_to_watch(line));
-        self.record.name(next, attended);
+        // Slots that other clients leave come free without a word: whoever comes has to see that they are there.
+        self.record.attended = self.lookout.is_some() && !self.view.has_foreign();
+        self.record.next = next;
     }
 
-    /// Who is to be named, and whether the last of them can watch over all.
-    fn names(&self, line: &[InLine<'_>], most: usize) -> (Vec<SessionId>, bool) {
+    /// Who is to be named, the last of them one that can watch over all where there is one.
+    fn names(&self, line: &[InLine<'_>], most: usize) -> Vec<SessionId> {
         if self.view.has_foreign() {
-            return (Vec::new(), false);
+            return Vec::new();
         }
         let mut next = line::next(&self.record, line, most);
-        let watches = |session: &SessionId| line.iter().any(|one| one.session == session && one.can_watch());
-        match next.iter().rposition(watches) {
-            Some(last) => {
-                next.truncate(last + 1);
-                (next, true)
-            }
-            None => (next, false),
-        }
+        let last = next.iter().rposition(|session| self.can_watch(line, session));
+        next.truncate(last.map_or(next.len(), |last| last + 1));
+        next
+    }
+
+    fn can_watch(&self, line: &[InLine<'_>], session: &SessionId) -> bool {
+        line.iter().any(|one| one.session == session && one.can_watch())
     }
 
     /// The first in line that can watch over all.
@@ -307,16 +307,17 @@ impl<'a> Draft<'a> {
         line::first_served(&self.record, &ours).map(|one| one.session.clone())
     }
 
-    /// Whether the handoff list of `.lock` does not begin with the first in line.
+    /// Whether the handoff list of `.lock` does not begin with the first in line, or nobody is known to watch over all.
     pub(super) fn misleads(&self, line: &[InLine<'_>]) -> bool {
         if self.view.is_filtered() {
             return false;
         }
         if self.view.has_foreign() {
-            return !self.record.next.is_empty();
+            return self.record.attended || !self.record.next.is_empty();
         }
-        let (next, attended) = self.names(line, line::NAMED);
-        next.first() != self.record.next.first() || attended && !self.record.attended
+        let next = self.names(line, line::NAMED);
+        let unattended = !self.record.attended && self.first_to_watch(line).is_some();
+        next.first() != self.record.next.first() || unattended
     }
 
     /// Where clients of another kind take part, slots come free without a word: the first of ours in line is told to watch for
@@ -333,14 +334,17 @@ impl<'a> Draft<'a> {
 
     /// The step by which the one who is to watch over all is told so, where it is another one and does not know.
     fn tells_lookout(&self) -> Option<Op> {
-        let session = self.lookout.as_ref()?;
-        if self.me.is_some_and(|me| me.session == session) || self.granted.contains(session) {
+        let session = self.lookout.as_ref().filter(|session| !self.granted.contains(session))?;
+        let one = self.view.contender(session)?;
+        let entry = one.entry.clone().filter(|entry| !entry.is_lookout())?.as_lookout();
+        let (key, value) = (self.view.contender_key(session), entry.encode());
+        let knows = self.record.next.last() == Some(session) || self.view.has_foreign();
+        if self.me.is_some_and(|me| me.session == session)
+            && (knows || self.ops.iter().any(|op| *op.key() == key))
+        {
+            // It knows where it stands, or says so where it writes its own besides.
             return None;
         }
-        let one = self.view.contender(session)?;
-        let mut entry = one.entry.clone().filter(|entry| !entry.is_lookout())?;
-        entry.lookout = Some(true);
-        let (key, value) = (self.view.contender_key(session), entry.encode());
         Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
     }
 
@@ -364,6 +368,8 @@ impl<'a> Draft<'a> {
     /// moment.
     pub(super) fn write_own(&mut self, entry: Entry) {
         let Some(me) = self.me else { return };
+        let watches = self.lookout.as_ref() == Some(me.session) && entry.state == Standing::Waiting;
+        let entry = if watches { entry.as_lookout() } else { entry };
         match self.view.contender(me.session) {
             // Taken out of `.lock`, it goes to the end of the line.
             Some(one) if one.says_held() && entry.state == Standing::Waiting => self.enter_anew(entry),
@@ -391,6 +397,13 @@ impl<'a> Draft<'a> {
             },
         });
         self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
+    }
+
+    /// Watches over all from here on, in the place of nobody: who else is there it learns by the same transaction. Of those who come
+    /// at the same time one succeeds.
+    pub(super) fn attend(&mut self, entry: Entry) {
+        self.record.attended = true;
+        self.write_own_and_list(entry.as_lookout());
     }
 
     /// Creates `.lock` where there is none, so that it can be waited for.
@@ -439,8 +452,8 @@ impl<'a> Draft<'a> {
     /// Whether `.lock` is to be written.
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {
-            Some(stored) => *stored != self.record,
-            None => self.creates || self.record.taken() > 0 || !self.record.next.is_empty(),
+            Some(stored) => !stored.agrees(&self.record),
+            None => self.creates || self.record.taken() > 0 || self.record.attended,
         }
     }
 
@@ -458,8 +471,8 @@ impl<'a> Draft<'a> {
             let most = self.me.and_then(|me| me.together?.room).unwrap_or(size::MAX_TRANSACTION);
             if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
                 // Nothing but speed depends on the hints.
-                self.record.name(Vec::new(), false);
-                self.record.offered.clear();
+                self.record.next.clear();
+                (self.record.offered, self.record.attended) = (BTreeMap::new(), false);
                 checks.clear();
             }
         }
@@ -474,6 +487,9 @@ impl<'a> Draft<'a> {
             let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
             if self.looks_after && !joint && !lists && !self.view.is_filtered() && self.me.is_some() {
                 self.ops.push(Op::List { prefix: self.view.folder_key() });
+            }
+            if self.view.is_complete() {
+                self.record.ours = !self.view.has_foreign();
             }
             let (key, value) = (self.view.lock_key(), self.record.encode());
             let (flags, index) = (self.record.flags(), self.view.lock_index());

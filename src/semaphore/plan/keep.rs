@@ -14,8 +14,7 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
     }
     if !view.is_complete() {
         // Slots that lie free although somebody is named: whoever was to let it in has not.
-        let unserved = record.limit > record.taken()
-            && (me.confirmed && !record.next.is_empty() || me.follows_up)
+        let unserved = record.limit > record.taken() && (me.confirmed && record.attended || me.follows_up)
             || me.follows_up && view.has_foreign();
         plan.need = (sets_limit || unserved || is_left_alone(view, me.session)).then_some(Need::List);
         plan.write = sign(view, record.flags(), me, now).filter(|_| plan.need.is_none());

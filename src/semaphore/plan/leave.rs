@@ -79,10 +79,15 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
 }
 
 /// Whether one that leaves the line has to list before: it watches over all who wait, or it wants several slots and may have kept
-/// free ones from those behind it.
+/// free ones from those behind it. Where clients of another kind take part it may be the first of ours.
 pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool {
-    let told = view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(Entry::is_lookout);
-    told || settings.slots > 1 || view.record().is_some_and(|record| record.next.last() == Some(session))
+    let entry = view.contender(session).and_then(|one| one.entry.as_ref());
+    let told = entry.is_some_and(Entry::is_lookout);
+    let shared =
+        view.is_listed() && view.has_foreign() && entry.is_some_and(|entry| entry.together.is_empty());
+    told || shared
+        || settings.slots > 1
+        || view.record().is_some_and(|record| record.next.last() == Some(session))
 }
 
 /// The transaction that releases what a session still has, in the name of its process that is no more; `None` where it has

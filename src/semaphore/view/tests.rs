@@ -92,7 +92,7 @@ fn a_committed_transaction_moves_the_view() {
 fn only_one_that_is_named_before_all_others_leads() {
     let me = SessionId::from("me");
     let named = |next: &str| {
-        let lock = format!(r#"{{"Limit":2,"Holders":["h"],"Next":[{next},""]}}"#);
+        let lock = format!(r#"{{"Limit":2,"Holders":["h"],"Next":[{next}]}} "#);
         let pairs = vec![
             pair("p/.lock", lock.as_bytes(), None, 9),
             pair("p/h", b"", Some("h"), 1),
@@ -135,7 +135,7 @@ fn what_else_is_written_into_the_record_makes_it_no_leftover() {
 
 /// What one knows that has come while others wait: `.lock`, and its own contender.
 fn blind(next: &str) -> View {
-    let lock = format!(r#"{{"Limit":1,"Holders":["h"],"Next":[{next},""]}}"#);
+    let lock = format!(r#"{{"Limit":1,"Holders":["h"],"Next":[{next}]}} "#);
     let mut view = View::of_lock("p", Some(pair("p/.lock", lock.as_bytes(), None, 9)), 20);
     let own = Op::Lock { key: "p/me".into(), value: entry(0), flags: 0, session: "me".into() };
     view.apply(&[own], 20);

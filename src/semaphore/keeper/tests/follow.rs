@@ -43,6 +43,17 @@ fn decides(start: Start, record: Option<Pair>) -> (Keeper, Moment, Vec<Command>)
     (keeper, at, asked)
 }
 
+/// It has been written that it watches over all: it sees these beside itself.
+fn attends(keeper: &mut Keeper, others: Vec<Pair>, now: Moment) -> Vec<Command> {
+    let attended = |pair: Pair| {
+        let is_lock = pair.key.ends_with(".lock");
+        let value = if is_lock { [pair.value, b" ".into()].concat() } else { pair.value };
+        Pair { value, modify_index: if is_lock { CAME + 1 } else { pair.modify_index }, ..pair }
+    };
+    let pairs = others.into_iter().map(attended).chain([told(CAME + 1)]).collect();
+    done(keeper, CAME + 1, Some(Listing { pairs, index: CAME + 1, filtered: false }), now)
+}
+
 /// A follower: somebody holds the only slot, and others are named.
 fn follower(start: Start) -> (Keeper, Vec<Command>) {
     came(start, Some(named(1, r#""x""#, r#""b","c""#, 500)))
@@ -214,9 +225,9 @@ fn who_may_not_be_let_in_before_it_knows_more_lists_first() {
 fn whoever_comes_to_a_line_that_nobody_has_named_lists_and_names_those_who_wait() {
     let record = || lock("a", 1, r#""x""#, 500);
     let (mut keeper, at, asked) = decides(plain(), Some(record()));
-    assert_eq!(requests(&asked), ["list"]);
-    let pairs = vec![record(), of("x", Standing::Held, 400), own(Standing::Waiting, CAME)];
-    let asked = lists_as(&mut keeper, pairs, at);
+    // Of a crowd one succeeds, and learns by the same write who is there.
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
+    let asked = attends(&mut keeper, vec![record(), of("x", Standing::Held, 400)], at);
     assert_eq!(requests(&asked), ["commit a/.lock"]);
     assert_eq!(recorded(&asked), Some(("x".into(), "me".into())));
 }
@@ -316,8 +327,11 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
     let mut keeper = let_in(plain());
     keeper.remove(&"a".into(), after(200));
     commands(&mut keeper);
-    let asked = looks_as(&mut keeper, lock("a", 1, r#""me""#, 1011), after(200));
-    assert_eq!(requests(&asked), ["commit a/.lock a/me a/me a/"]);
+    // The only one that is named may be let in by listing.
+    assert_eq!(requests(&looks_as(&mut keeper, named(1, r#""me""#, r#""b""#, 1011), after(200))), ["list"]);
+    let pairs = vec![named(1, r#""me""#, r#""b""#, 1011), own(Standing::Held, 1010)];
+    let asked = lists_as(&mut keeper, pairs, after(200));
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/me a/"], "`b` has gone");
     let pairs = vec![lock("a", 1, "", 1020), of("late", Standing::Waiting, 1015)];
     let listing = Some(Listing { pairs, index: 1020, filtered: false });
     let asked = done(&mut keeper, 1020, listing, after(200));
@@ -345,10 +359,12 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
 #[test]
 fn one_that_is_alone_releases_by_one_write() {
     let (mut keeper, at, asked) = decides(plain(), None);
-    assert_eq!(requests(&asked), ["list"]);
-    let asked = lists_as(&mut keeper, vec![own(Standing::Waiting, CAME)], at);
-    assert_eq!(requests(&asked), ["commit a/.lock a/me"]);
-    done(&mut keeper, CAME + 2, None, at);
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
+    let asked = attends(&mut keeper, vec![lock("a", 1, "", CAME + 1)], at);
+    // Whoever came meanwhile relies on it.
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
+    let taken = vec![lock("a", 1, r#""me""#, CAME + 2), own(Standing::Held, CAME + 2)];
+    done(&mut keeper, CAME + 2, Some(Listing { pairs: taken, index: CAME + 2, filtered: false }), at);
     assert!(keeper.machine("a").unwrap().holds());
     keeper.remove(&"a".into(), after(200));
     assert_eq!(requests(&commands(&mut keeper)), ["commit a/.lock a/me a/me"]);
@@ -390,9 +406,9 @@ fn outrun(seed: u64, holders: u64) -> (Keeper, Moment, Vec<Command>) {
     let names: Vec<_> = (0..holders).map(|number| format!("h{number:03}")).collect();
     let record = || lock("a", holders as u32, &format!(r#""{}""#, names.join(r#"",""#)), 500);
     let (mut keeper, at, _) = decides(Start { seed, ..plain() }, Some(record()));
-    let mut pairs = vec![record(), own(Standing::Waiting, CAME)];
+    let mut pairs = vec![record()];
     pairs.extend(names.iter().map(|name| of(name, Standing::Held, 400)));
-    assert_eq!(requests(&lists_as(&mut keeper, pairs, at)), ["commit a/.lock"]);
+    assert_eq!(requests(&attends(&mut keeper, pairs, at)), ["commit a/.lock"]);
     let asked = stale(&mut keeper, at);
     (keeper, at, asked)
 }

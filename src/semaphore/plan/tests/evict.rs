@@ -15,7 +15,7 @@ fn part(view: &View, session: &str) -> Option<(Part, bool)> {
 
 /// Two holders, the line behind them, and a holder that is dead.
 fn crowd() -> View {
-    let lock = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["a","b",""]}"#;
+    let lock = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["a","b"]} "#;
     view(Some((lock, 0)), &[("h", HELD), ("other", HELD), ("a", WAITS), ("b", WAITS), ("out", HELD)])
 }
 
@@ -99,7 +99,7 @@ fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
 
 #[test]
 fn what_was_lost_is_given_on_under_its_own_number() {
-    let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a",""]}"#, 0));
+    let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a"]} "#, 0));
     let mut pairs = Vec::new();
     for (session, state, index) in [("me", Standing::Held, 10), ("a", Standing::Waiting, 11)] {
         let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
@@ -126,13 +126,13 @@ fn what_was_lost_is_given_on_under_its_own_number() {
     let (_, others) = written(&leave(&view, me, NOW));
     assert_eq!(others, ["p/a Held [0]", "-p/me"]);
     view.disorder();
-    let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a","b",""]}"#, 0).unwrap();
+    let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a","b"]} "#, 0).unwrap();
     view.lock = Lock::Record { record: raised, index: 71 };
     // Of a holder that nobody has looked at the numbers are not known: only its own goes on.
     assert!(!view.is_complete());
     assert_eq!(leave(&view, me, NOW).need, Some(Need::List), "there are slots for `b` too");
     let full =
-        Record::decode(br#"{"Limit":8,"Holders":["me","x","x","x","x","x","x","x"],"Next":["a","b",""]}"#, 0);
+        Record::decode(br#"{"Limit":8,"Holders":["me","x","x","x","x","x","x","x"],"Next":["a","b"]} "#, 0);
     view.lock = Lock::Record { record: full.unwrap(), index: 71 };
     assert_eq!(written(&leave(&view, me, NOW)).1, ["p/a Held [7]", "-p/me"]);
 }
@@ -141,7 +141,7 @@ fn what_was_lost_is_given_on_under_its_own_number() {
 fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
     let view = crowd();
     let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
-    let record = r#"{"Limit":3,"Holders":["h","other","a"],"Next":["b",""]}"#.to_owned();
+    let record = r#"{"Limit":3,"Holders":["h","other","a"],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "p/a Held [0]"].map(String::from).to_vec();
     assert_eq!(out("dead"), (Some((record, 42)), others));
     let view = shared();
@@ -155,10 +155,10 @@ fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
 fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
     let view = crowd();
     let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
-    let record = r#"{"Limit":3,"Holders":["other","dead","a"],"Next":["b",""]}"#.to_owned();
+    let record = r#"{"Limit":3,"Holders":["other","dead","a"],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "p/a Held [0]", "-p/h"].map(String::from).to_vec();
     assert_eq!(out("h"), (Some((record, 42)), others));
-    let record = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["b",""]}"#.to_owned();
+    let record = r#"{"Limit":3,"Holders":["h","other","dead"],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "-p/a"].map(String::from).to_vec();
     assert_eq!(out("a"), (Some((record, 42)), others));
 }

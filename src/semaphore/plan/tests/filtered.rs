@@ -13,7 +13,7 @@ fn filtered(lock: Option<&str>, contenders: &[(&str, Option<Standing>)]) -> View
 
 /// A holder whose key is not shown, one whose key is, a free slot, and a line.
 fn crowd(me: Option<Standing>) -> View {
-    let lock = r#"{"Limit":4,"Holders":["hidden","h"],"Next":["me","a",""]}"#;
+    let lock = r#"{"Limit":4,"Holders":["hidden","h"],"Next":["me","a"]} "#;
     filtered(Some(lock), &[("h", HELD), ("me", me), ("a", WAITS)])
 }
 
@@ -38,13 +38,13 @@ fn an_agent_lists_again_before_it_acts() {
 
 #[test]
 fn a_holder_keeps_its_slot_and_leaves_those_of_others_alone() {
-    let lock = r#"{"Limit":3,"Holders":["me","hidden"],"Next":["a",""]}"#;
+    let lock = r#"{"Limit":3,"Holders":["me","hidden"],"Next":["a"]} "#;
     let seen = filtered(Some(lock), &[("me", HELD), ("a", WAITS)]);
     let plan = planned(&seen, &settings(3, 1), hold, false);
     assert_eq!(plan.stand, Stand::Holding);
     assert_eq!(written(&plan).0, None);
     // It releases its own slot and hands it off to nobody.
-    let released = r#"{"Limit":3,"Holders":["hidden"],"Next":["a",""]}"#.to_owned();
+    let released = r#"{"Limit":3,"Holders":["hidden"],"Next":["a"]} "#.to_owned();
     let left = planned(&seen, &settings(3, 1), leave, false);
     assert_eq!(written(&left), (Some((released.clone(), 42)), vec!["-p/me".into()]));
     let write = release(&seen, &"me".into(), false, "", NOW);
@@ -77,7 +77,7 @@ fn what_is_taken_out_is_granted_to_nobody() {
     let seen = crowd(WAITS);
     let stay = Stay::of(&seen, &"h".into()).unwrap();
     let write = take_out(&seen, &stay, "", NOW);
-    let record = r#"{"Limit":4,"Holders":["hidden"],"Next":["me","a",""]}"#.to_owned();
+    let record = r#"{"Limit":4,"Holders":["hidden"],"Next":["me","a"]} "#.to_owned();
     let written = written(&Plan { write, ..Plan::new(Stand::Holding) });
     assert_eq!(written, (Some((record, 42)), vec!["-p/h".into()]));
 }

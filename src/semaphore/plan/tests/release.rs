@@ -16,14 +16,14 @@ fn keys(ops: &[Op]) -> Vec<&str> {
 
 #[test]
 fn a_holder_is_checked_taken_out_and_its_slot_handed_off_in_one_transaction() {
-    let lock = Some((r#"{"Limit":1,"Holders":["dead"],"Next":["next",""],"Theirs":7}"#, 0));
+    let lock = Some((r#"{"Limit":1,"Holders":["dead"],"Next":["next"],"Theirs":7} "#, 0));
     let mut view = view(lock, &[("dead", HELD), ("next", WAITS), ("behind", WAITS)]);
     let ops = released(&view, "dead").unwrap();
     assert_eq!(keys(&ops), ["p/dead", "p/.lock", "p/behind", "p/next", "p/dead"]);
     assert!(matches!(&ops[0], Op::CheckSession { session, .. } if session.as_str() == "dead"));
     let Op::Cas { value, index: 42, .. } = &ops[1] else { panic!("{ops:?}") };
     let record = String::from_utf8(value.clone()).unwrap();
-    assert_eq!(record, r#"{"Limit":1,"Holders":["next"],"Next":["behind",""],"Theirs":7}"#);
+    assert_eq!(record, r#"{"Limit":1,"Holders":["next"],"Next":["behind"],"Theirs":7} "#);
     let Op::Cas { value, index: 12, .. } = &ops[2] else { panic!("{ops:?}") };
     assert!(Entry::decode(value).unwrap().is_lookout(), "the last one named watches over all");
     assert!(matches!(ops[4], Op::Delete { .. }));
@@ -33,7 +33,7 @@ fn a_holder_is_checked_taken_out_and_its_slot_handed_off_in_one_transaction() {
 
 #[test]
 fn one_that_only_waits_leaves_its_contender_alone_where_it_is_being_let_in() {
-    let lock = Some((r#"{"Limit":1,"Holders":["other"],"Next":["dead",""]}"#, 0));
+    let lock = Some((r#"{"Limit":1,"Holders":["other"],"Next":["dead"]} "#, 0));
     let ops = released(&view(lock, &[("other", HELD), ("dead", WAITS)]), "dead").unwrap();
     assert_eq!(keys(&ops), ["p/dead", "p/dead"]);
     assert!(matches!(ops[1], Op::DeleteCas { index: 11, .. }));
