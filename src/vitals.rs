@@ -9,6 +9,8 @@ use crate::semaphore::Moment;
 
 /// The loop comes round at least this often, even when nothing happens.
 pub const BEAT: Duration = Duration::from_secs(5);
+/// Looks within this time are one: a client that asks on and on costs the loop no more than that.
+const LOOK: Duration = Duration::from_millis(100);
 /// Silence after which the loop counts as stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
@@ -19,17 +21,25 @@ pub struct Vitals {
     beat: AtomicU64,
     /// Somebody has looked at what the agent shows.
     viewed: Notify,
+    /// When that was told last, in milliseconds on the lease clock.
+    told: AtomicU64,
 }
 
 impl Vitals {
     /// A pulse that begins now.
     pub fn new(now: Moment) -> Self {
-        Self { beat: AtomicU64::new(millis(now)), viewed: Notify::new() }
+        Self { beat: AtomicU64::new(millis(now)), viewed: Notify::new(), told: AtomicU64::new(0) }
     }
 
     /// Somebody looks at what the agent shows: it is worth a read of Consul to show it as it is now.
-    pub fn view(&self) {
-        self.viewed.notify_one();
+    pub fn view(&self, now: Moment) {
+        let (now, told) = (millis(now), self.told.load(Ordering::Relaxed));
+        let is_another = u128::from(now.saturating_sub(told)) >= LOOK.as_millis();
+        // Of two at once one tells.
+        let swap = || self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed);
+        if is_another && swap().is_ok() {
+            self.viewed.notify_one();
+        }
     }
 
     /// Resolves once somebody has looked since it resolved last.
@@ -55,4 +65,30 @@ impl Vitals {
 
 fn millis(moment: Moment) -> u64 {
     u64::try_from(moment.since_boot().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn is_told(vitals: &Vitals) -> bool {
+        tokio::select! {
+            biased;
+            () = vitals.viewed() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn one_who_looks_on_and_on_is_told_of_now_and_then() {
+        let begun = Moment::from_boot(Duration::from_secs(7));
+        let vitals = Vitals::new(begun);
+        assert!(!is_told(&vitals).await);
+        for (millis, expected) in
+            [(0, true), (50, false), (99, false), (100, true), (150, false), (5000, true)]
+        {
+            vitals.view(begun + Duration::from_millis(millis));
+            assert_eq!(is_told(&vitals).await, expected, "after {millis} ms");
+        }
+    }
 }

@@ -387,7 +387,13 @@ impl Agent {
                     }
                     self.asked(request);
                 }
-                () = self.parts.vitals.viewed() => self.own.keeper.show(clock::now()),
+                () = self.parts.vitals.viewed() => {
+                    let now = clock::now();
+                    self.own.keeper.show(now);
+                    self.leases.look(now);
+                    // Nothing is another by that: what it asks for tells.
+                    self.unseen = unseen.max(Unseen::Leases);
+                }
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,
                 files = reload::changed(&mut self.watch) => self.files_changed(&files),

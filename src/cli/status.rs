@@ -116,6 +116,7 @@ impl Semaphore {
         Awaited {
             name: self.name.clone(),
             waited: duration(self.waiting_seconds),
+            seen: self.queue_length.is_some(),
             place: self.queue_position.zip(self.queue_length),
             holders: holders.map(Holder::name).collect(),
             unlisted: self.unlisted(),

@@ -72,7 +72,7 @@ impl Site {
 
     /// The same, for somebody who wants to know of others too: what the agent does not watch it looks at anew.
     fn viewed(&self) -> Arc<Snapshot> {
-        self.vitals.view();
+        self.vitals.view(clock::now());
         self.snapshot()
     }
 

@@ -20,6 +20,10 @@ const ABBREVIATED: usize = 4;
 const LISTED: usize = 10;
 /// The wait after a look that failed.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Where another write gives the slots on than the one that gave them back, they are given on within this time.
+const GIVEN_ON: Duration = Duration::from_secs(1);
+/// The wait between two looks at whether they are.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Who is meant, as it stood when it was looked at. Whatever has become of it since is not meant.
 #[derive(Clone, Debug)]
@@ -205,7 +209,7 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
                     }
                     Some(view)
                 }
-                Some(_) | None => return Ok(Some(view)),
+                Some(_) | None => return Ok(Some(given_on(client, aim, view, until).await)),
             },
             Err(away) if away.is_unavailable() && Instant::now() < until => None,
             Err(error) => return Err(error),
@@ -219,6 +223,28 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
             None => sleep(PAUSE.min(left)).await,
         }
     }
+}
+
+/// Everything as it is once somebody has what was given back, if anybody of ours waits for that: where clients of another kind
+/// take part, one write gives back and another one gives on.
+async fn given_on(client: &Client, aim: &Aim, gone: View, until: Instant) -> View {
+    let until = until.min(Instant::now() + GIVEN_ON);
+    let mut view = gone;
+    while lies_free(&view) && Instant::now() < until {
+        sleep(LOOK).await;
+        match look(client, &aim.place).await {
+            Ok(now) => view = now,
+            // That it has gone is known all the same.
+            Err(_away) => break,
+        }
+    }
+    view
+}
+
+/// Whether a slot is free although one of ours waits.
+fn lies_free(view: &View) -> bool {
+    view.record().is_some_and(|record| record.limit > record.taken())
+        && view.waiters().iter().any(|one| one.entry.is_some())
 }
 
 /// Until its key has changed since then, or it is time to look anyway.

@@ -64,8 +64,9 @@ fn tell(mut look: impl FnMut() -> View, mut screen: Screen, asked: &Receiver<Ask
         match asked.recv_timeout(screen.pause()) {
             Err(RecvTimeoutError::Timeout) => {
                 let now = clock::now();
-                if now.since(began) >= screen.first() {
-                    screen.show(&look(), now);
+                let waited = now.since(began);
+                if waited >= screen.first() {
+                    screen.show(&look(), now, waited);
                 }
             }
             Ok(Ask::Wipe(done)) => {

@@ -64,7 +64,8 @@ impl Screen {
         }
     }
 
-    pub(super) fn show(&mut self, view: &View, now: Moment) {
+    /// Shows what is seen, after so long.
+    pub(super) fn show(&mut self, view: &View, now: Moment, waited: Duration) {
         match self {
             Self::Drawn(bar) => match view.line() {
                 Some(line) => {
@@ -76,7 +77,8 @@ impl Screen {
             Self::Lines(told) => {
                 let is_new =
                     |(before, at): &(View, Moment)| *before != view.place() && now.since(*at) >= BETWEEN;
-                if let Some(entry) = view.entry().filter(|_| told.as_ref().is_none_or(is_new)) {
+                let tells = told.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
+                if let Some(entry) = view.entry().filter(|_| tells) {
                     *told = Some((view.place(), now));
                     Stderr::say(&entry);
                 }

@@ -35,6 +35,8 @@ pub struct Awaited {
     pub name: String,
     /// For how long.
     pub waited: Duration,
+    /// Whether all who take part have been looked at: before, there may be more in line, and nobody knows who the holders are.
+    pub seen: bool,
     /// The own place in line, from 1, and the line's length.
     pub place: Option<(u32, u32)>,
     /// Who holds it, as far as they are listed.
@@ -104,6 +106,14 @@ impl View {
         }
     }
 
+    /// Whether more is known in a while, so that an entry of a log is better written then.
+    pub(super) fn is_vague(&self) -> bool {
+        match self {
+            Self::Missing { missing, .. } => missing.first().is_some_and(|first| !first.seen),
+            Self::Nothing | Self::Else(_) => false,
+        }
+    }
+
     /// What has to change for another entry of a log.
     pub(super) fn place(&self) -> Self {
         match self {
@@ -126,6 +136,7 @@ impl Awaited {
         Self {
             name: one.name.clone(),
             waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
+            seen: one.seen_at.is_some(),
             place: one.position.map(|position| (position, one.waiters)),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
             unlisted: (one.holder_count as usize).saturating_sub(one.holders.len()),
@@ -140,6 +151,7 @@ impl Awaited {
         Self {
             name: one.name.clone(),
             waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
+            seen: true,
             place: None,
             holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
             unlisted: 0,
@@ -218,6 +230,7 @@ mod tests {
         Awaited {
             name: "writers".into(),
             waited: Duration::from_secs(130),
+            seen: true,
             place: Some((3, 5)),
             holders: holders.iter().map(|name| (*name).to_owned()).collect(),
             ..Awaited::default()

@@ -331,7 +331,7 @@ fn a_foreign_client_that_has_left_the_record_is_no_first_waiter() {
     let home = home(&consul);
     let mut agent = Agent::start(&home);
     agent.await_state("waiting");
-    wait_for("it to be known", || operator.next("service/s").len() == 1);
+    wait_for("all to be known", || agent.semaphore()["queue_length"] == 1);
     // As Go does it: it leaves `.lock` first, and deletes its contender later. Here it never does.
     let index = operator.lock("service/s").unwrap().modify_index;
     operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Cas(index), 0);

@@ -82,11 +82,12 @@ impl Operator {
         serde_json::from_slice(&contender.value).unwrap()
     }
 
-    /// Whom `.lock` names as next, once for each slot.
+    /// Whom `.lock` names as next, once for each slot. What stands there for those who are not named is left out.
     pub(crate) fn next(&self, prefix: &str) -> Vec<String> {
         let record = self.record(prefix);
         let next = record["Next"].as_array().map(Vec::as_slice).unwrap_or_default();
-        next.iter().map(|session| session.as_str().unwrap().to_owned()).collect()
+        let sessions = next.iter().map(|session| session.as_str().unwrap().to_owned());
+        sessions.filter(|session| !session.is_empty()).collect()
     }
 
     /// A session's contender entry, where it has one.

@@ -141,9 +141,7 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
         states.contains(&"held".into()) && states.contains(&"waiting".into())
     });
     // Who waits writes the handoff list once its own entry is there.
-    wait_for("the handoff list to be written", || {
-        operator.record(PREFIX)["Next"].as_array().is_some_and(|next| next.len() == 1)
-    });
+    wait_for("the handoff list to be written", || operator.next(PREFIX).len() == 1);
     let record = operator.record(PREFIX);
     refused("is in use: held by ");
     refused("; waited for by ");

@@ -11,7 +11,7 @@ use crate::consul::Consul;
 use crate::operator::Operator;
 use crate::process::Lodger;
 use crate::support::proxy::Proxy;
-use crate::support::traffic::Kind;
+use crate::support::traffic::{Asked, Kind};
 use crate::wait_for;
 
 const PREFIX: &str = "service/s";
@@ -34,13 +34,17 @@ fn holder(consul: &str, limit: u32, more: &str) -> Lodger {
     lodger
 }
 
-/// One that holds, seen through a proxy. What it does of its own accord it does so seldom that it is not seen.
+/// One that is seen through a proxy. What it does of its own accord it does so seldom that it is not seen: but for what somebody
+/// has it do who looks at it, and so nobody does that here.
 fn leaver(proxy: &Proxy, limit: u32) -> Lodger {
     let semaphore = format!("{{name: s, prefix: {PREFIX}, limit: {limit}}}");
     let config = format!("session: {{ttl: 10m}}\nsemaphores: [{semaphore}]");
-    let lodger = Lodger::start(&proxy.addr().to_string(), &config);
-    lodger.await_ready();
-    lodger
+    Lodger::start(&proxy.addr().to_string(), &config)
+}
+
+/// Its slot as its readiness file has it.
+fn its_slot(leaver: &Lodger) -> Value {
+    leaver.ready_file_says()["semaphores"]["s"].clone()
 }
 
 /// One that stands in line.
@@ -54,18 +58,17 @@ fn token(lodger: &Lodger) -> u64 {
     lodger.semaphore()["fencing_token"].as_u64().unwrap()
 }
 
-/// Waits until `.lock` names these as next, each once for each slot.
-fn await_next(operator: &Operator, sessions: &[String]) {
+/// Waits until `.lock` names these as next, each once for each slot. Whoever comes while somebody is named comes without a word.
+fn await_next(operator: &Operator, sessions: &[&Lodger]) {
+    let sessions: Vec<_> = sessions.iter().map(|one| one.session()).collect();
     wait_for("`.lock` to name who is next", || operator.next(PREFIX) == sessions);
 }
 
-/// Waits until whoever is behind the proxy has seen `.lock` as it stands: it waits for what comes after.
-fn await_seen(proxy: &Proxy, operator: &Operator) {
-    let stands = operator.lock(PREFIX).unwrap().modify_index;
-    let key = Some(format!("{PREFIX}/.lock"));
-    wait_for("the view to be of now", || {
-        proxy.asked().iter().any(|asked| asked.key == key && asked.after >= stands)
-    });
+/// Waits until whoever is behind the proxy watches its own contender, as it does a while after it was let in.
+fn await_watch(proxy: &Proxy, session: &Value) {
+    let key = Some(format!("{PREFIX}/{}", session.as_str().unwrap()));
+    let watches = |asked: &Asked| asked.kind == Kind::KvGetBlocking && asked.key == key;
+    wait_for("the watch that begins later", || proxy.asked().iter().any(watches));
 }
 
 /// What a contender's entry says, and at which index.
@@ -82,8 +85,12 @@ fn the_line_is_served_in_the_order_of_arrival() {
     let mut line = Vec::new();
     for place in 1..=4 {
         let one = waiter(&address, 1, "");
-        let status = one.semaphore();
-        assert_eq!((&status["queue_position"], &status["queue_length"]), (&place.into(), &place.into()));
+        // It comes without a look at the others; who looks at it has it look at them.
+        let mut status = Value::Null;
+        wait_for("its place among the others", || {
+            status = one.semaphore();
+            status["queue_position"] == place && status["queue_length"] == place
+        });
         line.push(one);
         let listed = status["queue"].as_array().unwrap();
         let (sessions, mine): (Vec<_>, Vec<_>) =
@@ -91,7 +98,8 @@ fn the_line_is_served_in_the_order_of_arrival() {
         assert_eq!(sessions, line.iter().map(|one| one.session()).collect::<Vec<_>>());
         assert!(mine.iter().enumerate().all(|(before, mine)| **mine == (before + 1 == place)), "{listed:?}");
     }
-    await_next(&operator, &line.iter().map(|one| one.session()).collect::<Vec<_>>());
+    // Whoever releases a slot to the last one that is named names the others.
+    await_next(&operator, &[&line[0]]);
 
     for next in line {
         let before = token(&holding);
@@ -139,8 +147,7 @@ fn one_that_wants_two_slots_is_not_overtaken_by_one_that_wants_one() {
     let (mut first, mut second) = (holder(&address, 2, ""), holder(&address, 2, ""));
     let mut double = waiter(&address, 2, ", slots: 2");
     let mut single = waiter(&address, 2, "");
-    let named = [double.session(), double.session(), single.session()];
-    await_next(&operator, &named);
+    await_next(&operator, &[&double, &double]);
     assert_eq!(first.terminate(), Some(0));
     assert_eq!(operator.holders(PREFIX), [second.session()]);
     wait_for("the head of the line to see it", || double.semaphore()["slots_taken"] == 1);
@@ -176,7 +183,7 @@ fn two_slots_that_become_free_at_once_go_to_two_at_once() {
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut double = holder(&address, 2, ", slots: 2");
     let mut line = [waiter(&address, 2, ""), waiter(&address, 2, ""), waiter(&address, 2, "")];
-    await_next(&operator, &line.iter().map(|one| one.session()).collect::<Vec<_>>());
+    await_next(&operator, &[&line[0]]);
     assert_eq!(double.terminate(), Some(0));
     let [a, b, c] = &mut line;
     a.await_ready();
@@ -197,29 +204,33 @@ fn two_slots_that_become_free_at_once_go_to_two_at_once() {
 }
 
 #[test]
-fn whoever_leaves_hands_its_slot_on_in_one_transaction_without_a_read() {
+fn whoever_leaves_reads_one_key_and_hands_its_slot_on_in_one_transaction() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let proxy = Proxy::start_apart(address.parse().unwrap());
     let mut zero = holder(&address, 3, "");
     let mut leaver = leaver(&proxy, 3);
+    leaver.await_ready();
     let mut two = holder(&address, 3, "");
-    let slots = [&zero, &leaver, &two].map(|one| one.semaphore()["slot"].as_u64().unwrap());
+    let slots = [zero.semaphore(), its_slot(&leaver), two.semaphore()].map(|one| one["slot"].clone());
     assert_eq!(slots, [0, 1, 2]);
-    let mut next = waiter(&address, 3, "");
-    await_next(&operator, &[next.session()]);
-    await_seen(&proxy, &operator);
-    let rare = [&leaver, &two].map(|one| Some(format!("{PREFIX}/{}", one.session())));
-    wait_for("the watches that begin later", || {
-        rare.iter().all(|key| proxy.asked().iter().any(|asked| asked.key == *key))
-    });
-    let (session, before) = (next.session(), token(&leaver));
+    let mut line = [(); 3].map(|()| waiter(&address, 3, ""));
+    await_next(&operator, &[&line[0]]);
+    // Whoever leaves first lets in the only one that is named, and names the others.
+    assert_eq!(two.terminate(), Some(0));
+    let [two, next, last] = &mut line;
+    two.await_ready();
+    await_next(&operator, &[next, last]);
+    await_watch(&proxy, &leaver.ready_file_says()["session"]);
+    let (session, before) = (next.session(), its_slot(&leaver)["fencing_token"].as_u64().unwrap());
     // The next one has no part in it.
     next.signal(Signal::STOP);
     let asked_before = proxy.asked().len();
     assert_eq!(leaver.terminate(), Some(0));
-    let asked: Vec<_> = proxy.asked().split_off(asked_before).into_iter().map(|asked| asked.kind).collect();
-    assert_eq!(asked, [Kind::Txn, Kind::SessionDestroy]);
+    let asked = proxy.asked().split_off(asked_before);
+    assert_eq!(asked[0].key, Some(format!("{PREFIX}/.lock")));
+    let asked: Vec<_> = asked.into_iter().map(|asked| asked.kind).collect();
+    assert_eq!(asked, [Kind::KvGet, Kind::Txn, Kind::SessionDestroy]);
 
     let lock = operator.lock(PREFIX).unwrap();
     let (said, granted) = entry(&operator, &session);
@@ -233,7 +244,7 @@ fn whoever_leaves_hands_its_slot_on_in_one_transaction_without_a_read() {
     let file = &next.ready_file_says()["semaphores"]["s"];
     assert_eq!((&file["fencing_token"], &file["slot"]), (&granted.into(), &1.into()));
     assert_eq!(next.metric("slotkeeper_handoff_duration_seconds_count{semaphore=\"s\"}"), 1.0);
-    for one in [&mut zero, &mut two, &mut next] {
+    for one in [&mut zero, two, next, last] {
         assert_eq!(one.terminate(), Some(0));
     }
     operator.assert_nothing_left(PREFIX);
@@ -244,13 +255,21 @@ fn a_next_one_that_has_died_is_passed_over() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let proxy = Proxy::start_apart(address.parse().unwrap());
+    let mut first = holder(&address, 1, "");
     let mut leaver = leaver(&proxy, 1);
-    let mut dead = waiter(&address, 1, "");
-    let dead_session = dead.session();
-    await_next(&operator, std::slice::from_ref(&dead_session));
-    await_seen(&proxy, &operator);
-    let mut after = waiter(&address, 1, "");
-    let after_session = after.session();
+    wait_for("it to be named", || operator.lock(PREFIX).is_some() && operator.next(PREFIX).len() == 1);
+    let (mut dead, mut after) = (waiter(&address, 1, ""), waiter(&address, 1, ""));
+    // Whoever leaves first lets in the only one that is named, and names the others.
+    assert_eq!(first.terminate(), Some(0));
+    leaver.await_ready();
+    await_next(&operator, &[&dead, &after]);
+    let (dead_session, after_session) = (dead.session(), after.session());
+    // It says who it is, and has nothing else to do then.
+    let leaver_session = leaver.ready_file_says()["session"].clone();
+    await_watch(&proxy, &leaver_session);
+    wait_for("its own entry", || {
+        entry(&operator, leaver_session.as_str().unwrap()).0["who"]["pid"] == leaver.pid()
+    });
     // Nobody but the leaver can do anything about it.
     after.signal(Signal::STOP);
     dead.signal(Signal::KILL);
@@ -277,7 +296,7 @@ fn a_slot_that_was_given_to_one_that_is_dead_comes_back_when_its_session_ends() 
     let mut leaver = holder(&address, 1, "");
     let mut dead = waiter(&address, 1, "");
     let dead_session = dead.session();
-    await_next(&operator, std::slice::from_ref(&dead_session));
+    await_next(&operator, &[&dead]);
     let mut after = waiter(&address, 1, "");
     dead.signal(Signal::KILL);
     dead.ended();
@@ -302,7 +321,7 @@ fn one_that_was_let_in_by_another_says_soon_who_it_is() {
     let environment = [("SLOTKEEPER_POD_NAME", "loader-1"), ("SLOTKEEPER_NODE_NAME", "node-7")];
     let mut next = start_with(&address, 2, ", body: nightly load", &environment);
     next.await_state("waiting");
-    await_next(&operator, &[next.session()]);
+    await_next(&operator, &[&next]);
     assert_eq!(leaver.terminate(), Some(0));
     next.await_ready();
     let (session, status) = (next.session(), next.semaphore());
@@ -342,8 +361,12 @@ fn another_kind_of_client_ahead_is_left_its_turn_and_holds_nobody_up() {
     let other = operator.create_session();
     operator.put(&format!("{PREFIX}/{other}"), "db-node-1", Put::Acquire(&other), 0);
     let mut behind = waiter(&address, 1, "");
-    assert_eq!(behind.semaphore()["queue_position"], 2);
-    await_next(&operator, &[String::new(), behind.session()]);
+    wait_for("both to be known", || behind.semaphore()["queue_position"] == 2);
+    assert_eq!(
+        operator.record(PREFIX)["Next"],
+        Value::Null,
+        "a client of another kind may take no field of ours"
+    );
     let told = Instant::now();
     assert_eq!(leaver.terminate(), Some(0));
     behind.await_ready();

@@ -72,11 +72,11 @@ fn what_was_asked_before_a_reload_does_not_keep_a_drain_back() {
     home.configure(&proxy.addr().to_string(), &format!("{ONE}\ndrain: {{timeout: 10s}}\n"));
     let mut agent = Agent::start(&home);
     agent.await_ready();
-    // Whoever holds lists everything now and then.
+    // Whoever is looked at lists everything.
     proxy.ignore_next("/v1/kv/service/s/");
     let listings = || proxy.counts().of(Kind::KvList).requests;
     let before = listings();
-    wait_for("a listing without an answer", || listings() > before);
+    wait_for("a listing without an answer", || agent.semaphore().is_object() && listings() > before);
     agent.signal(Signal::HUP);
     wait_for("the reload", || reloaded(&agent) == 1);
     // That listing alone may take longer than the drain leaves the slot.
@@ -121,7 +121,11 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
     let operator = Operator::at(&consul.address());
     let next_are = |agents: [&Agent; 2]| {
         let sessions = agents.map(Agent::session);
-        wait_for("the order", || operator.record("p")["Next"] == serde_json::json!(sessions));
+        let shown = || agents[0].semaphore()["queue"].clone();
+        let is_next = |place: usize| shown()[place]["session"] == sessions[place];
+        wait_for("the order", || {
+            is_next(0) && is_next(1) && operator.next("p").first() == Some(&sessions[0])
+        });
     };
     let home = Home::new();
     with_priority(&consul, &home, 0);

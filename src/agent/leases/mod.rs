@@ -21,7 +21,9 @@ use super::driver::{Driver, Owner, Requests};
 use super::labels::{self, Entry};
 use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
-use crate::semaphore::{self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Settings};
+use crate::semaphore::{
+    self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Phase, Settings,
+};
 
 use agenda::Agenda;
 use limits::Limits;
@@ -281,6 +283,23 @@ impl Leases {
         for key in self.agenda.due(now) {
             if let Some(running) = self.running.get_mut(&key) {
                 running.driver.keeper.tick(now);
+                self.agenda.touch(key);
+            }
+        }
+    }
+
+    /// Somebody wants to know how things stand. Of the leases of one semaphore one looks for all: the one that has seen the latest.
+    pub(super) fn look(&mut self, now: Moment) {
+        for keys in self.of.values() {
+            let seen = |key: &Key| {
+                let machine = self.running.get(key)?.driver.keeper.machines().next()?;
+                let looks = matches!(machine.phase(), Phase::Held { .. } | Phase::Waiting);
+                let view = machine.view().filter(|_| looks)?;
+                Some((machine.listed_at().is_some(), view.lock_index(), machine.listed_at(), *key))
+            };
+            let Some((.., key)) = keys.iter().filter_map(seen).max() else { continue };
+            if let Some(running) = self.running.get_mut(&key) {
+                running.driver.keeper.show(now);
                 self.agenda.touch(key);
             }
         }

@@ -34,6 +34,7 @@ impl Lock {
         Awaited {
             name: self.name.clone(),
             waited: duration(self.waiting_seconds),
+            seen: true,
             place: None,
             holders: self.leader.iter().filter(|leader| !leader.mine).map(Holder::name).collect(),
             unlisted: 0,

@@ -27,6 +27,7 @@ pub(super) struct Lender {
     pub(super) asks: mpsc::UnboundedSender<Ask>,
     shown: watch::Receiver<Arc<Snapshot>>,
     metrics: Arc<Metrics>,
+    vitals: Arc<Vitals>,
     pub(super) file: std::path::PathBuf,
     _folder: tempfile::TempDir,
     thread: Option<JoinHandle<Exit>>,
@@ -75,7 +76,8 @@ impl Lender {
         let (status, shown) = watch::channel(Arc::new(agent::before_start(clock::now())));
         let operations = Operation::ALL.map(Operation::as_str);
         let metrics = Arc::new(Metrics::new(&operations, &Code::ALL.map(Code::as_str)).unwrap());
-        let (counted, path) = (Arc::clone(&metrics), file.clone());
+        let vitals = Arc::new(Vitals::new(clock::now()));
+        let (counted, looked_at, path) = (Arc::clone(&metrics), Arc::clone(&vitals), file.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -91,7 +93,7 @@ impl Lender {
                     read_config: Arc::new(read_config),
                     source: agent::Fingerprints::default(),
                     metrics: counted,
-                    vitals: Arc::new(Vitals::new(clock::now())),
+                    vitals: looked_at,
                     status,
                     asks: Asks::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
                     control: Some(receiver),
@@ -101,8 +103,16 @@ impl Lender {
                 Box::pin(agent::run(parts)).await.expect("the agent runs").exit
             })
         });
-        let lender =
-            Self { requests: sender, asks, shown, metrics, file, _folder: folder, thread: Some(thread) };
+        let lender = Self {
+            requests: sender,
+            asks,
+            shown,
+            metrics,
+            vitals,
+            file,
+            _folder: folder,
+            thread: Some(thread),
+        };
         wait_for("the agent to run", || !lender.snapshot().semaphores.is_empty());
         lender
     }
@@ -152,7 +162,13 @@ impl Lender {
         self.snapshot().semaphores[0].state
     }
 
-    /// As `/v1/status` has the first semaphore.
+    /// As `/v1/status` has the first semaphore, for whoever looks there.
+    pub(super) fn looked_at(&self) -> serde_json::Value {
+        self.vitals.view(clock::now());
+        self.report()
+    }
+
+    /// The same, and nobody looks.
     pub(super) fn report(&self) -> serde_json::Value {
         let snapshot = self.snapshot();
         let report: Report<'_> = snapshot.report(clock::now(), clock::wall());

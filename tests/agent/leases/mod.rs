@@ -167,9 +167,35 @@ fn what_is_lost_is_told_and_not_taken_again() {
     );
     assert_eq!(agent.renew(&first.lease), Err(NoLease::Lost(reason)));
     assert_eq!(agent.release(&first.lease), Ok(Released::Done));
-    wait_for("its slot to be free", || operator.holders("service/s") == [&*second.session]);
     assert_eq!(sessions(&operator), [&*second.session]);
+    // Its slot is there for whoever comes: of three the second one has one.
+    let others = [agent.acquire(60).unwrap(), agent.acquire(60).unwrap()];
+    for other in &others {
+        assert_eq!(agent.release(&other.lease), Ok(Released::Done));
+    }
     assert!(agent.renew(&second.lease).is_ok(), "one loss is not the others'");
+    assert_eq!(agent.stop(), Exit::Done);
+    operator.assert_nothing_left("service/s");
+}
+
+#[test]
+fn who_looks_sees_who_takes_part_by_now() {
+    let consul = Consul::start();
+    let operator = Operator::at(&consul.address());
+    let agent = Lender::of(&consul, 2);
+    let leases = [agent.acquire(60).unwrap(), agent.acquire(60).unwrap()];
+    // Of one who comes into the line a lease that is held hears nothing.
+    let other = operator.create_session();
+    let key = format!("service/s/{other}");
+    operator.put(&key, "", slotkeeper::consul::Put::Acquire(&other), 0);
+    wait_for("it to be seen", || agent.looked_at()["queue_length"] == 1);
+    operator.delete(&key);
+    wait_for("its end to be seen", || agent.looked_at()["queue_length"] == 0);
+    assert_eq!(agent.report()["slots_taken"], 2);
+    operator.destroy(&other);
+    for lease in &leases {
+        assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
+    }
     assert_eq!(agent.stop(), Exit::Done);
     operator.assert_nothing_left("service/s");
 }
