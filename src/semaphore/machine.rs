@@ -45,6 +45,8 @@ const CONTENDERS: u32 = 100;
 const PATIENCE: Duration = Duration::from_millis(60);
 /// The same, for each write to Consul since the last one to `.lock`: so many may have come before.
 const PER_WRITE: Duration = Duration::from_millis(1);
+/// For how long one that is in line leaves free slots to whoever watches over all.
+const TRUST: Duration = Duration::from_secs(1);
 /// Writes to Consul from one's last to `.lock` to the next one's first, where nobody else is there: a session ends, and one is made.
 const QUIET: u64 = 4;
 /// Attempts of one that has gone to serve whoever has come meanwhile.
@@ -191,6 +193,8 @@ pub struct Machine {
     crowded: bool,
     /// Free slots are left until then to whoever has come at the same time.
     patience: Option<Moment>,
+    /// The index of the last `.lock` that was seen to be attended when it was read.
+    trusted: Option<u64>,
     /// The last write has told who has come meanwhile, and what follows from that is done at once.
     follows_up: bool,
     /// The own contender and `.lock` have just been read.
@@ -269,6 +273,7 @@ impl Machine {
             arrival: None,
             crowded: false,
             patience: None,
+            trusted: None,
             follows_up: false,
             confirmed: false,
             retry_at: None,

@@ -149,7 +149,6 @@ impl Machine {
             Ok(reading) => {
                 self.read_works(cx);
                 self.need = None;
-                self.patience = None;
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
                     let (lock, index) =
@@ -167,8 +166,12 @@ impl Machine {
                     if denied || !view.is_ordered() && !view.take_lead(session) {
                         self.need = Some(Need::List);
                     }
+                    let attended = view.record().filter(|record| record.attended).map(|_| view.lock_index());
                     // Enough for that: who is in `.lock` no more has lost its slots, whatever its contender key says.
                     self.proved = consistent && !denied && self.is_taken_out(cx.remembered);
+                    // Whoever watches over all is about to give the slots that it sees free.
+                    let trusts = attended.filter(|index| self.trusted.replace(*index) != Some(*index));
+                    self.patience = trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng));
                 }
                 self.seen(false, cx);
             }
@@ -470,9 +473,7 @@ impl Machine {
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
     /// contenders; but whoever is not in line yet has to know them.
     fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Option<Need> {
-        let Some(view) = self.view.as_ref().filter(|view| view.lock_index() > 0) else {
-            return Some(Need::List);
-        };
+        let Some(view) = &self.view else { return Some(Need::List) };
         let lock = view.lock_key();
         let stale = |step: &usize| match write.ops.get(*step) {
             Some(Op::Cas { key, index, .. }) if *key == lock => Some(*index),

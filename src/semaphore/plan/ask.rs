@@ -170,7 +170,7 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
         };
         let gone = first.is_some_and(|first| view.is_missing(first));
         let sees = plan.role == Role::Head && gone || first == Some(me.session);
-        match me.patience.filter(|_| unserved) {
+        match me.patience.filter(|_| unserved && plan.role != Role::Head) {
             Some(until) if until > now => plan.recheck(Some(until)),
             Some(_) => plan.need = Some(Need::Look),
             // Nobody releases what nobody holds.
