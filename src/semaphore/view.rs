@@ -240,6 +240,11 @@ impl View {
         self.entry_of(session)?.evicted_by.as_deref()
     }
 
+    /// Whether a session was told to watch over all who wait.
+    pub fn is_lookout(&self, session: &SessionId) -> bool {
+        self.entry_of(session).is_some_and(Entry::is_lookout)
+    }
+
     /// The key of a session's contender entry.
     pub fn contender_key(&self, session: &SessionId) -> String {
         format!("{}/{session}", self.prefix)

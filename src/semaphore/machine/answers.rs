@@ -265,6 +265,7 @@ impl Machine {
                 }
             }
             Some(session) => {
+                let knew = view.is_lookout(&session);
                 view.see_contender(&session, reading.pair, reading.index);
                 let own = cx.session == Some(&session);
                 let asks = self.intent == Intent::Hold && !matches!(self.phase, Phase::Held { .. });
@@ -274,6 +275,9 @@ impl Machine {
                 } else if own && asks && view.was_granted(&session) {
                     // Whatever it was about to look at.
                     (self.need, self.retry_at) = (None, None);
+                } else if own && asks && view.is_lookout(&session) && !knew {
+                    // What it knows of `.lock` may be of when it came.
+                    self.need = self.need.or(Some(Need::Look));
                 }
                 if self.stood.0 == Role::Behind && !own {
                     view.disorder();

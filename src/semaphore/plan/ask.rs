@@ -204,7 +204,7 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
 /// What one in line waits for, in which role.
 fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>], me: Me<'_>, now: Moment) {
     let heads = ahead.iter().all(InLine::is_foreign);
-    let told = view.contender(me.session).and_then(|one| one.entry.as_ref()).is_some_and(Entry::is_lookout);
+    let told = view.is_lookout(me.session);
     let named = record.attended && record.next.last() == Some(me.session);
     let by_name = me.together.is_none() && (record.attended || record.ours && !view.has_foreign());
     if told || named || !by_name && heads && view.is_listed() {

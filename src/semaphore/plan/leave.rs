@@ -82,7 +82,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
 /// free ones from those behind it. Where clients of another kind take part it may be the first of ours.
 pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool {
     let entry = view.contender(session).and_then(|one| one.entry.as_ref());
-    let told = entry.is_some_and(Entry::is_lookout);
+    let told = view.is_lookout(session);
     let shared =
         view.is_listed() && view.has_foreign() && entry.is_some_and(|entry| entry.together.is_empty());
     told || shared

@@ -255,7 +255,10 @@ fn whoever_comes_while_others_come_too_waits_a_moment_the_first_one_the_least() 
 #[test]
 fn the_last_one_named_is_told_and_watches_all_names_after_a_second() {
     let (mut keeper, _) = follower(plain());
-    assert_eq!(requests(&watched(&mut keeper, told(1010), NOW)), ["watch a/me@1010"]);
+    // What it knows of the record may be of when it came.
+    assert_eq!(requests(&watched(&mut keeper, told(1010), NOW)), ["look a/.lock"]);
+    let asked = looks_as(&mut keeper, named(1, r#""x""#, r#""b","c""#, 500), NOW);
+    assert_eq!(requests(&asked), ["watch a/me@1010"]);
     keeper.tick(after(1000));
     assert_eq!(requests(&commands(&mut keeper)), ["watch a/@0"]);
     // Where much happens, about once a second.
@@ -270,11 +273,12 @@ fn the_last_one_named_is_told_and_watches_all_names_after_a_second() {
 #[test]
 fn a_lookout_lists_where_a_holders_name_is_gone_and_takes_the_dead_out() {
     let (mut keeper, _) = follower(plain());
+    let record = || named(1, r#""x""#, r#""b","c""#, 500);
     watched(&mut keeper, told(1010), NOW);
+    looks_as(&mut keeper, record(), NOW);
     keeper.tick(after(1000));
     commands(&mut keeper);
     watched(&mut keeper, folder(&[".lock", "me", "b", "c"], 1020), after(1000));
-    let record = || named(1, r#""x""#, r#""b","c""#, 500);
     assert_eq!(requests(&looks_as(&mut keeper, record(), after(1000))), [""; 0], "it may just have left");
     keeper.tick(after(1050));
     assert_eq!(requests(&commands(&mut keeper)), ["list"]);
