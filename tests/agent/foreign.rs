@@ -286,7 +286,8 @@ fn loops_of_commands_leave_a_foreign_contender_that_never_acts_its_turn_a_few_ti
     // It may wake up, and is left its turn again.
     operator.put(&format!("service/s/{session}"), "awake", Put::Acquire(&session), MAP_FLAGS);
     assert!(one().stderr(Stdio::null()).status().unwrap().success());
-    assert!(offered().is_some_and(|millis| (300..3000).contains(&millis)), "{:?}", offered());
+    let record = operator.record("service/s");
+    assert!(offered().is_some_and(|millis| (300..3000).contains(&millis)), "{record}");
 }
 
 #[allow(clippy::disallowed_methods, reason = "it is how often such a client looks")]

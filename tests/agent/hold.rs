@@ -45,9 +45,9 @@ fn holds_says_so_everywhere_and_leaves_nothing() {
         ("slotkeeper_holders{semaphore=\"s\"}", 1.0),
         ("slotkeeper_limit{semaphore=\"s\"}", 1.0),
         ("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}", 1.0),
-        // Entering takes three writes: the session, a place in line, and the slot.
+        // Entering takes four writes: the session, a place in line, the watch over all who wait, which lists them, and the slot.
         ("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}", 1.0),
-        ("slotkeeper_consul_requests_total{code=\"200\",operation=\"txn\"}", 2.0),
+        ("slotkeeper_consul_requests_total{code=\"200\",operation=\"txn\"}", 3.0),
         ("slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_put\"}", 0.0),
     ] {
         assert_eq!(agent.metric(series), value, "{series}");

@@ -54,6 +54,8 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
     });
     assert!(arrivals[0].is_some() && arrivals[0] == arrivals[1], "{arrivals:?}");
     let record = operator.lock("p/a").unwrap().value;
+    // What white space ends it says no more than whether somebody watches.
+    let record = record.trim_ascii_end();
     assert_eq!(record, br#"{"Limit":1,"Holders":[]}"#, "free, and not taken without the other");
 
     // Both the party and whoever stands behind it are told why a free slot is not taken.

@@ -129,7 +129,7 @@ fn no_operator_acts_on_what_is_hidden() {
 #[test]
 fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     let hiding = Hiding::start();
-    let before = hiding.lock();
+    let before = hiding.operator.record("service/s");
     let home = Home::new();
     home.configure(&hiding.proxy.addr().to_string(), &semaphore(2));
     let token = home.path("token");
@@ -143,7 +143,8 @@ fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     assert!(log.contains(WRITE), "{log}");
     assert_eq!(log.matches("trouble").count(), 1, "{log}");
     assert!(!agent.is_ready());
-    assert_eq!((hiding.lock(), hiding.operator.keys("service/s").len()), (before, 3));
+    assert_eq!(hiding.operator.record("service/s"), before);
+    assert_eq!(hiding.operator.keys("service/s").len(), 3);
     assert_eq!(hiding.operator.contender("service/s", &agent.session()).unwrap(), own);
     // A listing that is said to hide something has the file read again.
     fs::write(&token, WORKER).unwrap();

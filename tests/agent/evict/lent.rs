@@ -33,7 +33,8 @@ fn a_lease_is_given_on_when_its_client_gives_it_back() {
         renewed.body
     );
     assert_eq!(operator.holders("p/s"), [session.as_str()], "its client may not know yet");
-    assert_eq!(desk.agent.semaphore()["leases"][0]["state"], "leaving");
+    // What changes of leases is shown a moment later.
+    wait_for("its state", || desk.agent.semaphore()["leases"][0]["state"] == "leaving");
     assert_eq!(desk.ask(&format!("DELETE /v1/leases/{lease}"), "").status, 204);
     wait_for("it to be given back", || operator.holders("p/s").is_empty());
 }
