@@ -134,10 +134,12 @@ enum Flight {
         /// Whether the read proves anything.
         consistent: bool,
     },
-    /// The own contender and `.lock` are being read.
+    /// The own contender and `.lock` are being read, and that of whoever watches over all.
     Confirming {
         /// The index of the latest change that was known before.
         after: u64,
+        /// Whether it is one in line, which relies on whoever watches over all.
+        relies: bool,
     },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
@@ -666,13 +668,23 @@ impl Machine {
         cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent });
     }
 
-    /// Reads what tells whether it still holds.
+    /// Whether it stands in line and relies on whoever watches over all.
+    fn relies(&self, cx: &Context<'_>) -> bool {
+        let attended = || self.view.as_ref().and_then(View::record).is_some_and(|record| record.attended);
+        let follows = self.arrival.is_some() && self.stood.0 == Role::Behind && cx.together.is_none();
+        follows && !self.filtered && self.intent == Intent::Hold && attended()
+    }
+
+    /// Reads what tells whether it still holds, or whether somebody still watches over all.
     fn confirm(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if self.settings.is_lock() {
             return self.list(cx);
         }
-        self.flight = Flight::Confirming { after: view.latest() };
-        let keys = vec![view.contender_key(session), view.lock_key()];
+        let relies = !self.holds();
+        self.flight = Flight::Confirming { after: view.latest(), relies };
+        let lookout = view.record().and_then(|record| record.next.last()).filter(|_| relies);
+        let lookout = lookout.map(|lookout| view.contender_key(lookout));
+        let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(lookout).collect();
         cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
     }
 

@@ -29,7 +29,7 @@ pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
 pub use join::join;
-pub use leave::{leave, must_look, release};
+pub use leave::{leave, must_look, release, resign};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
 pub use watch::{Watch, own};
 

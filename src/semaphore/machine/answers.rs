@@ -50,6 +50,7 @@ impl Machine {
                 let text = plan::hidden(&self.settings.prefix, "write");
                 self.fails(Failure { kind: FailureKind::Denied, text }, cx);
                 self.learn_of_itself(listing, cx);
+                self.resign(cx);
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
@@ -66,6 +67,18 @@ impl Machine {
                     self.list_later(cx);
                 }
             }
+        }
+    }
+
+    /// One that is not shown all cannot watch over all: whoever comes is not to rely on it.
+    fn resign(&mut self, cx: &mut Context<'_>) {
+        let (Some(mut view), Some(session)) = (self.view.take(), cx.session) else { return };
+        view.hides_keys();
+        let wall = cx.wall.text(cx.now);
+        let write = plan::resign(&view, self.me(session, &wall, cx));
+        self.view = Some(view);
+        if let Some(write) = write.filter(|_| !self.holds()) {
+            self.commit(write, cx);
         }
     }
 
@@ -185,19 +198,30 @@ impl Machine {
         answer: Result<Vec<Reading>, Failure>,
         cx: &mut Context<'_>,
     ) {
-        let Flight::Confirming { after } = self.land() else { return };
-        match answer.map(<[Reading; 2]>::try_from) {
-            Ok(Ok([own, lock])) => {
+        let Flight::Confirming { after, relies } = self.land() else { return };
+        match answer.map(|readings| {
+            <[Reading; 3]>::try_from(readings).or_else(|two| {
+                <[Reading; 2]>::try_from(two).map(|[own, lock]| [own, lock, Reading { pair: None, index: 0 }])
+            })
+        }) {
+            Ok(Ok([own, lock, lookout])) => {
                 self.read_works(cx);
                 self.list_at = None;
                 let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
-                let index = lock.pair.as_ref().map_or(0, |pair| pair.modify_index);
-                let denied = index < view.lock_index() && lock.pair.is_some();
+                let (known, index) =
+                    (view.lock_index(), lock.pair.as_ref().map_or(0, |pair| pair.modify_index));
+                let denied = index < known && lock.pair.is_some();
+                let gone = relies && (own.pair.is_none() || index == known && lookout.pair.is_none());
                 view.see_lock(lock.pair, lock.index);
                 view.confirm_lock(after);
                 view.see_contender(session, own.pair, own.index);
-                self.need = denied.then_some(Need::List);
+                self.need = (denied || gone).then_some(Need::List);
                 (self.proved, self.confirmed) = (!denied, !denied);
+                if relies {
+                    // While others come and go, whoever watched over all may be among those who have gone.
+                    let next = if index == known { SELDOM } else { cx.ttl * 2 };
+                    self.list_at = Some(cx.now + jittered(next, 0.5, cx.rng));
+                }
                 self.seen(false, cx);
             }
             // No answer to what was asked.
@@ -508,8 +532,11 @@ impl Machine {
         // Where there is no record yet, all slots are free.
         let missing = matches!(view.lock, Lock::Missing);
         let free = view.record().map_or(missing, |record| record.limit > record.taken());
-        self.free_since = free.then(|| self.free_since.unwrap_or(now));
+        let were_open = self.offers.are_open();
         self.offers.see(view, free, now);
+        // The turn of clients of another kind begins when they are known.
+        let known = self.free_since.filter(|_| were_open || !self.offers.are_open());
+        self.free_since = free.then(|| known.unwrap_or(now));
     }
 
     fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {

@@ -13,7 +13,7 @@ impl Machine {
             }
             (None, Some(_)) if !due => self.view.take(),
             // Only a listing tells that nothing is hidden any more.
-            (None, Some(_)) if self.holds() && !self.filtered => {
+            (None, Some(_)) if self.holds() && !self.filtered || self.relies(cx) => {
                 let Some(view) = self.view.take() else { return };
                 self.confirm(&view, session, cx);
                 self.view = Some(view);
@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// Who plans.
-    fn me<'a>(&'a self, session: &'a SessionId, wall: &'a str, cx: &'a Context<'_>) -> Me<'a> {
+    pub(super) fn me<'a>(&'a self, session: &'a SessionId, wall: &'a str, cx: &'a Context<'_>) -> Me<'a> {
         Me {
             session,
             settings: &self.settings,

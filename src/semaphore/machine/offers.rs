@@ -58,6 +58,11 @@ impl Offers {
         self.open_since = (free && !self.foreign.is_empty()).then_some(now);
     }
 
+    /// Whether a slot stands open for a foreign contender.
+    pub(super) fn are_open(&self) -> bool {
+        self.open_since.is_some()
+    }
+
     /// Counts the foreign clients that have acquired since the last look, for those who came before them and wait.
     fn see_passed(&mut self, view: &View, now: Moment) {
         let holders: BTreeSet<_> =

@@ -90,6 +90,15 @@ pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool 
         || view.record().is_some_and(|record| record.next.last() == Some(session))
 }
 
+/// The transaction by which one in line watches over all no more, and stays; `None` where it does not.
+pub fn resign(view: &View, me: Me<'_>) -> Option<Write> {
+    let record = view.record().filter(|record| record.attended && view.is_lookout(me.session))?;
+    let mut draft = Draft::new(view, record.clone(), me.wall, Some(me));
+    draft.record.attended = false;
+    draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+    draft.write(false)
+}
+
 /// The transaction that releases what a session still has, in the name of its process that is no more; `None` where it has
 /// nothing. It takes the session out of `.lock`, deletes its contender and hands its slots off; a lock's key is left where it
 /// `stays`. Nothing is written where the session does not have its key locked any more.

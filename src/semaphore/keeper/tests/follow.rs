@@ -388,21 +388,64 @@ fn a_holder_watches_its_own_contender_and_confirms_once_a_minute() {
 }
 
 #[test]
-fn a_follower_at_rest_lists_once_in_case_that_all_the_others_died_and_then_seldom() {
+fn a_follower_at_rest_reads_now_and_then_whether_somebody_still_watches_over_all() {
     let (mut keeper, _) = follower(plain());
-    let lists = |command: &Command| {
-        let waits = |session: &str, index| of(session, Standing::Waiting, index);
-        let record = named(1, r#""x""#, r#""b","c""#, 500);
-        let others = vec![record, of("x", Standing::Held, 400), waits("b", 600), waits("c", 700)];
-        let pairs = [others, vec![own(Standing::Waiting, CAME)]].concat();
-        let listing = Listing { pairs, index: 2000, filtered: false };
-        matches!(command, Command::List { .. }).then(|| Event::Listed("a".into(), Ok(listing)))
+    let reads = |lives: bool| {
+        move |command: &Command| {
+            let pairs = [own(Standing::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, 500)];
+            let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
+            let lookout = lives.then(|| of("c", Standing::Waiting, 700));
+            readings.push(Reading { pair: lookout, index: 2000 });
+            matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+        }
     };
-    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(1200), lists);
-    assert!(asked.iter().all(|(_, what)| what == "list") && (3..=6).contains(&asked.len()), "{asked:?}");
-    assert!(asked[0].0 <= NOW + Duration::from_secs(60), "{asked:?}");
+    let end = NOW + Duration::from_secs(1200);
+    let asked = passes(&mut keeper, NOW, end, reads(true));
+    assert!(asked.iter().all(|(_, what)| what == "confirm a/me a/.lock a/c"), "{asked:?}");
+    // Once soon, in case that all the others have died together, and then seldom.
+    assert!((3..=6).contains(&asked.len()) && asked[0].0 <= NOW + Duration::from_secs(60), "{asked:?}");
     let seldom = Duration::from_secs(300);
     assert!(asked.windows(2).all(|two| two[1].0.since(two[0].0) >= seldom), "{asked:?}");
+    let asked = passes(&mut keeper, end, end + Duration::from_secs(600), reads(false));
+    assert_eq!(asked.last().map(|(_, what)| what.as_str()), Some("list"), "{asked:?}");
+}
+
+#[test]
+fn while_others_come_and_go_a_follower_reads_that_sooner() {
+    let (mut keeper, _) = follower(plain());
+    let index = std::cell::Cell::new(500);
+    let reads = |command: &Command| {
+        index.set(index.get() + 1);
+        let pairs = [own(Standing::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, index.get())];
+        let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
+        readings.push(Reading { pair: None, index: 2000 });
+        matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+    };
+    let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), reads);
+    assert!(asked.iter().all(|(_, what)| what == "confirm a/me a/.lock a/c"), "{asked:?}");
+    assert!((9..=21).contains(&asked.len()), "{asked:?}");
+}
+
+#[test]
+fn one_that_is_not_shown_all_watches_over_all_no_more() {
+    let (mut keeper, at, asked) = decides(plain(), Some(lock("a", 1, r#""x""#, 500)));
+    assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
+    // What a transaction lists may leave out keys: of the holder it says nothing.
+    let asked = attends(&mut keeper, vec![lock("a", 1, r#""x""#, 500)], at);
+    assert_eq!(requests(&asked), ["list"]);
+    let record = Pair { value: b"{\"Limit\":1,\"Holders\":[\"x\"]} ".into(), ..lock("a", 1, "", CAME + 1) };
+    let listing = Listing { pairs: vec![record, told(CAME + 1)], index: 2000, filtered: true };
+    keeper.handle(Event::Listed("a".into(), Ok(listing)), at);
+    let asked = commands(&mut keeper);
+    assert_eq!(requests(&asked), ["commit a/.lock a/me"]);
+    let values =
+        asked.iter().flat_map(|it| if let Command::Commit { parts } = it { &parts[..] } else { &[] });
+    let values: Vec<_> = values.flat_map(|part| &part.ops).collect();
+    let [Op::Cas { value: record, .. }, Op::Cas { value: own, .. }] = values[..] else {
+        panic!("{values:?}")
+    };
+    assert!(!crate::semaphore::Record::decode(record, 0).unwrap().attended);
+    assert!(!Entry::decode(own).unwrap().is_lookout());
 }
 
 /// One whose write to `.lock` came too late, beside so many holders; when, and what it does then.
