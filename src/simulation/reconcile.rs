@@ -7,8 +7,8 @@ use super::consul::TTL;
 /// The field of a contender's entry that marks the waiter which looks out.
 pub(super) const MARK: &str = "lookout";
 
-/// Whoever looks out.
-pub(super) const HEAD: Duration = TTL.checked_div(2).expect("not zero");
+/// The first in line of those who know of no such mark: it looks after one of the holders, and finds the others dead by its listings.
+pub(super) const ELDER: Duration = TTL.checked_div(2).expect("not zero");
 /// Who holds.
 pub(super) const HOLDER: Duration = Duration::from_secs(60);
 /// Everybody else.

@@ -10,7 +10,7 @@
 use super::*;
 use crate::semaphore::Contender;
 use crate::simulation::picture::Picture;
-use crate::simulation::reconcile::{HEAD, HOLDER, OTHERS};
+use crate::simulation::reconcile::{ELDER, HOLDER, OTHERS};
 
 /// What everybody who is told does within this: whoever is to look out begins after a second, and looks once a second; and a few
 /// answers.
@@ -25,12 +25,13 @@ impl World {
     fn bounds(&self) -> Option<(Duration, Duration)> {
         let Chaos { lost, cut, .. } = self.game.chaos;
         let rest = if lost + cut > 0.0 { REST } else { Duration::ZERO };
+        let elder = if self.game.elders > 0 { ELDER } else { Duration::ZERO };
         match self.game.watches {
             Watches::Usual => None,
             // One that begins to look out has each of the dead rest anew.
-            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay, Duration::MAX)),
-            // The end of a watch without an answer is a failure like any.
-            Watches::Never => Some((HEAD + PROMPT + REST, OTHERS + TROUBLE)),
+            Watches::Arrive => Some((PROMPT + rest + self.game.prune_delay + elder, Duration::MAX)),
+            // Whoever was told to look out does not know before it looks.
+            Watches::Never => Some((OTHERS + TROUBLE, OTHERS + TROUBLE)),
         }
     }
 
