@@ -107,6 +107,9 @@ pub struct Entry {
     /// in as those did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookout: Option<bool>,
+    /// How many were let in by the same write, where its owner was not the only one: they may well leave at one instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<u32>,
     /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted_by: Option<String>,
@@ -131,6 +134,7 @@ impl Entry {
             who,
             body: None,
             lookout: Some(false),
+            beside: None,
             evicted_by: None,
             nonce: None,
         }

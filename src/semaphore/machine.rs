@@ -35,11 +35,12 @@ use watches::Watches;
 const TRY_ONCE: Duration = Duration::from_secs(10);
 /// Tidying up waits for a random time up to this, so that not everybody does it.
 const TIDY: Duration = Duration::from_secs(1);
-/// The wait after a lost check-and-set, first and longest, for each slot that is held: so many may write at the same time.
+/// The wait after a lost check-and-set, first and longest, for each other who may be writing at that time: each of those who were let
+/// in together, or else the root of the slots that are held.
 const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
 /// But never longer than this.
 const MOST_CONTENDED: Duration = Duration::from_secs(2);
-/// Slots beyond these do not make the wait after a lost check-and-set longer.
+/// More than these do not make the wait after a lost check-and-set longer.
 const CONTENDERS: u32 = 100;
 /// For how long one that comes leaves free slots to whoever has come at the same time.
 const PATIENCE: Duration = Duration::from_millis(60);
@@ -688,10 +689,14 @@ impl Machine {
         cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
     }
 
-    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing.
+    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing. Those who were let
+    /// in together may well leave together.
     fn contended(&mut self, cx: &mut Context<'_>) -> Duration {
         let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
-        let longest = self.contention.next(cx.rng) * taken.clamp(1, CONTENDERS);
+        let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
+        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(CONTENDERS);
+        let others = f64::from(taken.clamp(1, CONTENDERS)).sqrt().max(f64::from(beside));
+        let longest = self.contention.next(cx.rng).mul_f64(others);
         jittered(longest.min(MOST_CONTENDED), 0.9, cx.rng)
     }
 

@@ -129,9 +129,10 @@ impl<'a> Draft<'a> {
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
         let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
+        let beside = u32::try_from(filled.granted.len()).ok().filter(|granted| *granted > 1);
         for one in filled.granted {
             let (ops, indexes) = (self.ops.len(), numbers.by_ref().take(one.slots as usize).collect());
-            self.grant(&one, indexes);
+            self.grant(&one, indexes, beside);
             let Some(left) = room.checked_sub(self.size_of(ops, one.session, one.slots)) else {
                 // The waiters behind it go on standing behind it.
                 self.take_back(ops, one.session);
@@ -168,11 +169,16 @@ impl<'a> Draft<'a> {
         self.granted.remove(session);
     }
 
-    fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>) {
+    fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>, beside: Option<u32>) {
         match (one.kind, self.me) {
-            (Kind::Me { .. }, Some(me)) => self.write_own(me.entry(Standing::Held, indexes)),
+            (Kind::Me { .. }, Some(me)) => {
+                let mut entry = me.entry(Standing::Held, indexes);
+                entry.beside = beside;
+                self.write_own(entry);
+            }
             (Kind::Ours { entry, index }, _) => {
-                let entry = entry.clone().held(indexes, self.wall);
+                let mut entry = entry.clone().held(indexes, self.wall);
+                entry.beside = beside;
                 let key = self.view.contender_key(one.session);
                 self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
             }

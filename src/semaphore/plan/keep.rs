@@ -45,6 +45,7 @@ pub(super) fn sign(view: &View, flags: u64, me: Me<'_>, now: Moment) -> Option<W
     let mut entry = me.entry(Standing::Held, me.held?.to_vec());
     if let Some(stored) = &contender.entry {
         entry.since.clone_from(&stored.since);
+        entry.beside = stored.beside;
     }
     let differs = contender.entry.as_ref() != Some(&entry);
     let settled = watch::settles_at(me, Role::Holding, now).is_none();

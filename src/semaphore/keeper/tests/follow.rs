@@ -489,8 +489,27 @@ fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_s
     let bounds = |all: &[Duration]| (*all.iter().min().unwrap(), *all.iter().max().unwrap());
     let ((_, longest_of_few), (shortest, longest)) = (bounds(&few), bounds(&many));
     assert!(longest_of_few <= Duration::from_millis(3), "{longest_of_few:?}");
-    assert!(longest > longest_of_few * 20 && longest <= Duration::from_millis(300), "{longest:?}");
+    assert!(longest > longest_of_few * 5 && longest <= Duration::from_millis(30), "{longest:?}");
     assert!(shortest < longest / 4, "{shortest:?} to {longest:?}");
+}
+
+#[test]
+fn those_who_were_let_in_together_leave_each_other_longer() {
+    let waits = |beside: Option<u32>, seed: u64| {
+        let (mut keeper, _) = follower(Start { seed, ..plain() });
+        let mut entry = Entry::decode(&own(Standing::Held, 1010).value).unwrap();
+        entry.beside = beside;
+        watched(&mut keeper, Pair { value: entry.encode(), ..own(Standing::Held, 1010) }, NOW);
+        assert!(keeper.machine("a").unwrap().holds());
+        keeper.remove(&"a".into(), after(200));
+        commands(&mut keeper);
+        looks_as(&mut keeper, named(1, r#""me""#, r#""b","c""#, 1010), after(200));
+        stale(&mut keeper, after(200));
+        keeper.deadline().unwrap().since(after(200))
+    };
+    let longest = |beside| (0..100).map(|seed| waits(beside, seed)).max().unwrap();
+    let (alone, together) = (longest(None), longest(Some(32)));
+    assert!(together > alone * 10 && together <= Duration::from_millis(96), "{alone:?} {together:?}");
 }
 
 #[test]
