@@ -16,6 +16,7 @@ mod lease;
 mod line;
 mod machine;
 mod notice;
+pub mod offered;
 mod party;
 pub mod plan;
 mod printable;

@@ -31,23 +31,9 @@ const ATTENDED: &[u8] = b" ";
 const QUIET: &[u8] = b"\t";
 const TOUCHED: &[u8] = b"\n";
 
-/// The field that says what foreign contenders were offered.
+/// The field by which slotkeepers of before said what foreign contenders were offered. It is taken out: those may take no field but
+/// their own.
 const OFFERED: &str = "Offered";
-
-/// A foreign contender is left free slots for so long, all in all. Then it is passed over until its key changes.
-pub const MAX_OFFER: Duration = Duration::from_secs(3);
-
-/// Foreign contenders of which a record says what they were offered.
-pub(super) const MAX_OFFERS: usize = 16;
-
-/// How long free slots were left to a foreign contender that did not take them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// The index of its key's last change. One whose key has changed is another one.
-    pub index: u64,
-    /// How long, [`MAX_OFFER`] at most.
-    pub open: Duration,
-}
 
 /// How the holders are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +116,6 @@ pub struct Record {
     pub ours: bool,
     /// Whether somebody in line watches over all who wait, so that whoever comes can rely on it: a mark as well.
     pub attended: bool,
-    /// How long slots were left to foreign contenders, a hint as well: a waiter that comes later need not begin anew.
-    pub offered: BTreeMap<SessionId, Offer>,
     /// Whether a line break stands at its end, which says nothing.
     touched: bool,
     form: Form,
@@ -218,13 +202,6 @@ impl fmt::Display for Object {
     }
 }
 
-impl Offer {
-    /// Whether it was left a slot for long enough that others ought to know.
-    pub(super) fn is_worth_storing(&self) -> bool {
-        self.open >= MAX_OFFER / 10
-    }
-}
-
 impl Record {
     /// Stands among those next for clients whom nobody else can let in: no session has this id.
     pub const OTHERS: &'static str = "";
@@ -248,14 +225,13 @@ impl Record {
     /// A record that nobody has written yet.
     pub fn new(form: Form, limit: u32) -> Self {
         let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
-        let (holders, next, offered) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (holders, next) = (Vec::new(), Vec::new());
         Self {
             limit,
             holders,
             next,
             ours: true,
             attended: false,
-            offered,
             touched: false,
             form,
             flags: form.flags(),
@@ -283,12 +259,11 @@ impl Record {
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
         let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
-        let offered = object.get(OFFERED).as_ref().and_then(decode_offered).unwrap_or_default();
         let attended = value.ends_with(ATTENDED);
         let ours = attended || value.ends_with(QUIET);
         let touched =
             value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
-        Ok(Self { limit, holders, next, ours, attended, offered, touched, form, flags, object })
+        Ok(Self { limit, holders, next, ours, attended, touched, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -306,14 +281,7 @@ impl Record {
         }
         let next = || self.next.iter().map(SessionId::as_str).collect();
         object.hint(NEXT, (!self.next.is_empty()).then(next));
-        let millis = |offer: &Offer| u64::try_from(offer.open.as_millis()).unwrap_or(u64::MAX);
-        let offers = self.offered.iter();
-        let offered = || {
-            let offers = offers
-                .map(|(id, offer)| (id.as_str().to_owned(), Value::from(vec![offer.index, millis(offer)])));
-            Value::Object(offers.collect())
-        };
-        object.hint(OFFERED, (!self.offered.is_empty()).then(offered));
+        object.hint(OFFERED, None);
         let mut value = object.to_string().into_bytes();
         value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
         value.extend_from_slice(match (self.attended, self.ours) {
@@ -386,16 +354,6 @@ fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), Not
 fn decode_next(value: &Value) -> Vec<SessionId> {
     let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
     ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
-}
-
-/// The same of what foreign contenders were offered.
-fn decode_offered(value: &Value) -> Option<BTreeMap<SessionId, Offer>> {
-    let offer = |(session, value): (&String, &Value)| {
-        let [index, millis] = value.as_array()?.as_slice() else { return None };
-        let open = Duration::from_millis(millis.as_u64()?).min(MAX_OFFER);
-        Some((SessionId::from(session.as_str()), Offer { index: index.as_u64()?, open }))
-    };
-    value.as_object().filter(|map| map.len() <= MAX_OFFERS)?.iter().map(offer).collect()
 }
 
 /// The beginning of a foreign text, with nothing in it that a terminal would obey.
@@ -501,19 +459,9 @@ mod tests {
     }
 
     #[test]
-    fn what_foreign_contenders_were_offered_is_read_back_and_ignored_where_it_is_nothing() {
-        let found = br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900],"b":[9,9999]}}"#;
-        let record = Record::decode(found, 0).unwrap();
-        let offer = |index, millis| Offer { index, open: Duration::from_millis(millis) };
-        assert_eq!(
-            record.offered,
-            BTreeMap::from([("a".into(), offer(7, 900)), ("b".into(), offer(9, 3000))])
-        );
-        assert_eq!(record.encode(), br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900],"b":[9,3000]}}"#);
-        for odd in ["1", "[]", r#"{"a":1}"#, r#"{"a":[1]}"#, r#"{"a":[1,-1]}"#, r#"{"a":[1,1e400]}"#] {
-            let found = format!(r#"{{"Limit":1,"Holders":[],"Offered":{odd}}}"#);
-            assert_eq!(Record::decode(found.as_bytes(), 0).unwrap().offered, BTreeMap::new());
-        }
+    fn what_slotkeepers_of_before_said_of_foreign_contenders_goes() {
+        let found = br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900]}}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().encode(), br#"{"Limit":1,"Holders":[]}"#);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SessionId;
 use super::command::Listing;
 use super::contender::{Entry, Standing};
-use super::record::{MAX_OFFER, NotASemaphore, Offer, Record};
+use super::offered::{MAX_OFFER, Offers};
+use super::record::{NotASemaphore, Record};
 use super::single::Single;
 
 mod learn;
@@ -18,6 +19,9 @@ mod tests;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
+
+/// The last part of the key that says what foreign contenders were offered.
+const OFFERED: &str = ".offered";
 
 /// One key as Consul lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +135,9 @@ pub struct View {
     /// Sessions that have left `.lock`, and the index by which they had.
     left: BTreeMap<SessionId, u64>,
     /// What foreign contenders were offered, as far as is known here.
-    pub(super) offers: BTreeMap<SessionId, Offer>,
+    pub(super) offers: Offers,
+    /// The same as others have stored it, and the index of that.
+    pub(super) offered: (Offers, u64),
     /// Every session on any listed key. The guide and Go's client take a holder for alive by these, whatever its key
     /// is called, so we do too.
     alive: BTreeSet<SessionId>,
@@ -166,7 +172,8 @@ impl View {
             leftovers: Vec::new(),
             occupied: Vec::new(),
             left: BTreeMap::new(),
-            offers: BTreeMap::new(),
+            offers: Offers::new(),
+            offered: (Offers::new(), 0),
             alive: BTreeSet::new(),
             missing: BTreeMap::new(),
             known: Some(index),
@@ -216,6 +223,11 @@ impl View {
     /// The key that all go by.
     pub fn lock_key(&self) -> String {
         if self.single { self.prefix.clone() } else { format!("{}/{LOCK}", self.prefix) }
+    }
+
+    /// The key that says what foreign contenders were offered.
+    pub fn offered_key(&self) -> String {
+        format!("{}/{OFFERED}", self.prefix)
     }
 
     /// The single-key lock, where this is one and its key exists.
@@ -404,8 +416,7 @@ impl View {
 
     /// Whether a foreign contender has let slots pass for so long that it is passed over.
     pub fn is_idle(&self, one: &Contender) -> bool {
-        let stored = self.record().and_then(|record| record.offered.get(&one.session));
-        let offers = [stored, self.offers.get(&one.session)].into_iter().flatten();
+        let offers = [self.offered.0.get(&one.session), self.offers.get(&one.session)].into_iter().flatten();
         one.entry.is_none()
             && offers.into_iter().any(|offer| offer.index == one.modify_index && offer.open >= MAX_OFFER)
     }

@@ -7,7 +7,7 @@ use super::configuration::Configuration;
 use super::picture::{Change, Picture};
 use super::rules::{self, Sight};
 use crate::semaphore::contender::Entry;
-use crate::semaphore::record::MAX_OFFER;
+use crate::semaphore::offered::MAX_OFFER;
 use crate::semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings};
 
 use super::world::{Chaos, Game, Watches};

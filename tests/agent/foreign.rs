@@ -264,8 +264,8 @@ fn loops_of_commands_leave_a_foreign_contender_that_never_acts_its_turn_a_few_ti
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let session = idle(&operator);
     let offered = || {
-        let record = operator.lock("service/s")?;
-        serde_json::from_slice::<Value>(&record.value).ok()?["Offered"][&session][1].as_u64()
+        let offered = operator.key("service/s/.offered")?;
+        serde_json::from_slice::<Value>(&offered.value).ok()?[&session][1].as_u64()
     };
     let one = || run(&address, &["service/s", "-n", "1"], &["true"]);
     in_loops(3, one, |turns| {
@@ -337,8 +337,8 @@ fn a_foreign_client_that_has_left_the_record_is_no_first_waiter() {
     let index = operator.lock("service/s").unwrap().modify_index;
     operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Cas(index), 0);
     agent.await_ready();
-    // It was left no turn: that would stand in the record.
-    assert_eq!(operator.record("service/s")["Offered"], Value::Null);
+    // It was left no turn: that would be stored.
+    assert!(operator.key("service/s/.offered").is_none());
     assert_eq!(agent.terminate(), Some(0));
 }
 
@@ -356,7 +356,7 @@ fn consul_lock_hands_on_without_a_turn_of_its_own() {
     let [first, second] = theirs;
     first.end();
     agent.await_ready();
-    assert_eq!(operator.record("service/s")["Offered"], Value::Null, "it was left no turn");
+    assert!(operator.key("service/s/.offered").is_none(), "it was left no turn");
     second.end();
     assert_eq!(agent.terminate(), Some(0));
 }

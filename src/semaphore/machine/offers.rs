@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Moment, SessionId, View};
-use crate::semaphore::record::{MAX_OFFER, Offer};
+use crate::semaphore::offered::{MAX_OFFER, Offer};
 
 /// Slots that other foreign clients took past one make it as idle as the time that it was left.
 const PASSED: u32 = 3;
@@ -44,7 +44,7 @@ impl Offers {
         for (session, index) in &waiting {
             let new = Known { offer: Offer { index: *index, open: Duration::ZERO }, since: None, passed: 0 };
             let known = self.foreign.entry((*session).clone()).or_insert(new);
-            let stored = view.record().and_then(|record| record.offered.get(*session));
+            let stored = view.offered.0.get(*session);
             if let Some(stored) = stored.filter(|stored| stored.index == known.offer.index) {
                 known.offer.open = known.offer.open.max(stored.open);
             }

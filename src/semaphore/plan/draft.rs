@@ -1,12 +1,12 @@
 //! A transaction in the making: `.lock` as it shall be, and what goes with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{
     Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write,
     line,
 };
-use crate::semaphore::{Moment, size};
+use crate::semaphore::{Moment, offered, size};
 
 /// Leftover entries swept up by one transaction.
 pub(super) const SWEEP: usize = 16;
@@ -14,8 +14,8 @@ pub(super) const SWEEP: usize = 16;
 /// Steps that a transaction may have (Consul up to 1.13).
 const STEPS: usize = 64;
 
-/// Those of them that are kept for the record, the own contender, the lookout and a listing.
-const OTHER_STEPS: usize = 6;
+/// Those of them that are kept for the record, what goes with it, the own contender, the lookout and a listing.
+const OTHER_STEPS: usize = 7;
 
 #[derive(Clone)]
 pub(super) struct Draft<'a> {
@@ -150,7 +150,6 @@ impl<'a> Draft<'a> {
     fn room(&self) -> usize {
         let mut record = self.record.clone();
         record.next.clear();
-        record.offered.clear();
         let steps: usize = self.ops.iter().map(size::of_step).sum();
         let lock = size::of_record(&record, &self.view.lock_key());
         size::MAX_TRANSACTION.saturating_sub(steps + lock)
@@ -463,11 +462,28 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Says what foreign contenders were offered, where everybody is known. It goes with what is written anyway.
+    fn store_offers(&mut self) {
+        let (stored, index) = &self.view.offered;
+        let offers = self.view.offers_to_store();
+        if !self.view.is_complete() || offers == *stored {
+            return;
+        }
+        let (key, index) = (self.view.offered_key(), *index);
+        let flags = self.record.flags();
+        let op = if offers.is_empty() {
+            Op::DeleteCas { key, index }
+        } else {
+            Op::Cas { key, value: offered::encode(&offers), flags, index }
+        };
+        self.ops.insert(0, op);
+    }
+
     /// The transaction, if there is anything to do.
     pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
         let mut checks = Vec::new();
         if self.changes() {
-            self.record.offered = self.view.offers_to_store();
+            self.store_offers();
             checks = self.named_stand();
             if let Some(told) = self.tells_lookout() {
                 checks.retain(|check| check.key() != told.key());
@@ -478,7 +494,7 @@ impl<'a> Draft<'a> {
             if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
                 // Nothing but speed depends on the hints.
                 self.record.next.clear();
-                (self.record.offered, self.record.attended) = (BTreeMap::new(), false);
+                self.record.attended = false;
                 checks.clear();
             }
         }

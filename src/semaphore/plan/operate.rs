@@ -130,7 +130,9 @@ pub fn destroy(
     let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
     let last = view.leftovers.len() <= draft::SWEEP;
     let own = if last { Op::DeleteCas { key, index } } else { Op::CheckIndex { key, index } };
-    Ok(Some(Write::of(std::iter::once(own).chain(sweep).collect())))
+    let offered = Op::DeleteCas { key: view.offered_key(), index: view.offered.1 };
+    let offered = (last && view.offered.1 > 0).then_some(offered);
+    Ok(Some(Write::of(std::iter::once(own).chain(sweep).chain(offered).collect())))
 }
 
 /// Says who holds or waits, where anybody does, or who is listed and dead.

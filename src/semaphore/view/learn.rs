@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Contender, LOCK, Leftover, Lock, Occupied, Pair, View};
+use super::{Contender, LOCK, Leftover, Lock, OFFERED, Occupied, Pair, View};
 use crate::semaphore::contender::Entry;
-use crate::semaphore::record::{MAX_OFFERS, Offer, Record};
+use crate::semaphore::offered::{self, MAX_OFFERS, Offers};
+use crate::semaphore::record::Record;
 use crate::semaphore::single::Single;
 use crate::semaphore::{Op, SessionId};
 
@@ -34,19 +35,17 @@ impl View {
         }
     }
 
-    /// What foreign contenders were offered, as the next record is to say: for others, and for who comes later.
-    pub(in crate::semaphore) fn offers_to_store(&self) -> std::collections::BTreeMap<SessionId, Offer> {
-        let mut offers = self.record().map(|record| record.offered.clone()).unwrap_or_default();
+    /// What foreign contenders were offered, as is to be stored: for others, and for who comes later.
+    pub(in crate::semaphore) fn offers_to_store(&self) -> Offers {
+        let mut offers = self.offered.0.clone();
         for (session, offer) in &self.offers {
             let stored = offers.get(session).filter(|stored| stored.index == offer.index);
             if offer.is_worth_storing() && stored.is_none_or(|stored| stored.open < offer.open) {
                 offers.insert(session.clone(), *offer);
             }
         }
-        if self.is_complete() {
-            let index_of = |session: &SessionId| self.contender(session).map(|one| one.modify_index);
-            offers.retain(|session, offer| index_of(session) == Some(offer.index));
-        }
+        let index_of = |session: &SessionId| self.contender(session).map(|one| one.modify_index);
+        offers.retain(|session, offer| index_of(session) == Some(offer.index));
         while offers.len() > MAX_OFFERS {
             offers.pop_first();
         }
@@ -128,6 +127,9 @@ impl View {
                 }
                 Op::Delete { key } | Op::DeleteCas { key, .. } if *key == lock => {
                     self.see_lock(None, index);
+                }
+                Op::Delete { key } | Op::DeleteCas { key, .. } if *key == self.offered_key() => {
+                    self.offered = (Offers::new(), 0);
                 }
                 Op::Delete { key } | Op::DeleteCas { key, .. } => {
                     if let Some(session) = self.owner(key).map(|one| one.session.clone()) {
@@ -255,6 +257,10 @@ impl View {
                 Err(found) => Lock::Conflict { found, owner: pair.session.clone(), index },
             };
             self.lock_stood = self.lock_stood.max(index);
+        }
+        if name == OFFERED {
+            self.offered = (offered::decode(&pair.value), pair.modify_index);
+            return;
         }
         let entry = Entry::decode(&pair.value);
         // No session's id has a slash.

@@ -1,0 +1,72 @@
+//! The value of `<prefix>/.offered`: how long free slots were left to clients of other kinds, for waiters that come later.
+//!
+//! It has a key of its own, since those clients may take no field in `.lock` but their own. It is written with `.lock` only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::SessionId;
+
+/// A foreign contender is left free slots for so long, all in all. Then it is passed over until its key changes.
+pub const MAX_OFFER: Duration = Duration::from_secs(3);
+
+/// Foreign contenders of which is told what they were offered.
+pub(super) const MAX_OFFERS: usize = 16;
+
+/// How long free slots were left to a foreign contender that did not take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The index of its key's last change. One whose key has changed is another one.
+    pub index: u64,
+    /// How long, [`MAX_OFFER`] at most.
+    pub open: Duration,
+}
+
+/// What each was offered.
+pub type Offers = BTreeMap<SessionId, Offer>;
+
+impl Offer {
+    /// Whether it was left a slot for long enough that others ought to know.
+    pub(super) fn is_worth_storing(&self) -> bool {
+        self.open >= MAX_OFFER / 10
+    }
+}
+
+/// Decodes the value; what is not as it should be says nothing.
+pub fn decode(value: &[u8]) -> Offers {
+    let offer = |(session, value): (&String, &Value)| {
+        let [index, millis] = value.as_array()?.as_slice() else { return None };
+        let open = Duration::from_millis(millis.as_u64()?).min(MAX_OFFER);
+        Some((SessionId::from(session.as_str()), Offer { index: index.as_u64()?, open }))
+    };
+    let value: Option<Value> = serde_json::from_slice(value).ok();
+    let offers = value.as_ref().and_then(Value::as_object).filter(|map| map.len() <= MAX_OFFERS);
+    offers.and_then(|map| map.iter().map(offer).collect()).unwrap_or_default()
+}
+
+/// The value to store: for each session its key's index, and milliseconds.
+pub fn encode(offers: &Offers) -> Vec<u8> {
+    let millis = |offer: &Offer| u64::try_from(offer.open.as_millis()).unwrap_or(u64::MAX);
+    let one = |(id, offer): (&SessionId, &Offer)| {
+        (id.as_str().to_owned(), Value::from(vec![offer.index, millis(offer)]))
+    };
+    Value::Object(offers.iter().map(one).collect()).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_back_and_says_nothing_where_it_is_odd() {
+        let offer = |index, millis| Offer { index, open: Duration::from_millis(millis) };
+        let offers = decode(br#"{"a":[7,900],"b":[9,9999]}"#);
+        assert_eq!(offers, BTreeMap::from([("a".into(), offer(7, 900)), ("b".into(), offer(9, 3000))]));
+        assert_eq!(encode(&offers), br#"{"a":[7,900],"b":[9,3000]}"#);
+        for odd in ["1", "[]", r#"{"a":1}"#, r#"{"a":[1]}"#, r#"{"a":[1,-1]}"#, r#"{"a":[1,1e400]}"#, "{"] {
+            assert_eq!(decode(odd.as_bytes()), BTreeMap::new(), "{odd}");
+        }
+    }
+}
