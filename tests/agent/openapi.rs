@@ -13,10 +13,11 @@ const CONFIG: &str = "session: {ttl: 10s}\n\
                       locks: [{name: l, key: service/l, mode: on_demand}]\n\
                       control: {listen: '127.0.0.1:0', token_file: '$HOME/control.token', max_leases: 60}\n";
 
-/// schemathesis's own configuration. 429 is an answer to what is well asked: a bound was reached.
+/// schemathesis's own configuration. 429 and 410 are answers to what is well asked: a bound was reached, and a lease that was got a while
+/// before has ended.
 const CHECKS: &str = "[checks]\n\
                       positive_data_acceptance.expected-statuses = \
-                      [\"2xx\", \"401\", \"403\", \"404\", \"409\", \"429\"]\n";
+                      [\"2xx\", \"401\", \"403\", \"404\", \"409\", \"410\", \"429\"]\n";
 
 #[test]
 fn the_document_says_what_is_served() {

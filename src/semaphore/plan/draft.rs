@@ -297,8 +297,12 @@ impl<'a> Draft<'a> {
             return Vec::new();
         }
         let mut next = line::next(&self.record, line, most);
-        let last = next.iter().rposition(|session| self.can_watch(line, session));
-        next.truncate(last.map_or(next.len(), |last| last + 1));
+        match next.iter().rposition(|session| self.can_watch(line, session)) {
+            Some(last) => next.truncate(last + 1),
+            // Whoever comes takes the last one named for the one that watches over all.
+            None if self.first_to_watch(line).is_some() => next.clear(),
+            None => {}
+        }
         next
     }
 

@@ -51,9 +51,12 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
         plan.need = Some(Need::List);
         return plan;
     }
-    // Guarded: somebody may be letting it in at this moment.
-    let deleted =
-        contender.map(|one| Op::DeleteCas { key: view.contender_key(me.session), index: one.modify_index });
+    // Guarded: somebody may be letting it in at this moment. Consul deletes a key that is gone by any index; then it may have been let
+    // in before.
+    let deleted = contender.map(|one| {
+        let (key, index) = (view.contender_key(me.session), one.modify_index);
+        [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
+    });
     let tends = (view.is_complete() && (watches || me.follows_up)).then(|| {
         let mut draft = Draft::new(view, view.record()?.clone(), me.wall, Some(me));
         draft.prune(me, now);
@@ -68,10 +71,10 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
     });
     plan.write = match (tends.flatten(), deleted) {
         (None, None) => None,
-        (None, Some(delete)) => Some(Write::of(vec![delete])),
+        (None, Some(delete)) => Some(Write::of(delete.into())),
         (Some(write), None) => Some(write),
         (Some(mut write), Some(delete)) => {
-            write.ops.insert(0, delete);
+            write.ops.splice(0..0, delete);
             Some(write)
         }
     };

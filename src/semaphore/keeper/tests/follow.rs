@@ -539,7 +539,7 @@ fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
     // Its semaphore is taken out of the configuration and put back.
     let (mut keeper, _) = follower(plain());
     keeper.remove(&"a".into(), NOW);
-    assert_eq!(requests(&commands(&mut keeper)), ["commit a/me"]);
+    assert_eq!(requests(&commands(&mut keeper)), ["commit a/me a/me"]);
     done(&mut keeper, 1020, None, NOW);
     commands(&mut keeper);
     keeper.add("a".into(), settings("a", None), NOW);
