@@ -3,9 +3,8 @@
 //! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
 //! rewritten in the form, the spelling and with the foreign fields it was found with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
