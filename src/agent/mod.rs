@@ -311,9 +311,8 @@ impl Agent {
         loop {
             let now = clock::now();
             self.parts.vitals.beat(now);
-            if self.parts.progress.is_some() {
-                // Somebody looks at the line of the wait.
-                self.own.keeper.show(clock::now());
+            if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
+                self.own.keeper.show(now);
             }
             self.mind_reload(now);
             self.carry_out(now);

@@ -12,15 +12,28 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock;
+use crate::semaphore::Moment;
 use screen::Screen;
 pub use text::{Awaited, View, time, who};
 
 /// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// For how long it is looked all the time where there is no terminal: until the first line is told.
+const AT_FIRST: Duration = Duration::from_secs(6);
+
+/// From one look to the next there. A wait may last for days, and whoever waits is to cost next to nothing.
+const AGAIN: Duration = Duration::from_secs(60);
+
 /// The hand on what is told. It ends with the last one, or when it is asked to.
 #[derive(Clone, Debug)]
-pub struct Progress(Sender<Ask>);
+pub struct Progress {
+    asks: Sender<Ask>,
+    /// Whether somebody sits at a terminal.
+    drawn: bool,
+    began: Moment,
+    looked: Moment,
+}
 
 /// What the one that tells is asked for. It says when that is done.
 enum Ask {
@@ -34,10 +47,20 @@ impl Progress {
     /// Begins to tell of what is seen. `lines`: whether to do so by lines too, where there is no terminal to draw on.
     pub fn start(look: impl FnMut() -> View + Send + 'static, lines: bool) -> Option<Self> {
         let screen = Screen::of_stderr(lines)?;
+        let (drawn, now) = (matches!(screen, Screen::Drawn(_)), clock::now());
         let (asks, asked) = channel();
         // Where there is no thread to be had nothing is told, and all else goes on.
         std::thread::Builder::new().name("progress".into()).spawn(move || tell(look, screen, &asked)).ok()?;
-        Some(Self(asks))
+        Some(Self { asks, drawn, began: now, looked: now })
+    }
+
+    /// Whether what is told is worth a read of Consul by now.
+    pub fn looks(&mut self, now: Moment) -> bool {
+        let looks = self.drawn || now.since(self.began) < AT_FIRST || now.since(self.looked) >= AGAIN;
+        if looks {
+            self.looked = now;
+        }
+        looks
     }
 
     /// Takes the line off the terminal, for whoever is to write there next for a moment.
@@ -52,7 +75,7 @@ impl Progress {
 
     async fn ask(&self, ask: impl FnOnce(oneshot::Sender<()>) -> Ask) {
         let (done, is_done) = oneshot::channel();
-        if self.0.send(ask(done)).is_ok() {
+        if self.asks.send(ask(done)).is_ok() {
             let _ = tokio::time::timeout(PATIENCE, is_done).await;
         }
     }
