@@ -35,7 +35,6 @@ fn who_come_and_leave_at_one_instant_are_served_like_any() {
 }
 
 #[test]
-#[ignore = "needs a core whose clients do not all try at once: the present one takes a minute"]
 fn crowds_that_come_and_leave_at_one_instant_are_served() {
     play_some(Game { storm: storm(2000), ..CROWD }, 0.01);
     play_some(Game { storm: storm(2000), chaos: TROUBLE, ..CROWD }, 0.01);
