@@ -235,6 +235,14 @@ pub(super) fn named(record: &Record) -> Vec<(&SessionId, u32)> {
     named
 }
 
+/// As many of the lowest numbers that none of ours has who is known, where only clients of another kind have come into `record` since they
+/// were listed: those have none.
+pub(super) fn known_numbers(view: &View, record: &Record, wanted: u32) -> Vec<u32> {
+    let entries = record.holders.iter().filter_map(|holder| view.contender(holder)?.entry.as_ref());
+    let used: BTreeSet<u32> = entries.flat_map(|entry| entry.indexes.iter().copied()).collect();
+    (0..record.limit).filter(|number| !used.contains(number)).take(wanted as usize).collect()
+}
+
 /// The numbers of free slots: first those of `freed` that the limit still has, then the lowest that no holder of ours
 /// in `record` has, `wanted` in all. A view that is not complete does not know them all, and then it is only those
 /// freed. Of the latter, too, somebody may have one: who lost its contender to an operator had given it up.

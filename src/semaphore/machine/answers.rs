@@ -303,8 +303,11 @@ impl Machine {
                     // Whatever it was about to look at.
                     (self.need, self.retry_at) = (None, None);
                 } else if own && asks && view.is_lookout(&session) && !knew {
-                    // What it knows of `.lock` may be of when it came.
-                    self.need = self.need.or(Some(Need::Look));
+                    // What it knows of `.lock` may be of when it came; and the first of ours beside clients of another kind has to
+                    // know who stood ahead when it was told.
+                    let shared = view.is_listed() && view.has_foreign();
+                    let need = if shared { Need::List } else { Need::Look };
+                    self.need = self.need.or(Some(need));
                 }
                 if self.stood.0 == Role::Behind && !own {
                     view.disorder();

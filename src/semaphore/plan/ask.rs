@@ -39,6 +39,9 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         return Plan { need: Some(Need::Look), ..plan };
     }
     let in_line = me.is_in_line(view);
+    if let Some(write) = take_as_they_do(view, &record, me) {
+        return Plan { write: Some(write), ..Plan::new(Stand::Apart { room: true }) };
+    }
     if in_line && me.together.is_none() && !view.is_complete() && !me.sets_limit(&record) {
         return follow(view, &record, me, now);
     }
@@ -199,6 +202,26 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
         plan.suspect(view, record, me, now);
     }
     plan
+}
+
+/// Where clients of another kind take part, the first of ours in line takes a slot that it sees free in `.lock`, in one round trip as those
+/// do, whoever holds besides: it has listed since it was told that it is the first, and whoever comes to stand ahead of it changes
+/// `.lock` and tells it otherwise. `None` where one of those stands ahead that may have its turn.
+fn take_as_they_do(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
+    let told = view.is_lookout(me.session) && view.is_listed() && view.has_foreign();
+    let plain =
+        me.together.is_none() && !me.sets_limit(record) && !me.settings.try_once() && !view.is_filtered();
+    if view.is_complete() || !told || !plain || record.attended || record.ours || !me.is_in_line(view) {
+        return None;
+    }
+    let line = line::line(view, Some(me.own()));
+    let place = line.iter().position(|one| one.session == me.session)?;
+    let mut ahead = line.iter().take(place);
+    let mut draft = Draft::new(view, record.clone(), me.wall, Some(me));
+    if !ahead.all(InLine::is_idle) || !draft.take(line.get(place)?) {
+        return None;
+    }
+    draft.write(false)
 }
 
 /// What one in line waits for, in which role.

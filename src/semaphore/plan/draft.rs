@@ -146,6 +146,20 @@ impl<'a> Draft<'a> {
         filled.left_to_foreign.then_some(their_turn_ends)
     }
 
+    /// Gives free slots to whoever plans, under the lowest numbers that none of those has whom it knows; whether there are as many.
+    pub(super) fn take(&mut self, own: &InLine<'_>) -> bool {
+        let fits = own.is_served_by(&self.record) && own.slots <= self.free();
+        // Of one that stood in line when it was listed, and holds by now, the numbers are not known.
+        let waited = |holder: &SessionId| self.view.contender(holder).is_some_and(Contender::says_waiting);
+        let fits = fits && !self.record.holders.iter().any(waited);
+        let numbers = line::known_numbers(self.view, &self.record, own.slots);
+        if !fits || numbers.len() < own.slots as usize || self.room() == 0 {
+            return false;
+        }
+        self.grant(own, numbers, None);
+        true
+    }
+
     /// Bytes that the transaction may have besides, without what only hints and tidies up.
     fn room(&self) -> usize {
         let mut record = self.record.clone();
@@ -357,6 +371,24 @@ impl<'a> Draft<'a> {
         Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
     }
 
+    /// The steps by which those who were the first of ours in line are told that they are no more. They take free slots without another
+    /// look where clients of another kind take part.
+    fn untells(&self) -> Vec<Op> {
+        let first = self.lookout.as_ref().filter(|_| self.view.has_foreign());
+        let Some(first) = first else { return Vec::new() };
+        let others = self.view.waiters().into_iter().filter(|one| one.session != *first);
+        let told = others.filter(|one| one.entry.as_ref().is_some_and(Entry::is_lookout));
+        let stays = told.filter(|one| !self.granted.contains(&one.session));
+        let stays = stays.filter(|one| self.me.is_none_or(|me| *me.session != one.session));
+        let untold = stays.filter_map(|one| {
+            let mut entry = one.entry.clone()?;
+            entry.lookout = Some(false);
+            let (key, value) = (self.view.contender_key(&one.session), entry.encode());
+            Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
+        });
+        untold.take(1).collect()
+    }
+
     /// Steps by which nothing is written unless the contenders that are named anew stand as they are known. A session that
     /// has left the line and come again would be named in its old place otherwise, since neither changes `.lock`. An
     /// operator has just listed.
@@ -489,7 +521,7 @@ impl<'a> Draft<'a> {
         if self.changes() {
             self.store_offers();
             checks = self.named_stand();
-            if let Some(told) = self.tells_lookout() {
+            for told in self.tells_lookout().into_iter().chain(self.untells()) {
                 checks.retain(|check| check.key() != told.key());
                 checks.push(told);
             }
