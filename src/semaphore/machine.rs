@@ -528,8 +528,10 @@ impl Machine {
 
     fn depart(&mut self, farewell: Farewell) {
         if self.intent == Intent::Hold && self.slot.is_some() && !self.is_alone() {
-            // Nobody knows who is next but `.lock`.
-            self.need = self.need.or(Some(Need::Look));
+            // Nobody knows who is next but `.lock`; and what foreign contenders were offered goes with the last of them.
+            let offered = self.view.as_ref().is_some_and(View::says_offered);
+            let need = if offered { Need::List } else { Need::Look };
+            self.need = self.need.or(Some(need));
         } else if self.arrival.is_some() && self.looks_before_it_goes() {
             self.need = Some(Need::List);
         }

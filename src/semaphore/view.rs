@@ -290,6 +290,11 @@ impl View {
         !self.filtered && self.known.is_some_and(|known| self.lock_index() <= known)
     }
 
+    /// Whether it is stored what foreign contenders were offered, as far as is known.
+    pub fn says_offered(&self) -> bool {
+        self.offered.1 > 0 && !self.is_filtered()
+    }
+
     /// Whether keys were left out of the listing which the token may not read. A holder whose contender key is not shown may
     /// live then, and waiters may be missing: by such a view nobody is pruned and nothing is granted or destroyed.
     pub fn is_filtered(&self) -> bool {
