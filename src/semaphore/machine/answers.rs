@@ -219,7 +219,7 @@ impl Machine {
                 (self.proved, self.confirmed) = (!denied, !denied);
                 if relies {
                     // While others come and go, whoever watched over all may be among those who have gone.
-                    let next = if index == known { SELDOM } else { cx.ttl * 2 };
+                    let next = if index == known { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
                     self.list_at = Some(cx.now + jittered(next, 0.5, cx.rng));
                 }
                 self.seen(false, cx);
