@@ -199,19 +199,21 @@ impl Machine {
         cx: &mut Context<'_>,
     ) {
         let Flight::Confirming { after, relies } = self.land() else { return };
-        match answer.map(|readings| {
-            <[Reading; 3]>::try_from(readings).or_else(|two| {
-                <[Reading; 2]>::try_from(two).map(|[own, lock]| [own, lock, Reading { pair: None, index: 0 }])
-            })
-        }) {
-            Ok(Ok([own, lock, lookout])) => {
+        let readings = match answer {
+            Ok(readings) => readings,
+            Err(failure) => return self.read_fails(failure, cx),
+        };
+        let mut readings = readings.into_iter();
+        match (readings.next(), readings.next()) {
+            (Some(own), Some(lock)) => {
+                let lookout = readings.next().and_then(|reading| reading.pair);
                 self.read_works(cx);
                 self.list_at = None;
                 let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
                 let (known, index) =
                     (view.lock_index(), lock.pair.as_ref().map_or(0, |pair| pair.modify_index));
                 let denied = index < known && lock.pair.is_some();
-                let gone = relies && (own.pair.is_none() || index == known && lookout.pair.is_none());
+                let gone = relies && (own.pair.is_none() || index == known && lookout.is_none());
                 view.see_lock(lock.pair, lock.index);
                 view.confirm_lock(after);
                 view.see_contender(session, own.pair, own.index);
@@ -225,8 +227,7 @@ impl Machine {
                 self.seen(false, cx);
             }
             // No answer to what was asked.
-            Ok(Err(_)) => self.need = Some(Need::List),
-            Err(failure) => self.read_fails(failure, cx),
+            (_, _) => self.need = Some(Need::List),
         }
     }
 

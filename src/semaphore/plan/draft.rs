@@ -153,11 +153,12 @@ impl<'a> Draft<'a> {
         let waited = |holder: &SessionId| self.view.contender(holder).is_some_and(Contender::says_waiting);
         let fits = fits && !self.record.holders.iter().any(waited);
         let numbers = line::known_numbers(self.view, &self.record, own.slots);
-        if !fits || numbers.len() < own.slots as usize || self.room() == 0 {
+        if !fits || numbers.len() < own.slots as usize {
             return false;
         }
+        let (ops, room) = (self.ops.len(), self.room());
         self.grant(own, numbers, None);
-        true
+        self.size_of(ops, own.session, own.slots) <= room
     }
 
     /// Bytes that the transaction may have besides, without what only hints and tidies up.
