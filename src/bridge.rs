@@ -1,6 +1,7 @@
 //! The core's requests about a semaphore, made of Consul, and what the answers mean to the core. Whoever follows a plan
 //! goes by here: an agent, and an operator's command.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -90,8 +91,7 @@ pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, F
             let one = |key: &String| pairs.iter().find(|pair| pair.key == *key).cloned();
             let all: Option<Vec<_>> = keys.iter().map(one).collect();
             if let Some(all) = all {
-                let reading = |pair: Pair| Reading { index: pair.modify_index, pair: Some(pair) };
-                return Ok(all.into_iter().map(reading).collect());
+                return Ok(all.into_iter().map(shown).collect());
             }
         }
         Err(failure) if failure.kind.is_transient() => return Err(failure),
@@ -102,6 +102,55 @@ pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, F
         readings.push(read(client, key, Read::consistent()).await?);
     }
     Ok(readings)
+}
+
+/// Reads several groups of keys, those of each group at one instant and consistently: all of them by one transaction, which must have
+/// room for them. Where something is missing, its group is read by itself. An answer for each group, in their order.
+pub async fn confirm_all(client: &Client, groups: &[Vec<String>]) -> Vec<Result<Vec<Reading>, Failure>> {
+    let mut answers: BTreeMap<usize, Result<Vec<Reading>, Failure>> = BTreeMap::new();
+    let mut together: Vec<usize> = (0..groups.len()).collect();
+    while together.len() > 1 {
+        let of = |group: &usize| groups.get(*group).into_iter().flatten();
+        let keys: BTreeSet<_> = together.iter().flat_map(of).cloned().collect();
+        let keys: Vec<_> = keys.into_iter().collect();
+        match found(client.kv_get_many(&keys, Consistency::Consistent).await, &keys) {
+            Ok(Found::Pairs(pairs)) => {
+                let pairs: BTreeMap<_, _> = pairs.into_iter().map(|pair| (pair.key.clone(), pair)).collect();
+                for group in together.drain(..) {
+                    // One with a key that is hidden is read by itself.
+                    let pairs: Option<Vec<_>> = of(&group).map(|key| pairs.get(key).cloned()).collect();
+                    answers.extend(pairs.map(|pairs| (group, Ok(pairs.into_iter().map(shown).collect()))));
+                }
+            }
+            Ok(Found::Refused(places)) => {
+                let missing: BTreeSet<_> = places.iter().filter_map(|place| keys.get(*place)).collect();
+                together.retain(|group| of(group).all(|key| !missing.contains(key)));
+            }
+            Err(failure) if failure.kind.is_transient() => {
+                answers.extend(together.drain(..).map(|group| (group, Err(failure.clone()))));
+            }
+            // Together they may be more than Consul answers.
+            Err(_) => break,
+        }
+    }
+    let mut all = Vec::new();
+    // Where Consul does not answer one, the others need not wait for the same.
+    let mut away: Option<Failure> = None;
+    for (group, keys) in groups.iter().enumerate() {
+        let answer = match (answers.remove(&group), &away) {
+            (Some(answer), _) => answer,
+            (None, Some(failure)) => Err(failure.clone()),
+            (None, None) => confirm(client, keys).await,
+        };
+        away = answer.as_ref().err().filter(|failure| failure.kind.is_transient()).cloned().or(away);
+        all.push(answer);
+    }
+    all
+}
+
+/// A key as a transaction has shown it.
+fn shown(pair: Pair) -> Reading {
+    Reading { index: pair.modify_index, pair: Some(pair) }
 }
 
 /// Reads how long Consul keeps what a session has locked from everybody once it has ended; `None` where it has.

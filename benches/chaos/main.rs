@@ -114,13 +114,14 @@ async fn play(arguments: &Arguments) -> bool {
     let mut violations = leftovers(&stage).await;
     let mut verdict = verdict::judge(&stage);
     verdict.violations.append(&mut violations);
-    print(&stage, &verdict);
+    // The verdict comes last: of a long output its end is what gets kept.
     if !verdict.violations.is_empty() {
         std::fs::write(folder.path().join("events"), stage.events()).unwrap();
-        println!("its logs, lives and events are kept in {}", folder.keep().display());
         println!("servers:\n{}", cluster.logs());
+        println!("its logs, lives and events are kept in {}", folder.keep().display());
         println!("to repeat the plan: {again}");
     }
+    print(&stage, &verdict);
     !verdict.violations.is_empty()
 }
 
@@ -201,6 +202,9 @@ fn print(stage: &Stage, verdict: &Verdict) {
     }
     for violation in &verdict.violations {
         println!("VIOLATION: {violation}");
+    }
+    for violation in &verdict.violations {
+        println!("violated: {}", violation.lines().next().unwrap_or_default());
     }
     println!("verdict: {}", if verdict.violations.is_empty() { "nothing was violated" } else { "VIOLATED" });
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::job::Semaphore;
-use crate::plan::LEASE;
+use crate::plan::{Edit, Fault, LEASE};
 use crate::stage::{Played, SEMAPHORES, Stage};
 use crate::support::lives::{self, Lived};
 
 /// An agent learns of what an operator has done within this time, in calm weather.
 const LEARNING: f64 = 1.0;
+/// And of an edit of `.lock` alone, which a holder reads once a minute (docs/guarantees.md, "It does not protect from operators").
+const READING: f64 = 60.0;
 /// From the signal that nothing survives, and from the last beat, to what is written; on a busy machine.
 const SLACK: f64 = 4.0;
 
@@ -79,8 +81,11 @@ fn of_semaphore<'a>(
             life.taken_away = Some(hurt.at);
             let over = life.last - hurt.at;
             let kill_after = job.job.kill_after.as_secs_f64();
-            let calm = job.hurt.len() == 1 && !stage.was_troubled(job.seat, hurt.at, hurt.at + LEARNING);
-            let bound = if calm { LEARNING + kill_after } else { LEASE.as_secs_f64() + kill_after } + SLACK;
+            let of_lock_alone = !semaphore.is_lock && hurt.fault == Fault::Edit(Edit::TakeOutOfLock).name();
+            let learning = if of_lock_alone { READING } else { LEARNING };
+            let calm = job.hurt.len() == 1 && !stage.was_troubled(job.seat, hurt.at, hurt.at + learning);
+            let in_trouble = learning - LEARNING + LEASE.as_secs_f64();
+            let bound = if calm { learning } else { in_trouble } + kill_after + SLACK;
             if over > 0.0 {
                 taken += 1;
                 in_calm += u32::from(calm);

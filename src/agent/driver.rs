@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::debug;
 
+use super::confirms::Confirms;
 use super::execute::{self, Work};
 use super::leases::Key;
 use super::listings::Listings;
@@ -31,6 +32,8 @@ pub(super) enum Done {
     Event(Owner, Event),
     /// What lies below a prefix.
     Listed(String, Result<Listing, Failure>),
+    /// What was read together, for each who has asked for a part of it.
+    Confirmed(Vec<(Owner, Event)>),
     /// An answer for those who watch.
     Watches(Answer),
 }
@@ -40,6 +43,7 @@ pub(super) struct Requests {
     pub(super) tasks: JoinSet<Done>,
     watches: Schedule,
     listings: Listings<Asker>,
+    confirms: Confirms<Asker>,
 }
 
 /// Who asks, and for which of its semaphores.
@@ -48,7 +52,8 @@ type Asker = (Owner, Name);
 impl Requests {
     /// None yet. `ttl` is that of the sessions.
     pub(super) fn new(ttl: Duration) -> Self {
-        Self { tasks: JoinSet::new(), watches: Schedule::new(ttl), listings: Listings::default() }
+        let (listings, confirms) = (Listings::default(), Confirms::default());
+        Self { tasks: JoinSet::new(), watches: Schedule::new(ttl), listings, confirms }
     }
 
     /// Asks for the listings that are wanted, but for those of which one is under way.
@@ -58,6 +63,19 @@ impl Requests {
             self.tasks.spawn(async move {
                 let answer = bridge::list(&client, &prefix, Read::consistent()).await;
                 Done::Listed(prefix, answer)
+            });
+        }
+    }
+
+    /// Asks for what is to be confirmed, in as few reads as Consul takes.
+    pub(super) fn ask_for_confirmations(&mut self, client: &Client) {
+        while let Some(wanted) = self.confirms.next() {
+            let client = client.clone();
+            self.tasks.spawn(async move {
+                let (askers, keys): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+                let answers = bridge::confirm_all(&client, &keys).await;
+                let told = |((owner, name), answer)| (owner, Event::Confirmed(name, answer));
+                Done::Confirmed(askers.into_iter().zip(answers).map(told).collect())
             });
         }
     }
@@ -125,6 +143,7 @@ impl Driver {
                     requests.tasks.spawn(async move { Done::Event(owner, request.await) });
                 }
                 Work::List { name, prefix } => requests.listings.want(prefix, (owner, name)),
+                Work::Confirm { name, keys } => requests.confirms.want(keys, (owner, name)),
                 Work::Watch { name, key, after, wait } => {
                     let class = watches::class(&self.keeper, &name, &key);
                     let watch = Watch { watcher: (owner, name), key, after, wait, class };

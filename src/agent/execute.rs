@@ -15,6 +15,8 @@ pub(super) enum Work {
     Request(BoxFuture<'static, Event>),
     /// List all below a semaphore's prefix, for all who want that at about the same time.
     List { name: Name, prefix: String },
+    /// Read these keys of a semaphore, together with what others want to be confirmed.
+    Confirm { name: Name, keys: Vec<String> },
     /// Watch a semaphore's key, in its turn.
     Watch { name: Name, key: String, after: u64, wait: Duration },
     /// Call a watch off.
@@ -59,11 +61,7 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             let read = if consistent { Read::consistent() } else { Read::default() };
             Event::Looked(name, bridge::read(&client, &key, read).await)
         })),
-        Command::Confirm { name, keys } => {
-            Work::Request(Box::pin(
-                async move { Event::Confirmed(name, bridge::confirm(&client, &keys).await) },
-            ))
-        }
+        Command::Confirm { name, keys } => Work::Confirm { name, keys },
         Command::ReadDelay { name, session } => Work::Request(Box::pin(async move {
             let answer = bridge::lock_delay(&client, &session).await;
             Event::DelayRead(name, session, answer)

@@ -3,6 +3,7 @@
 
 mod announce;
 mod beside;
+mod confirms;
 mod control;
 mod driver;
 mod ending;
@@ -320,7 +321,10 @@ impl Agent {
             self.mind_pending(now);
             let client = self.client_for_now();
             self.requests.ask_for_listings(&client);
+            self.requests.ask_for_confirmations(&client);
             self.requests.ask_for_watches(&client, now);
+            // What is asked for is sent before anything else is looked after: others may be about to take the same slot.
+            tokio::task::yield_now().await;
             if !self.may_show_later(now) {
                 self.publish(now);
             }
@@ -432,6 +436,7 @@ impl Agent {
         let events: Vec<_> = match ended.context("a request's task failed")? {
             Done::Event(owner, event) => return Ok(self.take_in(owner, event, now)),
             Done::Listed(prefix, answer) => self.requests.listed(&prefix, &answer).collect(),
+            Done::Confirmed(events) => events,
             Done::Watches(answer) => self.requests.watched(answer, now),
         };
         let news = events.into_iter().map(|(owner, event)| self.take_in(owner, event, now));

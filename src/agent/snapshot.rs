@@ -156,7 +156,7 @@ impl Standing {
             Phase::Starting => (State::Starting, None),
             Phase::Waiting => (State::Waiting, None),
             Phase::Held { .. } => (State::Held, None),
-            Phase::Blocked { why } => (State::Blocked, Some(why.clone())),
+            Phase::Blocked { why } => (State::Blocked, Some(why)),
             Phase::Leaving => (State::Leaving, None),
             Phase::GaveUp => (State::GaveUp, None),
             Phase::Lost => (State::Lost, None),
@@ -173,10 +173,6 @@ impl Standing {
     fn rests(&self) -> bool {
         matches!(self.state, State::GaveUp | State::Lost | State::Released)
     }
-
-    fn asks(&self) -> bool {
-        matches!(self.state, State::Starting | State::Waiting | State::Blocked)
-    }
 }
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
@@ -184,7 +180,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
     let standing = Standing::of(machine);
     let (state, rests) = (standing.state, standing.rests());
     let held = match machine.phase() {
-        Phase::Held { since, token, indexes } => Some((*since, *token, indexes)),
+        Phase::Held { since, token, indexes } => Some((since, token, indexes)),
         Phase::Starting
         | Phase::Waiting
         | Phase::Blocked { .. }
@@ -193,7 +189,6 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
         | Phase::Lost
         | Phase::Released => None,
     };
-    let asking = standing.asks();
     let view = machine.view().filter(|_| !rests);
     let record = view.and_then(View::record);
     let waiting = state == State::Waiting;
@@ -213,9 +208,9 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
             }),
         deferred: None,
         slots: wanted.slots,
-        held_since: held.map(|(since, ..)| since),
-        fencing_token: held.map(|(_, token, _)| token),
-        indexes: held.map(|(.., indexes)| indexes.clone()).unwrap_or_default(),
+        held_since: held.as_ref().map(|(since, ..)| *since),
+        fencing_token: held.as_ref().map(|(_, token, _)| *token),
+        indexes: held.map(|(.., indexes)| indexes).unwrap_or_default(),
         limit: view.and_then(|view| limit(view, wanted.limit)),
         configured_limit: wanted.limit,
         taken: view.and_then(taken),
@@ -224,7 +219,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
         waiters: view.map_or(0, waiters),
         queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
-        asked_at: asking.then(|| machine.asked_at()),
+        asked_at: machine.asked_at(),
         seen_at: machine.listed_at().filter(|_| !rests),
         leases: Vec::new(),
     }

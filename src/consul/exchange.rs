@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::StatusCode;
-use reqwest::header::{CONNECTION, CONTENT_TYPE};
+use reqwest::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE};
 use tokio::time::Instant;
 
 use super::client::{MAX_ANSWER, accepted};
@@ -203,6 +203,10 @@ impl Client {
         let mut sent = http.request(request.method.clone(), url);
         if closes {
             sent = sent.header(CONNECTION, "close");
+        }
+        if !request.is_long {
+            // The library asks for `gzip` where it is not told otherwise.
+            sent = sent.header(ACCEPT_ENCODING, "identity");
         }
         if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.header.clone());

@@ -67,7 +67,7 @@ impl Client {
         let path = self.encoded(operation, prefix)?;
         let request =
             Request::get(operation, path, shown(prefix)).query("recurse", "").reading(self.bounded(read));
-        self.found(request.or_filtered()).await
+        self.found(request.or_filtered().long()).await
     }
 
     /// Reads the names of the keys that begin with `prefix`, in the order of their bytes, without their values. A blocking
@@ -82,7 +82,7 @@ impl Client {
         let path = self.encoded(operation, prefix)?;
         let request =
             Request::get(operation, path, shown(prefix)).query("keys", "").reading(self.bounded(read));
-        self.found(request.or_filtered()).await
+        self.found(request.or_filtered().long()).await
     }
 
     /// Writes a key, its flags with it. `false`: the condition does not hold, or, for [`Put::Acquire`], a lock-delay

@@ -32,6 +32,8 @@ pub(super) struct Request {
     confirms: bool,
     /// An answer of which parts are hidden from the token is an answer, and not a refusal.
     pub(super) takes_filtered: bool,
+    /// Its answer may be long, and is worth Consul's while to compress.
+    pub(super) is_long: bool,
 }
 
 impl Request {
@@ -63,6 +65,7 @@ impl Request {
             waits: Duration::ZERO,
             confirms: false,
             takes_filtered: false,
+            is_long: false,
         }
     }
 
@@ -91,6 +94,13 @@ impl Request {
     /// Takes an answer of which parts are hidden: for listings, whose [`Indexed::filtered`] says so.
     pub(super) fn or_filtered(mut self) -> Self {
         self.takes_filtered = true;
+        self
+    }
+
+    /// Its answer may be long: Consul compresses it, to about a tenth where it lists contenders. A short one costs both sides more
+    /// than it spares.
+    pub(super) fn long(mut self) -> Self {
+        self.is_long = true;
         self
     }
 

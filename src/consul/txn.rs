@@ -11,6 +11,9 @@ use super::{Client, Consistency, Error, KvPair, Operation, Read, Secret};
 /// How many operations every Consul takes in one transaction; from 1.14 on it is 128.
 pub const TXN_OPERATIONS: usize = 64;
 
+/// The answer to more steps than these is a long one.
+const FEW_STEPS: usize = 8;
+
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOp {
@@ -295,7 +298,9 @@ impl Client {
             tried: self.tried(operation, &target),
             said: error.to_string(),
         })?;
-        let answer = self.send(Request::put(operation, "txn", target).body(body).reading(read)).await?;
+        let request = Request::put(operation, "txn", target).body(body).reading(read);
+        let is_long = ops.len() > FEW_STEPS || ops.iter().any(|op| matches!(op, TxnOp::GetTree { .. }));
+        let answer = self.send(if is_long { request.long() } else { request }).await?;
         let committed = answer.status == 200;
         let (tried, used) = (answer.tried.clone(), answer.used.clone());
         let WireAnswer { results, errors } = answer.json()?;

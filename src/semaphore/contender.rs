@@ -23,7 +23,7 @@ pub enum Standing {
 }
 
 /// Who a participant is, for the people who look at the key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Identity {
     /// The pod's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,6 +107,10 @@ pub struct Entry {
     /// in as those did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookout: Option<bool>,
+    /// How many have come to stand ahead of its owner, where it was the first of ours and clients of another kind take part: it takes
+    /// a slot only as long as this stands as it knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<u32>,
     /// How many were let in by the same write, where its owner was not the only one: they may well leave at one instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
@@ -134,6 +138,7 @@ impl Entry {
             who,
             body: None,
             lookout: Some(false),
+            passed: None,
             beside: None,
             evicted_by: None,
             nonce: None,
@@ -143,18 +148,27 @@ impl Entry {
     /// The same entry once it is let in: with the numbers of its slots, at a date for people.
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
-        Self { state: Standing::Held, indexes, since: since.to_owned(), lookout: Some(false), ..self }
+        let (since, lookout) = (since.to_owned(), Some(false));
+        Self { state: Standing::Held, indexes, since, lookout, passed: None, ..self }
     }
 
     /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
     pub fn agrees(&self, other: &Self) -> bool {
-        *self == Self { since: self.since.clone(), lookout: self.lookout, ..other.clone() }
+        let Self { lookout, passed, .. } = *self;
+        *self == Self { since: self.since.clone(), lookout, passed, ..other.clone() }
     }
 
     /// The same entry of one that watches over the semaphore for all who wait.
     #[must_use]
     pub fn as_lookout(self) -> Self {
         Self { lookout: Some(true), ..self }
+    }
+
+    /// The same entry of one that stands behind one more.
+    #[must_use]
+    pub fn as_passed(self) -> Self {
+        let passed = self.passed.unwrap_or_default().wrapping_add(1);
+        Self { lookout: Some(false), passed: Some(passed), ..self }
     }
 
     /// Whether its owner was told to watch over the semaphore for all who wait.

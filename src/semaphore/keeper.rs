@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
 use super::machine::{Context, Machine, Phase};
+use super::machines::Machines;
 use super::notice::{LossReason, Notice};
 use super::party::{Move, Party};
 use super::session::{Change, Marks, Session};
@@ -38,7 +39,7 @@ impl Resume {
         // Where there is another look to come, the next process takes it.
         let may_have = |machine: &&Machine| !machine.is_gone() || machine.looks_again();
         for machine in keeper.machines().filter(may_have) {
-            let held = if let Phase::Held { token, .. } = machine.phase() { Some(*token) } else { None };
+            let held = if let Phase::Held { token, .. } = machine.phase() { Some(token) } else { None };
             let token = held.or(machine.withheld()).or(machine.remembered());
             let Settings { prefix, .. } = machine.settings();
             let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
@@ -94,7 +95,7 @@ pub struct Keeper {
     contested: bool,
     begun: Moment,
     wall: Wall,
-    machines: BTreeMap<Name, Machine>,
+    machines: Machines,
     party: Party,
     /// The prefixes under which slots are held.
     held: Vec<String>,
@@ -122,11 +123,11 @@ impl Keeper {
             }
             None => (None, BTreeMap::new(), BTreeMap::new(), Vec::new()),
         };
-        let mut machines = BTreeMap::new();
+        let mut machines = Machines::default();
         for (name, settings) in start.semaphores {
             let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
             let token = left.remove(&settings.prefix).flatten();
-            machines.insert(name.clone(), Machine::new(name, settings, token, now));
+            machines.add(name, |name| Machine::new(name, settings, token, now));
         }
         let prefixes = prefixes.into_keys().map(Settings::of_prefix);
         // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
@@ -137,7 +138,7 @@ impl Keeper {
             let what = if left.is_lock() { "lock left behind" } else { "left behind" };
             let name = Name::from(format!("{what}: {}", left.prefix));
             removed.push(name.clone());
-            machines.insert(name.clone(), Machine::clearing(name, left, now));
+            machines.add(name, |name| Machine::clearing(name, left, now));
         }
         let marks = Marks::new(start.who.in_words().unwrap_or_else(|| "(nameless)".into()), start.nonce);
         let mut keeper = Self {
@@ -170,7 +171,7 @@ impl Keeper {
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
         // The session may have stood in that line before, and be named there still.
         let stood = self.session.id().is_some();
-        self.machines.entry(name.clone()).or_insert_with(|| {
+        self.machines.add(name, |name| {
             let machine = Machine::new(name, settings, None, now);
             if stood { machine.that_lists_first() } else { machine }
         });
@@ -309,7 +310,7 @@ impl Keeper {
     pub fn deadline(&self) -> Option<Moment> {
         let lease_is_valid = self.session.lease().is_some_and(|lease| lease.is_valid(self.settled_at));
         let claims = self.is_contested() && lease_is_valid;
-        let machines = self.machines.values().flat_map(|machine| machine.timers(self.watch_grace, claims));
+        let machines = self.machines.iter().flat_map(|machine| machine.timers(self.watch_grace, claims));
         let lease = self.session.lease().map(Lease::ends);
         let timers =
             machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
@@ -324,15 +325,24 @@ impl Keeper {
 
     /// Somebody wants to know how things stand: what is not watched is looked at anew.
     pub fn show(&mut self, now: Moment) {
-        for machine in self.machines.values_mut() {
-            machine.show(now);
+        let semaphores = u32::try_from(self.machines.names().count()).unwrap_or(u32::MAX);
+        for machine in self.machines.iter_mut() {
+            machine.show(semaphores, now);
         }
         self.settle(now);
     }
 
+    /// What is held is held on with no more than is needed for that: who else takes part is known to another keeper of this agent.
+    pub fn forget_others(&mut self) {
+        let Some(session) = self.session.id() else { return };
+        for machine in self.machines.iter_mut() {
+            machine.forget_others(session);
+        }
+    }
+
     /// The semaphores.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
-        self.machines.values()
+        self.machines.iter()
     }
 
     /// One semaphore.
@@ -369,7 +379,7 @@ impl Keeper {
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         let asks = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
         let session = self.session.trouble().filter(|_| asks);
-        session.into_iter().chain(self.machines.values().filter_map(Machine::failure))
+        session.into_iter().chain(self.machines.iter().filter_map(Machine::failure))
     }
 
     /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
@@ -454,7 +464,7 @@ impl Keeper {
     }
 
     fn names(&self) -> Vec<Name> {
-        self.machines.keys().cloned().collect()
+        self.machines.names().cloned().collect()
     }
 
     fn session_changed(&mut self, change: &Change, now: Moment) {
@@ -469,12 +479,12 @@ impl Keeper {
 
     /// Where a semaphore is asked for again whose prefix is only looked at, what is found there is its own.
     fn leave_to_others(&mut self) {
-        let looks = self.machines.values().filter(|one| one.looks_again());
+        let looks = self.machines.iter().filter(|one| one.looks_again());
         let prefix_of = |one: &Machine| one.settings().prefix.clone();
         let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
         for (name, prefix) in looked {
             let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
-            if self.machines.values().any(is_other) {
+            if self.machines.iter().any(is_other) {
                 self.machines.get_mut(&name).map(Machine::look_no_more);
             }
         }
@@ -484,11 +494,11 @@ impl Keeper {
     fn settle(&mut self, now: Moment) {
         self.settled_at = now;
         self.leave_to_others();
-        if self.machines.values_mut().any(Machine::take_displaced) {
+        if self.machines.iter_mut().any(Machine::take_displaced) {
             self.leave_session(now);
         }
         self.party.look(&self.machines, &self.who);
-        let held = self.machines.values().filter(|machine| machine.holds());
+        let held = self.machines.iter().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
         if self.contested && !self.session.is_resumed() {
             self.end_contest(now);
@@ -510,8 +520,7 @@ impl Keeper {
         });
         // Who drains needs no new session, whatever became of the old one.
         if self.draining
-            && (self.session.is_none()
-                || self.machines.values().all(Machine::is_gone) && !self.is_contested())
+            && (self.session.is_none() || self.machines.iter().all(Machine::is_gone) && !self.is_contested())
         {
             self.session.end(now);
         }
@@ -532,12 +541,12 @@ impl Keeper {
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
     /// old one is gone.
     fn wants_session(&self) -> bool {
-        self.machines.values().any(Machine::asks)
+        self.machines.iter().any(Machine::asks)
     }
 
     /// Whether the session has slots that are to last: then it is renewed as often as a holder's.
     fn has_slots(&self) -> bool {
-        self.machines.values().any(Machine::has_slots)
+        self.machines.iter().any(Machine::has_slots)
     }
 
     fn with<T>(

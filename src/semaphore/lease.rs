@@ -99,6 +99,11 @@ impl Lease {
         self.sent + self.terms.renew_every()
     }
 
+    /// Whether it should have been renewed by now, also by one that waits.
+    pub fn is_overdue(self, now: Moment) -> bool {
+        self.sent + self.terms.renew_every_while_waiting() + self.terms.renew_timeout() < now
+    }
+
     /// Whether it still counts.
     pub fn is_valid(self, now: Moment) -> bool {
         now < self.ends()

@@ -23,12 +23,22 @@ mod evicted;
 mod hindsight;
 mod offers;
 mod resumed;
+mod rounds;
+mod stay;
+mod timers;
+mod told;
+mod trouble;
 mod watches;
 
 pub(super) use context::Context;
 use hindsight::Hindsight;
 use offers::Offers;
 pub(super) use resumed::{Claim, settling};
+pub use stay::Phase;
+use stay::{Asking, End, Farewell, Finds, Intent, KeepsOut, Slot, Stay};
+use timers::{Timer, Timers};
+use told::Told;
+use trouble::Trouble;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -54,8 +64,6 @@ const QUIET: u64 = 4;
 const FOLLOW_UPS: u32 = 3;
 /// A poll waits for so long. Consul's own bound is ten minutes.
 const POLL: Duration = Duration::from_secs(300);
-/// A holder reads its contender and `.lock` at the latest after this long, whatever its watch tells.
-const CONFIRM: Duration = Duration::from_secs(60);
 /// The wait after a failed request, first and longest.
 const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
@@ -71,58 +79,6 @@ const SELDOM: Duration = Duration::from_secs(600);
 /// Who is looked at lists at most so often, for each that takes part.
 const PER_CONTENDER: Duration = Duration::from_millis(500);
 
-/// Where a semaphore stands, for the world.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Nothing is known yet, or not any more: no session, or no answer.
-    Starting,
-    /// In line.
-    Waiting,
-    /// Held.
-    Held {
-        /// Since when.
-        since: Moment,
-        /// `.lock`'s index at the grant.
-        token: u64,
-        /// The numbers of its slots, each from 0 and below the limit, and no other holder's. None where another
-        /// program has overwritten them.
-        indexes: Vec<u32>,
-    },
-    /// Kept out until somebody mends something.
-    Blocked {
-        /// What is wrong and what to do.
-        why: String,
-    },
-    /// Being given back.
-    Leaving,
-    /// The bound on waiting has passed.
-    GaveUp,
-    /// Lost, with `on_lost: exit`: it is not asked for again.
-    Lost,
-    /// Given back.
-    Released,
-}
-
-/// What the machine works towards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Intent {
-    /// To hold.
-    Hold,
-    /// To be gone, and in which phase to end.
-    Leave(Farewell),
-    /// Nothing: it is gone.
-    Rest,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Farewell {
-    Released,
-    GaveUp,
-    Lost,
-    /// It asks again, together with the others of its party.
-    Again,
-}
-
 /// The one request under way besides the watch.
 #[derive(Clone, Debug)]
 enum Flight {
@@ -135,12 +91,11 @@ enum Flight {
         /// Whether the read proves anything.
         consistent: bool,
     },
-    /// The own contender and `.lock` are being read, and that of whoever watches over all.
+    /// The own contender and `.lock` are being read, and the contender of whoever one in line relies on.
     Confirming {
         /// The index of the latest change that was known before.
         after: u64,
-        /// Whether it is one in line, which relies on whoever watches over all.
-        relies: bool,
+        relies_on: Option<SessionId>,
     },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
     Checking,
@@ -152,81 +107,45 @@ enum Flight {
     Void,
 }
 
-/// A slot that was granted.
-#[derive(Clone, Debug)]
-struct Slot {
-    since: Moment,
-    session: SessionId,
-    token: u64,
-    indexes: Vec<u32>,
-}
-
 /// One semaphore of one agent.
 #[derive(Clone, Debug)]
 pub struct Machine {
     name: Name,
     settings: Settings,
-    phase: Phase,
-    intent: Intent,
+    stay: Stay,
     view: Option<View>,
     /// What must be read again, consistently, before anything is decided by the view.
     need: Option<Need>,
     /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
     proved: bool,
     flight: Flight,
-    /// What is to be committed as soon as all others of the party can.
-    offer: Option<Write>,
-    /// The slots are there, but not known yet to be so for all others of the party.
-    found: bool,
-    /// The slots are there, and it waits for a renewal before it tells so.
-    unproved: bool,
+    timers: Timers,
     watches: Watches,
     watch_failing_since: Option<Moment>,
     /// The role in which one waits, and since when.
     stood: (Role, Moment),
     free_since: Option<Moment>,
     offers: Offers,
-    /// Everything is listed again at the latest then, whatever the watches tell.
-    list_at: Option<Moment>,
-    /// Somebody wants to know how things stand: everything is listed then.
-    show_at: Option<Moment>,
     /// Since which index it has stood in line.
     arrival: Option<u64>,
     /// The last write that was to let it in came too late.
     crowded: bool,
-    /// Free slots are left until then to whoever has come at the same time.
-    patience: Option<Moment>,
     /// The index of the last `.lock` that was seen to be attended when it was read.
     trusted: Option<u64>,
     /// The last write has told who has come meanwhile, and what follows from that is done at once.
     follows_up: bool,
     /// The own contender and `.lock` have just been read.
     confirmed: bool,
-    /// Nothing is sent before.
-    retry_at: Option<Moment>,
-    tidy_at: Option<Moment>,
-    recheck_at: Option<Moment>,
     dead_since: BTreeMap<SessionId, Moment>,
     /// What is known of a lock besides its key.
     hindsight: Hindsight,
-    /// Who was announced to have the lock.
-    leader: Option<SessionId>,
-    told_delay: bool,
+    /// The configured limit is still to be written (policy `set`).
     set_limit: bool,
-    told_limit: Option<u32>,
-    /// It was told that the record has another form than the configured one.
-    told_form: bool,
-    /// The stored limit that was seen last.
-    seen_limit: Option<u32>,
+    told: Told,
     /// When everything was listed last.
     listed_at: Option<Moment>,
-    asked_at: Moment,
-    room_since: Option<Moment>,
-    waited: bool,
     /// The token of a slot that an earlier process of ours left in `.lock`.
     token: Option<u64>,
-    /// The slot that is held, or being given back.
-    slot: Option<Slot>,
     /// The operator by whom it was told to leave, until it asks anew.
     evicted_by: Option<String>,
     /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
@@ -239,14 +158,7 @@ pub struct Machine {
     check_session: bool,
     /// The session was looked at since the contender was seen to be gone, and lives.
     session_lives: bool,
-    failing: Option<Failure>,
-    /// Everything is looked at once more then: a request of an earlier process may be carried out late.
-    looks_again_at: Option<Moment>,
-    /// What fails is a write: that reads work says nothing of it.
-    write_fails: bool,
-    /// The last listing left out keys that the token may not read. What else is answered does not end that.
-    filtered: bool,
-    failures: Backoff,
+    trouble: Trouble,
     contention: Backoff,
 }
 
@@ -257,55 +169,34 @@ impl Machine {
             name,
             set_limit: settings.limit_policy == LimitPolicy::Set,
             settings,
-            phase: Phase::Starting,
-            intent: Intent::Hold,
+            stay: Stay::begin(now),
             view: None,
             need: None,
             proved: false,
             flight: Flight::None,
-            offer: None,
-            found: false,
-            unproved: false,
+            timers: Timers::default(),
             watches: Watches::default(),
             watch_failing_since: None,
             stood: (Role::default(), now),
             free_since: None,
             offers: Offers::default(),
-            list_at: None,
-            show_at: None,
             arrival: None,
             crowded: false,
-            patience: None,
             trusted: None,
             follows_up: false,
             confirmed: false,
-            retry_at: None,
-            tidy_at: None,
-            recheck_at: None,
             dead_since: BTreeMap::new(),
             hindsight: Hindsight::default(),
-            leader: None,
-            told_delay: false,
-            told_limit: None,
-            told_form: false,
-            seen_limit: None,
+            told: Told::default(),
             listed_at: None,
-            asked_at: now,
-            room_since: None,
-            waited: false,
             token,
-            slot: None,
             evicted_by: None,
             stopping: None,
             claim: Claim::Unknown,
             displaced: false,
             check_session: false,
             session_lives: false,
-            failing: None,
-            write_fails: false,
-            looks_again_at: None,
-            filtered: false,
-            failures: Backoff::new(FAILURE.0, FAILURE.1),
+            trouble: Trouble::default(),
             contention: Backoff::new(CONTENTION.0, CONTENTION.1),
         }
     }
@@ -326,8 +217,8 @@ impl Machine {
     }
 
     /// Where it stands.
-    pub fn phase(&self) -> &Phase {
-        &self.phase
+    pub fn phase(&self) -> Phase {
+        self.stay.phase()
     }
 
     /// What was last seen; `None` before the first look and after the session ended.
@@ -352,22 +243,22 @@ impl Machine {
 
     /// What fails at present, if anything does: what was tried, on what, what came back.
     pub fn trouble(&self) -> Option<&str> {
-        self.failing.as_ref().map(|failure| failure.text.as_str())
+        self.trouble.failure().map(|failure| failure.text.as_str())
     }
 
     /// The same, while anything is to be asked.
     pub(super) fn failure(&self) -> Option<&Failure> {
-        self.failing.as_ref().filter(|_| self.intent != Intent::Rest)
+        self.trouble.failure().filter(|_| self.intent() != Intent::Rest)
     }
 
-    /// Since when the slot is being asked for.
-    pub fn asked_at(&self) -> Moment {
-        self.asked_at
+    /// Since when the slot is being asked for; `None` where it is held, or not asked for.
+    pub fn asked_at(&self) -> Option<Moment> {
+        self.stay.asking().map(|asking| asking.since)
     }
 
     /// Whether nothing of it is in Consul any more and nothing is asked for.
     pub fn is_gone(&self) -> bool {
-        self.intent == Intent::Rest && matches!(self.flight, Flight::None)
+        self.intent() == Intent::Rest && matches!(self.flight, Flight::None)
     }
 
     /// Whether the session ought to be proved alive now; asked once.
@@ -380,94 +271,111 @@ impl Machine {
         let sets = settings.limit_policy == LimitPolicy::Set;
         let anew = self.settings.limit_policy != LimitPolicy::Set || settings.limit != self.settings.limit;
         self.set_limit = sets && (anew || self.set_limit);
-        self.told_limit = None;
-        if self.phase == Phase::GaveUp && settings.wait != self.settings.wait {
+        self.told.forget_limit();
+        if matches!(self.stay, Stay::Over(End::GaveUp)) && settings.wait != self.settings.wait {
             self.ask_again(now);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
-        self.tidy_at = None;
+        self.timers.clear(Timer::Tidy);
     }
 
     /// One that clears away what an earlier process has left under a prefix that is not wanted any more.
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
-        machine.intent = Intent::Leave(Farewell::Released);
-        machine.phase = Phase::Leaving;
-        machine.looks_again_at = Some(now + LATE);
+        machine.stay = Stay::departing();
+        machine.timers.set(Timer::LookAgain, now + LATE);
         machine
     }
 
     /// Whether it has yet to look again for what an earlier process left.
     pub(super) fn looks_again(&self) -> bool {
-        self.looks_again_at.is_some()
+        self.timers.is_set(Timer::LookAgain)
     }
 
     /// Leaves it at one look: another one of the same prefix sees what is there, or the session ends.
     pub(super) fn look_no_more(&mut self) {
-        self.looks_again_at = None;
+        self.timers.clear(Timer::LookAgain);
     }
 
     /// Leaves everything as it is: the session is about to be destroyed.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
         self.stop_watches(cx);
-        self.intent = Intent::Rest;
+        self.stay = Stay::Over(End::Abandoned);
         self.flight = Flight::None;
     }
 
-    /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part: however many look,
-    /// all of them together list about twice a second.
-    pub(super) fn show(&mut self, now: Moment) {
-        let Some(view) = self.view.as_ref().filter(|_| self.intent == Intent::Hold) else { return };
+    /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part, and the more semaphores
+    /// the agent has: however many look, all of them together list a semaphore about twice a second, and an agent lists no more often
+    /// than that.
+    pub(super) fn show(&mut self, semaphores: u32, now: Moment) {
+        let Some(view) = self.view.as_ref().filter(|_| self.intent() == Intent::Hold) else { return };
         let holders = view.record().map_or(0, super::Record::taken);
         let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
-        let since = self.listed_at.unwrap_or(self.asked_at);
-        let pace = (PER_CONTENDER * known).clamp(PER_CONTENDER, SELDOM);
+        let begun = self.stay.slot().map(|slot| slot.since).or(self.asked_at());
+        let since = self.listed_at.or(begun).unwrap_or(now);
+        let pace =
+            PER_CONTENDER.saturating_mul(known.saturating_mul(semaphores)).clamp(PER_CONTENDER, SELDOM);
         if !self.settings.is_lock() {
-            self.show_at = self.show_at.or(Some((since + pace).max(now)));
+            self.timers.set_once(Timer::Show, || (since + pace).max(now));
+        }
+    }
+
+    /// Holds on with what it needs for that: another one of this agent knows who else is there. Beside clients of another kind it has
+    /// to know that by itself.
+    pub(super) fn forget_others(&mut self, session: &SessionId) {
+        let rests = matches!(self.flight, Flight::None) && self.need.is_none() && !self.follows_up;
+        let quiet = rests && self.holds() && !self.settings.is_lock();
+        if let Some(view) =
+            self.view.as_mut().filter(|view| quiet && !view.has_foreign() && !view.is_filtered())
+        {
+            view.forget_others(session);
+            self.listed_at = None;
         }
     }
 
     /// Whether it is to hold, be it after having given back what it holds.
     pub(super) fn asks(&self) -> bool {
-        matches!(self.intent, Intent::Hold | Intent::Leave(Farewell::Again))
+        matches!(self.intent(), Intent::Hold | Intent::Leave(Farewell::Again))
     }
 
     pub(super) fn holds(&self) -> bool {
-        matches!(self.phase, Phase::Held { .. })
+        matches!(self.stay, Stay::Held(_))
+    }
+
+    fn intent(&self) -> Intent {
+        self.stay.intent()
     }
 
     /// Whether the slots are there, be it that it is not told because others of the party lack theirs.
     pub(super) fn has(&self) -> bool {
-        self.found || self.holds()
+        self.holds() || matches!(self.stay.finds(), Finds::Slots)
     }
 
     /// Whether the session has slots of it that are to last, be they told of or not yet.
     pub(super) fn has_slots(&self) -> bool {
-        self.has()
-            || self.unproved
-            || self.slot.is_some()
+        self.stay.slot().is_some()
+            || matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
             || self.token.is_some()
             || self.claim.settles_at().is_some()
     }
 
     /// Whether it is known for sure to hold nothing.
     pub(super) fn is_apart(&self) -> bool {
-        self.phase == Phase::Waiting
-            && !self.found
-            && !self.unproved
+        self.stay.waits()
+            && !matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
             && self.need.is_none()
             && matches!(self.flight, Flight::None)
     }
 
     /// Whether it is kept out until somebody mends something.
     pub(super) fn is_blocked(&self) -> bool {
-        matches!(self.phase, Phase::Blocked { .. })
+        self.stay.asking().is_some_and(|asking| matches!(asking.keeps_out, KeepsOut::Fault(_)))
     }
 
     /// Whether it holds or stands in line, and is not going already.
     pub(super) fn stands(&self) -> bool {
-        self.intent == Intent::Hold && (self.has() || self.arrival.is_some())
+        self.intent() == Intent::Hold && (self.has() || self.arrival.is_some())
     }
 
     /// Since which index it has stood in line.
@@ -476,12 +384,13 @@ impl Machine {
     }
 
     pub(super) fn offers(&self) -> bool {
-        self.offer.is_some()
+        matches!(self.stay.finds(), Finds::Offer(_))
     }
 
     /// Takes the offer up: these steps are on their way.
     pub(super) fn accept(&mut self, now: Moment) -> Option<Vec<Op>> {
-        let write = self.offer.take()?;
+        let finds = &mut self.stay.asking_mut()?.finds;
+        let Finds::Offer(write) = std::mem::replace(finds, Finds::Nothing) else { return None };
         let ops = write.ops.clone();
         self.token = None;
         self.flight = Flight::Committing { write, sent: now };
@@ -495,7 +404,10 @@ impl Machine {
 
     /// Holds from now on what was found.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>) {
-        if let (true, Some(session), Some(view)) = (self.found, cx.session, self.view.take()) {
+        if !matches!(self.stay.finds(), Finds::Slots) {
+            return;
+        }
+        if let (Some(session), Some(view)) = (cx.session, self.view.take()) {
             self.hold(&view, session, cx);
             self.view = Some(view);
         }
@@ -521,13 +433,13 @@ impl Machine {
     /// Asks for nothing that it does not hold. What an earlier process of ours held it looks at first: its workload may be
     /// running on that.
     pub(super) fn ask_no_more(&mut self) {
-        if self.intent == Intent::Hold && !self.holds() && self.token.is_none() {
+        if self.stay.asking().is_some() && self.token.is_none() {
             self.depart(Farewell::Released);
         }
     }
 
     fn depart(&mut self, farewell: Farewell) {
-        if self.intent == Intent::Hold && self.slot.is_some() && !self.is_alone() {
+        if self.holds() && !self.is_alone() {
             // Nobody knows who is next but `.lock`; and what foreign contenders were offered goes with the last of them.
             let offered = self.view.as_ref().is_some_and(View::says_offered);
             let need = if offered { Need::List } else { Need::Look };
@@ -535,11 +447,10 @@ impl Machine {
         } else if self.arrival.is_some() && self.looks_before_it_goes() {
             self.need = Some(Need::List);
         }
-        self.intent = Intent::Leave(farewell);
-        self.phase = Phase::Leaving;
-        self.retry_at = None;
+        self.stay.depart(farewell);
+        self.timers.clear(Timer::Retry);
         // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
-        self.list_at = None;
+        self.timers.clear(Timer::Read);
     }
 
     /// Whether others may wait for what it does there besides waiting.
@@ -562,12 +473,8 @@ impl Machine {
     }
 
     fn ask_again(&mut self, now: Moment) {
-        self.intent = Intent::Hold;
-        self.phase = Phase::Starting;
+        self.stay = Stay::begin(now);
         self.evicted_by = None;
-        self.asked_at = now;
-        self.room_since = None;
-        self.waited = false;
         self.token = None;
         // Whoever came behind it changed no key that it watched, and stands ahead of it now.
         self.need = Some(Need::List);
@@ -577,45 +484,32 @@ impl Machine {
     /// that is being settled.
     pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
-        let own = [
-            self.retry_at,
-            self.tidy_at,
-            self.recheck_at,
-            self.list_at,
-            self.show_at,
-            self.gives_up_at().filter(|_| !claims),
-            self.looks_again_at,
-            self.claim.settles_at(),
-            watch,
-        ];
-        own.into_iter().flatten().chain(self.watches.timers())
+        let derived = [self.gives_up_at().filter(|_| !claims), self.claim.settles_at(), watch];
+        derived.into_iter().flatten().chain(self.timers.iter()).chain(self.watches.timers())
     }
 
     fn gives_up_at(&self) -> Option<Moment> {
         // What is about to be held again is not given up.
-        let open = self.intent == Intent::Hold && self.slot.is_none() && self.claim.settles_at().is_none();
+        let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
         let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
-        wait.filter(|_| open).map(|wait| self.asked_at + wait)
+        Some(asked_at? + wait?)
     }
 
     fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
-        let since = self.watch_failing_since.filter(|_| matches!(self.phase, Phase::Held { .. }))?;
+        let since = self.watch_failing_since.filter(|_| self.holds())?;
         grace.map(|grace| since + grace)
     }
 
     /// Does whatever the present state asks for.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if self.intent == Intent::Rest && self.looks_again_at.is_some_and(|at| at <= cx.now) {
-            self.looks_again_at = None;
-            self.intent = Intent::Leave(Farewell::Released);
-            self.phase = Phase::Leaving;
+        if self.intent() == Intent::Rest && self.timers.is_due(Timer::LookAgain, cx.now) {
+            self.timers.clear(Timer::LookAgain);
+            self.stay = Stay::departing();
             self.need = Some(Need::List);
             self.proved = false;
         }
-        self.offer = None;
-        self.found = false;
-        self.unproved = false;
-        if let Phase::Held { .. } = self.phase {
+        self.finds(Finds::Nothing);
+        if self.holds() {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);
             } else if self.watch_fails_at(cx.watch_grace).is_some_and(|at| at <= cx.now) {
@@ -631,21 +525,21 @@ impl Machine {
         if !claims && self.gives_up_at().is_some_and(|at| at <= cx.now) {
             self.give_up(cx);
         }
-        let session = match self.intent {
+        let session = match self.intent() {
             Intent::Hold | Intent::Rest => cx.session,
             Intent::Leave(_) => cx.remembered,
         };
         let Some(session) = session.cloned() else {
             return self.without_session(cx);
         };
-        if self.retry_at.is_some_and(|at| cx.now < at) {
+        if self.timers.at(Timer::Retry).is_some_and(|at| cx.now < at) {
             return;
         }
-        self.retry_at = None;
-        if self.show_at.is_some_and(|at| at <= cx.now) && self.intent == Intent::Hold {
+        self.timers.clear(Timer::Retry);
+        if self.timers.is_due(Timer::Show, cx.now) && self.intent() == Intent::Hold {
             self.need = Some(Need::List);
         }
-        match self.intent {
+        match self.intent() {
             Intent::Rest => {}
             // What is left in `.lock` keeps others out until the workload has ended.
             Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
@@ -671,23 +565,32 @@ impl Machine {
         cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent });
     }
 
-    /// Whether it stands in line and relies on whoever watches over all.
+    /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.
     fn relies(&self, cx: &Context<'_>) -> bool {
-        let attended = || self.view.as_ref().and_then(View::record).is_some_and(|record| record.attended);
         let follows = self.arrival.is_some() && self.stood.0 == Role::Behind && cx.together.is_none();
-        follows && !self.filtered && self.intent == Intent::Hold && attended()
+        follows && !self.trouble.hides_keys() && self.intent() == Intent::Hold
     }
 
-    /// Reads what tells whether it still holds, or whether somebody still watches over all.
+    /// Whether its own contender, `.lock` and that of whom it relies on tell all that it has to know now. Where nobody watches over
+    /// all, who else stands ahead is looked at too, now and then.
+    fn confirms(&self, cx: &Context<'_>) -> bool {
+        if self.holds() {
+            return !self.trouble.hides_keys();
+        }
+        let listed = || self.listed_at.is_some_and(|at| cx.now < at + SELDOM / 2);
+        self.relies(cx) && (self.view.as_ref().is_some_and(View::is_attended) || listed())
+    }
+
+    /// Reads what tells whether it still holds; or whether it was let in, and those on whom it relies are still there.
     fn confirm(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if self.settings.is_lock() {
             return self.list(cx);
         }
-        let relies = !self.holds();
-        self.flight = Flight::Confirming { after: view.latest(), relies };
-        let lookout = view.record().and_then(|record| record.next.last()).filter(|_| relies);
-        let lookout = lookout.map(|lookout| view.contender_key(lookout));
-        let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(lookout).collect();
+        let behind = self.stood.0 == Role::Behind;
+        let relies_on = view.relies_on(session).filter(|_| behind && !self.holds()).cloned();
+        let other = relies_on.as_ref().map(|other| view.contender_key(other));
+        let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(other).collect();
+        self.flight = Flight::Confirming { after: view.latest(), relies_on };
         cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
     }
 
@@ -703,7 +606,7 @@ impl Machine {
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
-        self.tidy_at = None;
+        self.timers.clear(Timer::Tidy);
         // An earlier process's token is that of a slot which is found, not of one that is asked for.
         self.token = None;
         let ops = write.ops.clone();
@@ -711,9 +614,15 @@ impl Machine {
         cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
     }
 
+    fn finds(&mut self, finds: Finds) {
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.finds = finds;
+        }
+    }
+
     fn stop_watches(&mut self, cx: &mut Context<'_>) {
         self.watches.want(Vec::new(), Duration::ZERO, &self.name, cx);
         self.watch_failing_since = None;
-        self.list_at = None;
+        self.timers.clear(Timer::Read);
     }
 }

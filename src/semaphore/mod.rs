@@ -15,6 +15,7 @@ mod keeper;
 mod lease;
 mod line;
 mod machine;
+mod machines;
 mod notice;
 pub mod offered;
 mod party;

@@ -12,6 +12,9 @@ use super::SessionId;
 /// A foreign contender is left free slots for so long, all in all. Then it is passed over until its key changes.
 pub const MAX_OFFER: Duration = Duration::from_secs(3);
 
+/// How long a slot is left to a foreign contender that was left none before. Those wait for the whole prefix to change and try at once.
+pub(super) const FIRST_TURN: Duration = Duration::from_millis(300);
+
 /// Foreign contenders of which is told what they were offered.
 pub(super) const MAX_OFFERS: usize = 16;
 
@@ -32,6 +35,12 @@ impl Offer {
     pub(super) fn is_worth_storing(&self) -> bool {
         self.open >= MAX_OFFER / 10
     }
+}
+
+/// How long one that was left slots for `before` is left the next one: for as long as all before, so that one that looks once a second
+/// finds a turn that is longer than that. Short turns alone might all fall between its looks.
+pub(super) fn next_turn(before: Duration) -> Duration {
+    before.max(FIRST_TURN).min(MAX_OFFER.saturating_sub(before))
 }
 
 /// Decodes the value; what is not as it should be says nothing.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::command::Name;
 use super::machine::Machine;
+use super::machines::Machines;
 use super::plan::{self, Step, Together};
 use super::{Identity, size};
 
@@ -43,13 +44,13 @@ impl Party {
         self.names.remove(name);
     }
 
-    fn members<'a>(&self, machines: &'a BTreeMap<Name, Machine>) -> Vec<&'a Machine> {
+    fn members<'a>(&self, machines: &'a Machines) -> Vec<&'a Machine> {
         let members = self.names.iter().filter_map(|name| machines.get(name));
         members.filter(|machine| machine.asks()).collect()
     }
 
     /// Sees how the members stand.
-    pub(super) fn look(&mut self, machines: &BTreeMap<Name, Machine>, who: &Identity) {
+    pub(super) fn look(&mut self, machines: &Machines, who: &Identity) {
         let members = self.members(machines);
         self.asking = members.len();
         let arrivals: BTreeSet<_> = members.iter().map(|machine| machine.arrival()).collect();
@@ -79,7 +80,7 @@ impl Party {
     }
 
     /// Those that keep a member from taking a slot which is there for it.
-    pub(super) fn hindrances<'a>(&self, name: &Name, machines: &'a BTreeMap<Name, Machine>) -> Vec<&'a Name> {
+    pub(super) fn hindrances<'a>(&self, name: &Name, machines: &'a Machines) -> Vec<&'a Name> {
         let ready = machines.get(name).is_some_and(Machine::offers);
         if !ready || self.of_member(name).is_none() {
             return Vec::new();
@@ -89,7 +90,7 @@ impl Party {
     }
 
     /// What follows from what the members would do.
-    pub(super) fn next_move(&self, machines: &BTreeMap<Name, Machine>) -> Move {
+    pub(super) fn next_move(&self, machines: &Machines) -> Move {
         let members = self.members(machines);
         let names = |of: &dyn Fn(&Machine) -> bool| -> Vec<Name> {
             members.iter().filter(|machine| of(machine)).map(|machine| machine.name().clone()).collect()

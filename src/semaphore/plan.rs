@@ -33,10 +33,6 @@ pub use leave::{leave, must_look, release, resign};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
 pub use watch::{Watch, own};
 
-/// How long a slot is left to a client of another kind that stands ahead. Those wait for the whole prefix to change
-/// and try at once; one that does not may not be trying.
-const THEIR_TURN: Duration = Duration::from_millis(300);
-
 /// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
 /// watch tells so in the next instant.
 const SUSPICION: Duration = Duration::from_millis(50);

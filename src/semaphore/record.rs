@@ -119,7 +119,7 @@ pub struct Record {
     touched: bool,
     form: Form,
     flags: u64,
-    /// The whole object as found: keeps foreign fields, spellings and order.
+    /// The object as found, without what is decoded: keeps foreign fields, spellings and order.
     object: Object,
 }
 
@@ -149,6 +149,13 @@ impl Object {
             Some((_, known)) => *known = value,
             None => self.0.push((name.to_owned(), value)),
         }
+    }
+
+    /// Leaves the values out that are decoded besides: hundreds of holders need not stand in memory twice.
+    fn without_own_values(mut self) -> Self {
+        let own = self.0.iter_mut().filter(|(name, _)| is_own(name));
+        own.for_each(|(_, value)| *value = String::new());
+        self
     }
 
     /// Sets the field, or leaves it out.
@@ -262,6 +269,7 @@ impl Record {
         let ours = attended || value.ends_with(QUIET);
         let touched =
             value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
+        let object = object.without_own_values();
         Ok(Self { limit, holders, next, ours, attended, touched, form, flags, object })
     }
 
@@ -295,10 +303,6 @@ impl Record {
     pub(super) fn bytes(&self) -> usize {
         const LIMIT: usize = "4294967295".len();
         let holders: usize = self.holders.iter().map(|id| size::holder(self.form, id.as_str().len())).sum();
-        let is_own = |name: &str| {
-            ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own))
-                || [NEXT, OFFERED].contains(&name)
-        };
         let foreign = self.object.0.iter().filter(|(name, _)| !is_own(name));
         let foreign: usize = foreign
             .map(|(name, value)| Value::from(name.as_str()).to_string().len() + value.len() + ":,".len())
@@ -325,6 +329,11 @@ impl Record {
     pub fn taken(&self) -> u32 {
         count(self.holders.len())
     }
+}
+
+/// Whether a field is decoded, and written anew.
+fn is_own(name: &str) -> bool {
+    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, OFFERED].contains(&name)
 }
 
 fn count(n: usize) -> u32 {

@@ -5,17 +5,18 @@
 //! holder in `.lock` whether it lives.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::SessionId;
 use super::command::Listing;
 use super::contender::{Entry, Standing};
-use super::offered::{MAX_OFFER, Offers};
+use super::offered::{self, MAX_OFFER, Offers};
 use super::record::{NotASemaphore, Record};
 use super::single::Single;
 
 mod learn;
 #[cfg(test)]
-mod tests;
+pub(in crate::semaphore) mod tests;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
@@ -134,6 +135,8 @@ pub struct View {
     occupied: Vec<Occupied>,
     /// Sessions that have left `.lock`, and the index by which they had.
     left: BTreeMap<SessionId, u64>,
+    /// Contenders of ours that have gone since everything was listed.
+    gone: BTreeSet<SessionId>,
     /// What foreign contenders were offered, as far as is known here.
     pub(super) offers: Offers,
     /// The same as others have stored it, and the index of that.
@@ -152,6 +155,10 @@ pub struct View {
     listed: bool,
     /// Whether the line is as listed: nobody ahead of us has moved since.
     ordered: bool,
+    /// The index of `.lock` when everything was listed.
+    listed_lock: u64,
+    /// Every `.lock` since, and that one, was without our marks: another client wrote it, or takes part.
+    unmarked: bool,
     /// The index of the last read of everything, or of the names of all keys.
     folder_index: u64,
     /// The names of all keys, where they were read after everything was listed.
@@ -172,6 +179,7 @@ impl View {
             leftovers: Vec::new(),
             occupied: Vec::new(),
             left: BTreeMap::new(),
+            gone: BTreeSet::new(),
             offers: Offers::new(),
             offered: (Offers::new(), 0),
             alive: BTreeSet::new(),
@@ -180,6 +188,8 @@ impl View {
             lock_stood: 0,
             listed: true,
             ordered: true,
+            listed_lock: 0,
+            unmarked: true,
             folder_index: index,
             names: None,
             filtered: false,
@@ -188,6 +198,7 @@ impl View {
             view.add(pair);
         }
         view.sort();
+        view.listed_lock = view.lock_index();
         // What one listing shows belongs together, whatever its index says.
         view.known = view.known.max(Some(view.lock_index()));
         view.confirm_lock(view.latest());
@@ -312,6 +323,11 @@ impl View {
         holders.iter().any(|holder| !self.is_alive(holder))
     }
 
+    /// Whether `.lock` says that somebody watches over all who wait.
+    pub fn is_attended(&self) -> bool {
+        self.record().is_some_and(|record| record.attended)
+    }
+
     /// Whether everything was listed once. Else nobody is known but who has to do with us.
     pub fn is_listed(&self) -> bool {
         self.listed
@@ -330,6 +346,14 @@ impl View {
     /// Whether clients of another kind take part, as far as is known.
     pub fn has_foreign(&self) -> bool {
         self.contenders.iter().any(|one| one.entry.is_none())
+    }
+
+    /// Whether a session was the first of ours beside clients of another kind when everything was listed, so that whoever of ours has
+    /// come to stand ahead since had to change its contender: whoever had listed before it came is too late, since `.lock` has changed
+    /// since then.
+    pub fn is_surely_listed(&self, session: &SessionId) -> bool {
+        let came = self.contender(session).map(|one| one.create_index);
+        self.listed && self.unmarked && came.is_some_and(|came| came < self.listed_lock)
     }
 
     /// Whether the line is as listed: nobody ahead of us has moved since.
@@ -403,6 +427,16 @@ impl View {
         waiters
     }
 
+    /// On whom a session in line relies: on whoever watches over all, and where nobody does on the one of ours ahead.
+    pub fn relies_on(&self, session: &SessionId) -> Option<&SessionId> {
+        if let Some(record) = self.record().filter(|record| record.attended) {
+            return record.next.last();
+        }
+        let waiters = self.waiters();
+        let ahead = waiters.get(..waiters.iter().position(|one| one.session == *session)?)?;
+        ahead.iter().rfind(|one| one.entry.is_some()).map(|one| &one.session)
+    }
+
     /// A contender's place among its priority. A foreign client leaves `.lock` by one write and deletes its contender by
     /// another: in between it is no first waiter, and one that stays has come when it left.
     pub fn arrival(&self, one: &Contender) -> u64 {
@@ -419,11 +453,28 @@ impl View {
         self.contenders.iter().filter(move |one| one.entry.is_none() && !holders.contains(&one.session))
     }
 
+    /// Whether a contender of ours had that session, and has gone since everything was listed.
+    pub(super) fn was_ours(&self, session: &SessionId) -> bool {
+        self.gone.contains(session)
+    }
+
     /// Whether a foreign contender has let slots pass for so long that it is passed over.
     pub fn is_idle(&self, one: &Contender) -> bool {
+        one.entry.is_none() && self.was_offered(one) >= MAX_OFFER
+    }
+
+    /// For how long a slot that has been free for `free` is left, in all, to the foreign clients in line.
+    pub(super) fn their_turn(&self, free: Duration) -> Duration {
+        let turn = |one| offered::next_turn(self.was_offered(one).saturating_sub(free));
+        let in_line = self.foreign_waiters().filter(|one| !self.is_idle(one));
+        in_line.map(turn).max().unwrap_or_default()
+    }
+
+    /// For how long free slots were left to a foreign contender, all in all.
+    fn was_offered(&self, one: &Contender) -> Duration {
         let offers = [self.offered.0.get(&one.session), self.offers.get(&one.session)].into_iter().flatten();
-        one.entry.is_none()
-            && offers.into_iter().any(|offer| offer.index == one.modify_index && offer.open >= MAX_OFFER)
+        let of_it = offers.filter(|offer| offer.index == one.modify_index);
+        of_it.map(|offer| offer.open).max().unwrap_or_default()
     }
 
     /// How many wait, as far as is known: those whom `.lock` names at least.

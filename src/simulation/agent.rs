@@ -123,7 +123,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn phase(&self, name: &str) -> Option<&Phase> {
+    pub(super) fn phase(&self, name: &str) -> Option<Phase> {
         self.keeper.machine(name).map(|machine| machine.phase())
     }
 

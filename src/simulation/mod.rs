@@ -151,6 +151,17 @@ fn clients_of_other_kinds_and_ours_all_have_their_turn() {
 }
 
 #[test]
+fn whoever_comes_ahead_of_the_first_of_ours_beside_other_clients_is_not_overtaken() {
+    let shared = Game { foreigners: 2, priorities: true, weights: false, ..GAME };
+    play(shared);
+    let chaos = Chaos { reload: 0.02, pause: 0.01, ..Chaos::CALM };
+    play(Game { waits: true, policies: true, chaos, ..shared });
+    play(Game { limit: 1, chaos: Chaos { crash: 0.01, lost: 0.01, expire: 0.005, ..chaos }, ..shared });
+    play(Game { parties: true, waits: true, ..shared });
+    play(Game { parties: true, limit: 2, chaos, ..shared });
+}
+
+#[test]
 fn foreign_clients_that_never_act_are_passed_over() {
     for form in [Form::List, Form::Map] {
         play(Game { idlers: 2, form, weights: form == Form::List, ..GAME });

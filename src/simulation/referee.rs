@@ -228,6 +228,12 @@ impl Referee {
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM && self.game.elders > 0 => {
                 IDLE_IN_CALM * 6
             }
+            // And so does who looks out for parties that give up: they leave without a write of `.lock`.
+            Watches::Usual | Watches::Arrive
+                if self.game.chaos == Chaos::CALM && self.game.parties && self.game.waits =>
+            {
+                IDLE_IN_CALM * 4
+            }
             Watches::Usual | Watches::Arrive if self.game.chaos == Chaos::CALM => IDLE_IN_CALM,
             Watches::Usual | Watches::Arrive => IDLE,
         };

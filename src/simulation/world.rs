@@ -650,6 +650,10 @@ impl World {
         }
         self.workload_told(place, notice);
         let agent = &mut self.agents[place];
+        if matches!(notice, Notice::Acquired { .. }) && place % 2 == 1 {
+            // As of the leases of one agent, of which one knows for all who else takes part.
+            agent.keeper.forget_others();
+        }
         if let Notice::GaveUp { .. } = notice {
             // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
             let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };

@@ -39,6 +39,11 @@ impl Consul {
         &self.address
     }
 
+    /// The same as a proxy takes it.
+    pub(crate) fn http_addr(&self) -> std::net::SocketAddr {
+        self.server.addr()
+    }
+
     /// The port where it listens for HTTPS.
     pub(crate) fn https_port(&self) -> u16 {
         self.server.https_addr().port()

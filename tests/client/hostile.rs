@@ -2,8 +2,11 @@
 //! memory, and ends in an error that says what was wrong with it.
 
 use std::future::Future;
+use std::io::Write as _;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use slotkeeper::consul::{Address, Client, Error, MAX_ANSWER, Read};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -109,6 +112,34 @@ async fn a_body_without_end_is_cut_off() {
         let error = Impostor::endless(format!("{HEAD}{head}"), again).await.error().await;
         let said = format!("it is longer than {MAX_ANSWER} bytes");
         assert!(matches!(&error, Error::BadAnswer { why, .. } if *why == said), "{head:?}: {error}");
+    }
+}
+
+fn compressed(content: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(content).unwrap();
+    gzip.finish().unwrap()
+}
+
+fn compressed_body(content: &[u8]) -> Vec<u8> {
+    let head = format!("{HEAD}Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", content.len());
+    [head.as_bytes(), content].concat()
+}
+
+#[tokio::test]
+async fn a_compressed_body_counts_as_long_as_it_really_is() {
+    let bomb = compressed(&vec![b' '; 20 * MAX_ANSWER]);
+    assert!(bomb.len() < MAX_ANSWER / 10);
+    let error = Impostor::saying(compressed_body(&bomb)).await.error().await;
+    let said = format!("it is longer than {MAX_ANSWER} bytes");
+    assert!(matches!(&error, Error::BadAnswer { why, .. } if *why == said), "{error}");
+
+    let pair = r#"[{"Key":"p/k","Flags":0,"LockIndex":0,"CreateIndex":1,"ModifyIndex":1}]"#;
+    let whole = compressed(pair.as_bytes());
+    assert_eq!(Impostor::saying(compressed_body(&whole)).await.list().await.unwrap(), 1);
+    for broken in [&whole[..whole.len() / 2], b"no gzip at all", b""] {
+        let error = Impostor::saying(compressed_body(broken)).await.error().await;
+        assert!(matches!(error, Error::Interrupted { .. } | Error::BadAnswer { .. }), "{broken:?}: {error}");
     }
 }
 

@@ -8,9 +8,11 @@ use slotkeeper::consul::{
     Behavior, Client, Code, Consistency, Error, Fault, Operation, Put, Read, SessionSpec, Settings, Txn,
     TxnOp,
 };
+use slotkeeper::semaphore::Reading;
 use tokio::time::Instant;
 
 use crate::consul::Consul;
+use crate::support::proxy::Proxy;
 use crate::{Recorder, client, spec};
 
 const FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
@@ -178,6 +180,82 @@ async fn what_is_confirmed_is_read_at_one_instant_or_alone_where_a_key_is_missin
         recorder.seen().split_off(before),
         [&[(Operation::KvGetMany, Code::Conflict)][..], &alone].concat()
     );
+}
+
+#[tokio::test]
+async fn several_groups_are_confirmed_by_one_read_and_what_lacks_a_key_by_itself() {
+    let consul = Consul::start().await;
+    let recorder = Arc::new(Recorder::default());
+    let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
+    let client = Client::new(&settings, recorder.clone()).unwrap();
+    // Two of one semaphore, and two of others.
+    let groups: Vec<Vec<String>> =
+        [["a/one", "a/.lock"], ["b/one", "b/.lock"], ["a/two", "a/.lock"], ["c/one", "c/.lock"]]
+            .map(|keys| keys.map(str::to_owned).to_vec())
+            .to_vec();
+    for key in groups.concat() {
+        assert!(client.kv_put(&key, key.as_bytes(), Put::Plain, 7).await.unwrap());
+    }
+    let confirmed = async || {
+        let before = recorder.seen().len();
+        let answers = bridge::confirm_all(&client, &groups).await;
+        let shown = |key: &String, reading: &Reading| {
+            let pair = reading.pair.as_ref();
+            assert!(pair.is_none_or(|pair| pair.key == *key && pair.value == key.as_bytes()), "{pair:?}");
+            pair.is_some()
+        };
+        let all = groups.iter().zip(answers).map(|(keys, answer)| {
+            keys.iter().zip(&answer.unwrap()).map(|(key, reading)| shown(key, reading)).collect::<Vec<_>>()
+        });
+        (all.collect::<Vec<_>>(), recorder.seen().split_off(before))
+    };
+    let there = vec![true, true];
+    let (all, seen) = confirmed().await;
+    assert_eq!(all, vec![there.clone(); 4]);
+    assert_eq!(seen, [(Operation::KvGetMany, Code::Ok)]);
+
+    assert!(client.kv_delete("b/one", None).await.unwrap());
+    let (all, seen) = confirmed().await;
+    assert_eq!(all, [there.clone(), vec![false, true], there.clone(), there]);
+    let together = [(Operation::KvGetMany, Code::Conflict), (Operation::KvGetMany, Code::Ok)];
+    let alone = [
+        (Operation::KvGetMany, Code::Conflict),
+        (Operation::KvGet, Code::NotFound),
+        (Operation::KvGet, Code::Ok),
+    ];
+    assert_eq!(seen, [&together[..], &alone].concat());
+}
+
+#[tokio::test]
+async fn a_long_answer_comes_compressed_and_a_short_one_as_it_is() {
+    let consul = Consul::start().await;
+    let proxy = Proxy::start(consul.http_addr()).await;
+    let client = client(&proxy.addr().to_string().parse().unwrap());
+    let value = format!("{{\"state\":\"waiting\",\"host\":\"{}\"}}", "a".repeat(200));
+    for number in 0..50 {
+        assert!(client.kv_put(&format!("p/{number}"), value.as_bytes(), Put::Plain, 7).await.unwrap());
+    }
+    let passed = async |read: &str| {
+        let before = proxy.counts().bytes();
+        let pairs = match read {
+            "listing" => client.kv_list("p/", Read::default()).await.unwrap().value,
+            "transaction" => {
+                let list = TxnOp::GetTree { prefix: "p/".into() };
+                let Txn::Committed(pairs) = client.txn(&[list]).await.unwrap() else { panic!("rolled back") };
+                pairs
+            }
+            one => client.kv_get(one, Read::default()).await.unwrap().value.into_iter().collect(),
+        };
+        assert!(pairs.iter().all(|pair| pair.value == value.as_bytes()));
+        (pairs.len(), usize::try_from(proxy.counts().bytes() - before).unwrap())
+    };
+    for long in ["listing", "transaction"] {
+        let (pairs, bytes) = passed(long).await;
+        assert_eq!(pairs, 50);
+        assert!(bytes < 50 * value.len() / 4, "{long}: {bytes}");
+    }
+    let (_, bytes) = passed("p/7").await;
+    assert!(bytes > value.len(), "{bytes}");
 }
 
 #[tokio::test]

@@ -68,6 +68,8 @@ pub(super) struct Leases {
     running: BTreeMap<Key, Running>,
     /// Those of each semaphore and lock, as the core calls it.
     of: BTreeMap<Name, BTreeSet<Key>>,
+    /// Of those of one semaphore that are held, the one that knows for all who else takes part.
+    knows: BTreeMap<Name, Key>,
     agenda: Agenda,
     /// Those who give one back, each with when it is told that this takes long.
     releases: Vec<(Key, Moment, ReleaseReply)>,
@@ -92,6 +94,7 @@ impl Leases {
             table: Table::new(bounds, ttl),
             running: BTreeMap::new(),
             of: BTreeMap::new(),
+            knows: BTreeMap::new(),
             agenda: Agenda::default(),
             releases: Vec::new(),
             failing: BTreeSet::new(),
@@ -241,6 +244,7 @@ impl Leases {
                 let lock_index = single.map(|single| single.times_locked);
                 let granted = Granted { session, token, lock_index, indexes, since: now };
                 self.granted(key, granted, now);
+                self.share_what_is_known(key);
             }
             Notice::Evicted { by, .. } => self.refuse(key, Refusal::Evicted(by.clone()), now),
             Notice::Lost { reason, .. } => {
@@ -275,6 +279,23 @@ impl Leases {
             | Notice::Pruned { .. }
             | Notice::Conflict { .. }
             | Notice::Removed { .. } => {}
+        }
+    }
+
+    /// One that has just been granted knows who else takes part, or another one of the same semaphore does. For both of them one is
+    /// enough: hundreds that each knew of all the others would fill the memory. One that is amid something keeps what it knows, which
+    /// costs memory and nothing else.
+    fn share_what_is_known(&mut self, key: Key) {
+        let freshness = |key: Key| {
+            let machine = self.running.get(&key)?.driver.keeper.machines().next()?;
+            Some((machine.view()?.lock_index(), machine.listed_at()?))
+        };
+        let Some(id) = self.running.get(&key).map(|running| Name::clone(&running.id)) else { return };
+        let before = self.knows.get(&id).copied().filter(|before| *before != key);
+        let (known, own) = (before.and_then(freshness), freshness(key));
+        let forgets = if own > known { self.knows.insert(id, key) } else { Some(key) };
+        if let Some(running) = forgets.and_then(|key| self.running.get_mut(&key)) {
+            running.driver.keeper.forget_others();
         }
     }
 
@@ -584,6 +605,7 @@ impl Leases {
                 of.remove();
             }
         }
+        self.knows.retain(|_, knows| *knows != key);
         self.agenda.forget(key);
         self.table.gone(key);
         Some(name)

@@ -13,7 +13,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
     let standing = Standing::of(machine);
     let single = machine.single().filter(|_| !standing.rests());
     let held =
-        if let Phase::Held { since, token, .. } = machine.phase() { Some((*since, *token)) } else { None };
+        if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
     let free = standing.state == State::Waiting && leader.is_none();
     Lock {
@@ -26,7 +26,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
         fencing_token: held.map(|(_, token)| token),
         lock_index: single.map(|single| single.times_locked),
         leader,
-        asked_at: standing.asks().then(|| machine.asked_at()),
+        asked_at: machine.asked_at(),
         delayed_until: machine.delayed_until().filter(|_| free),
         seen_at: machine.listed_at().filter(|_| !standing.rests()),
         reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),

@@ -15,8 +15,8 @@ use crate::bridge::{Found, is_folder};
 use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
 use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
 
-/// Long polls that own contenders of held slots leave to waiters, where there are any: a grant that nobody sees is a slot
-/// that nobody uses.
+/// Long polls that all else leaves to waiters, also while there are none: polls wait minutes, and a grant that nobody sees is a
+/// slot that nobody uses.
 const MIN_WAITER_POLLS: usize = 16;
 /// Transactions that read keys at once. Each may bring values of several MiB.
 const MAX_BATCHES: usize = 2;
@@ -361,16 +361,15 @@ impl Schedule {
         if polled().count() >= MAX_LONG_POLLS {
             return None;
         }
-        let held = polled().filter(|key| key.class() == Some(Class::Held)).count();
-        let yields = held >= MAX_LONG_POLLS - MIN_WAITER_POLLS;
+        let waits = |key: &Key| key.class() == Some(Class::Waiting);
+        let yields = polled().filter(|key| !waits(key)).count() >= MAX_LONG_POLLS - MIN_WAITER_POLLS;
+        // Of waiters the eldest first, who is nearest to the head of its queue.
         let rank = |key: &Key| {
             let first = key.watchers.iter().min_by_key(|one| (one.class, &one.watcher))?;
-            let after_waiters = yields && first.class == Class::Held;
-            let class = if after_waiters { Class::Waiting } else { first.class };
-            // Of waiters the eldest, who is nearest to the head of its queue.
-            Some((class, after_waiters, first.watcher.clone()))
+            Some((first.class, first.watcher.clone()))
         };
-        let free = self.keys.iter_mut().filter(|(_, key)| key.is_idle() && !key.must_answer());
+        let may = |key: &Key| key.is_idle() && !key.must_answer() && (!yields || waits(key));
+        let free = self.keys.iter_mut().filter(|(_, key)| may(key));
         let (name, key) = free.min_by_key(|(_, key)| rank(key))?;
         let after = key.watchers.iter().map(|one| one.after).min()?;
         let wanted = key.watchers.iter().map(|one| one.wait).max()?;

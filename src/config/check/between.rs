@@ -140,7 +140,7 @@ fn lies_below(key: &str, prefix: &str) -> bool {
 }
 
 /// What is taken in one transaction is waited for as one. Consul takes 64 steps in a transaction, of which a semaphore
-/// needs up to three.
+/// needs up to four where there are many, and up to five where there are few.
 fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
     const MOST: usize = 16;
     if raw.acquire != Some(Acquire::Together) {

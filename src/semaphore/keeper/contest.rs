@@ -31,7 +31,7 @@ impl Keeper {
             Claim::Unknown | Claim::Writing { .. } => now + ttl,
             Claim::Bare | Claim::Ours => now,
         };
-        self.machines.values().map(ends).max()
+        self.machines.iter().map(ends).max()
     }
 
     /// Whether what the session has everywhere is known, and another process has had its time to hear of it. A session that has
@@ -41,7 +41,7 @@ impl Keeper {
         // A semaphore that Consul refuses to show, or to have written, does not hold up the others for longer. Where anything was
         // found elsewhere, the other process has been told by that.
         let is_late = self.begun + settling(ttl) <= now;
-        let known = self.machines.values().filter(|machine| !is_late || !machine.is_refused_claim());
+        let known = self.machines.iter().filter(|machine| !is_late || !machine.is_refused_claim());
         let claims: Vec<_> = known.map(Machine::claim).collect();
         if claims.iter().all(|claim| *claim == Claim::Bare) {
             // The other process cannot be told, and may acquire something by this session later. Nothing is lost by a new one.
@@ -57,7 +57,7 @@ impl Keeper {
     /// From here on the session is ours alone, or there is another one.
     pub(super) fn end_contest(&mut self, now: Moment) {
         self.contested = false;
-        for machine in self.machines.values_mut() {
+        for machine in self.machines.iter_mut() {
             machine.contest_is_over(now);
         }
     }

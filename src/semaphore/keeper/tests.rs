@@ -187,7 +187,7 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     let token = |name| match keeper.machine(name).map(Machine::phase) {
-        Some(Phase::Held { token, .. }) => Some(*token),
+        Some(Phase::Held { token, .. }) => Some(token),
         Some(_) | None => None,
     };
     assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
@@ -342,7 +342,7 @@ fn who_asks_again_after_having_given_up_looks_first() {
     let mut keeper = party(Some(Duration::ZERO));
     keeper.remove(&"b".into(), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
-    assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
     while keeper.next_command().is_some() {}
     keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
     assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
@@ -357,7 +357,7 @@ fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
     let held = |limit, holders, index| vec![lock("a", limit, holders, index), contender("a", "x", None, 4)];
     // Its own limit is there: there is nothing to set.
     listed(&mut keeper, "a", held(2, r#""x","x""#, 5));
-    assert_eq!(keeper.machine("a").map(Machine::phase), Some(&Phase::GaveUp));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
     keeper.reconfigure(&"a".into(), set(Some(Duration::from_millis(1))), NOW);
     listed(&mut keeper, "a", held(1, r#""x""#, 6));
     let writes = std::iter::from_fn(|| keeper.next_command())
@@ -547,7 +547,7 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     keeper.handle(entered("b"), NOW);
     assert_eq!(writes(&mut keeper), [["b/.lock"]], "it names itself as the next");
     keeper.handle(Event::Committed(vec!["b".into()], Ok(Commit::Done { index: 32, listing: None })), NOW);
-    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Waiting);
+    assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Waiting);
     keeper.ask_no_more(NOW);
     // It is the last one that is named: whoever has come behind it relies on that.
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
@@ -610,7 +610,7 @@ fn what_another_process_may_believe_in_is_held_once_that_has_had_its_time_to_rea
         later,
     );
     let token = match keeper.machine("a").map(Machine::phase) {
-        Some(Phase::Held { token, .. }) => Some(*token),
+        Some(Phase::Held { token, .. }) => Some(token),
         Some(_) | None => None,
     };
     assert_eq!(token, Some(3));
@@ -696,7 +696,7 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let mut keeper = ending();
     listed(&mut keeper, "b", taken());
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
-    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Released);
+    assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Released);
     // Nor anything that ended with the session.
     let mut keeper = ending();
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };

@@ -9,10 +9,12 @@ impl Machine {
         self.lose(reason, cx);
         self.stop_watches(cx);
         self.view = None;
+        self.listed_at = None;
         self.arrival = None;
         self.crowded = false;
-        (self.patience, self.follows_up, self.confirmed) = (None, false, false);
-        self.show_at = None;
+        (self.follows_up, self.confirmed) = (false, false);
+        self.timers.clear(Timer::Patience);
+        self.timers.clear(Timer::Show);
         self.token = None;
         self.stopping = None;
         self.claim = Claim::Unknown;
@@ -20,7 +22,7 @@ impl Machine {
             self.ask_no_more();
         }
         self.need = None;
-        self.retry_at = None;
+        self.timers.clear(Timer::Retry);
         self.flight = match self.flight {
             Flight::None | Flight::Checking => Flight::None,
             Flight::Listing
@@ -44,9 +46,9 @@ impl Machine {
             return;
         }
         match answer {
-            Ok(listing) if listing.filtered && !matches!(self.intent, Intent::Leave(_)) => {
+            Ok(listing) if listing.filtered && !matches!(self.intent(), Intent::Leave(_)) => {
                 // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
-                self.filtered = true;
+                self.trouble.listed(true);
                 let text = plan::hidden(&self.settings.prefix, "write");
                 self.fails(Failure { kind: FailureKind::Denied, text }, cx);
                 self.learn_of_itself(listing, cx);
@@ -54,7 +56,7 @@ impl Machine {
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
-                self.filtered = listing.filtered;
+                self.trouble.listed(listing.filtered);
                 self.learn_all(View::of_listing(&self.settings.prefix, listing), cx);
             }
             Err(failure) => {
@@ -85,7 +87,7 @@ impl Machine {
     /// What a holder learns of itself where not all is shown to it: whether `.lock` still names it, and whether an operator
     /// wants it out.
     fn learn_of_itself(&mut self, listing: Listing, cx: &mut Context<'_>) {
-        if !matches!(self.phase, Phase::Held { .. }) {
+        if !self.holds() {
             return;
         }
         let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
@@ -105,8 +107,8 @@ impl Machine {
 
     /// A holder goes by what it watches, and lists again in its time: it would see nothing at all otherwise.
     fn list_later(&mut self, cx: &mut Context<'_>) {
-        if matches!(self.phase, Phase::Held { .. }) {
-            self.list_at = Some(cx.now + jittered(half(cx.ttl), 0.3, cx.rng));
+        if self.holds() {
+            self.timers.set(Timer::Read, cx.now + jittered(half(cx.ttl), 0.3, cx.rng));
         }
     }
 
@@ -114,7 +116,7 @@ impl Machine {
     fn is_taken_out(&self, session: Option<&SessionId>) -> bool {
         let record = self.view.as_ref().and_then(View::record);
         let slots = session.zip(record).map_or(0, |(session, record)| record.slots_of(session));
-        matches!(self.phase, Phase::Held { .. }) && slots != self.settings.slots
+        self.holds() && slots != self.settings.slots
     }
 
     /// Everything has been read, consistently.
@@ -122,7 +124,8 @@ impl Machine {
         self.read_works(cx);
         self.proved = true;
         self.need = None;
-        (self.list_at, self.show_at) = (None, None);
+        self.timers.clear(Timer::Read);
+        self.timers.clear(Timer::Show);
         self.crowded = false;
         self.listed_at = Some(cx.now);
         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
@@ -161,7 +164,8 @@ impl Machine {
         match answer {
             Ok(reading) => {
                 self.read_works(cx);
-                self.need = None;
+                // What a watch has told meanwhile may ask for more than this.
+                self.need = self.need.filter(|need| *need == Need::List);
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
                     let (lock, index) =
@@ -184,7 +188,7 @@ impl Machine {
                     self.proved = consistent && !denied && self.is_taken_out(cx.remembered);
                     // Whoever watches over all is about to give the slots that it sees free.
                     let trusts = attended.filter(|index| self.trusted.replace(*index) != Some(*index));
-                    self.patience = trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng));
+                    self.timers.set(Timer::Patience, trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng)));
                 }
                 self.seen(false, cx);
             }
@@ -192,13 +196,13 @@ impl Machine {
         }
     }
 
-    /// The own contender and `.lock` were read.
+    /// The own contender and `.lock` were read, and the contender of whoever it relies on.
     pub(in crate::semaphore) fn confirmed(
         &mut self,
         answer: Result<Vec<Reading>, Failure>,
         cx: &mut Context<'_>,
     ) {
-        let Flight::Confirming { after, relies } = self.land() else { return };
+        let Flight::Confirming { after, relies_on } = self.land() else { return };
         let readings = match answer {
             Ok(readings) => readings,
             Err(failure) => return self.read_fails(failure, cx),
@@ -206,23 +210,46 @@ impl Machine {
         let mut readings = readings.into_iter();
         match (readings.next(), readings.next()) {
             (Some(own), Some(lock)) => {
-                let lookout = readings.next().and_then(|reading| reading.pair);
+                let other = relies_on.zip(readings.next());
+                let behind = self.stood.0 == Role::Behind;
                 self.read_works(cx);
-                self.list_at = None;
+                self.timers.clear(Timer::Read);
                 let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
                 let (known, index) =
                     (view.lock_index(), lock.pair.as_ref().map_or(0, |pair| pair.modify_index));
                 let denied = index < known && lock.pair.is_some();
-                let gone = relies && (own.pair.is_none() || index == known && lookout.is_none());
+                let held = matches!(self.stay, Stay::Held(_));
+                let attended = view.is_attended();
+                // Where `.lock` has moved on, another one may watch over all by now. Where it names nobody, nobody does.
+                let missing = match &other {
+                    Some((_, read)) => read.pair.is_none(),
+                    None => behind && attended,
+                };
+                let gone = !held && (own.pair.is_none() || missing && (index == known || !attended));
+                // As where its watch tells of it.
+                let own_index = own.pair.as_ref().map_or(0, |pair| pair.modify_index);
+                let moved =
+                    behind && view.has_foreign() && own_index != view.index_of(&view.contender_key(session));
                 view.see_lock(lock.pair, lock.index);
                 view.confirm_lock(after);
                 view.see_contender(session, own.pair, own.index);
-                self.need = (denied || gone).then_some(Need::List);
+                if let Some((ahead, read)) = other.filter(|_| !attended) {
+                    let known = view.index_of(&view.contender_key(&ahead));
+                    view.see_contender(&ahead, read.pair, read.index);
+                    if view.index_of(&view.contender_key(&ahead)) != known {
+                        view.disorder();
+                    }
+                }
+                let more = self.need.filter(|need| *need != Need::Look);
+                self.need = (denied || gone || moved).then_some(Need::List).or(more);
                 (self.proved, self.confirmed) = (!denied, !denied);
-                if relies {
+                if behind {
                     // While others come and go, whoever watched over all may be among those who have gone.
-                    let next = if index == known { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
-                    self.list_at = Some(cx.now + jittered(next, 0.5, cx.rng));
+                    let next = if index == known || !attended { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
+                    let next = cx.now + jittered(next, 0.5, cx.rng);
+                    // Where nobody does, all are listed in time.
+                    let listed = self.listed_at.filter(|_| !attended).map(|at| at + SELDOM);
+                    self.timers.set(Timer::Read, listed.map_or(next, |listed| next.min(listed)));
                 }
                 self.seen(false, cx);
             }
@@ -239,15 +266,15 @@ impl Machine {
     ) {
         let known = self.view.as_ref().map_or(0, |view| view.index_of(key));
         let index_of = |reading: &Reading| reading.pair.as_ref().map_or(0, |pair| pair.modify_index);
-        let told = answer.as_ref().ok().map(index_of);
-        if !self.watches.answered(key, told, known, cx.now, cx.rng) {
-            return;
-        }
+        let told = answer.as_ref().map(index_of).map_err(|failure| failure.kind);
+        let Some(was_there) = self.watches.answered(key, told, known, cx.now, cx.rng) else { return };
         let index = told.unwrap_or(known);
         match answer {
             Ok(reading) => {
                 self.works(cx);
-                let in_time = self.watch_failing_since.take().is_none();
+                self.watch_failing_since = None;
+                // An answer that was held up on its way may be as old as the last renewal.
+                let in_time = was_there && cx.lease_is_renewed();
                 if index != known {
                     self.news(key, reading, index < known, in_time, cx);
                 }
@@ -265,10 +292,10 @@ impl Machine {
 
     /// Whether a slot is held by the guide's rule, to which any watch that ends without an answer has failed.
     fn is_strict(&self, cx: &Context<'_>) -> bool {
-        cx.watch_grace == Some(Duration::ZERO) && matches!(self.phase, Phase::Held { .. })
+        cx.watch_grace == Some(Duration::ZERO) && self.holds()
     }
 
-    /// A watched key has changed, or is gone. `in_time`: the watch was there when it did.
+    /// A watched key has changed, or is gone. `in_time`: just now, as the watch was there when it did.
     fn news(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
@@ -289,26 +316,29 @@ impl Machine {
                 if self.need == Some(Need::Look) {
                     // It was to be looked at, and here it is.
                     self.need = None;
-                    self.retry_at = None;
+                    self.timers.clear(Timer::Retry);
                 }
             }
             Some(session) => {
-                let knew = view.is_lookout(&session);
                 view.see_contender(&session, reading.pair, reading.index);
                 let own = cx.session == Some(&session);
-                let asks = self.intent == Intent::Hold && !matches!(self.phase, Phase::Held { .. });
+                let asks = self.stay.asking().is_some();
                 if own && asks && view.contender(&session).is_none() {
                     // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
                     self.need = Some(Need::List);
                 } else if own && asks && view.was_granted(&session) {
-                    // Whatever it was about to look at.
-                    (self.need, self.retry_at) = (None, None);
-                } else if own && asks && view.is_lookout(&session) && !knew {
-                    // What it knows of `.lock` may be of when it came; and the first of ours beside clients of another kind has to
-                    // know who stood ahead when it was told.
-                    let shared = view.is_listed() && view.has_foreign();
-                    let need = if shared { Need::List } else { Need::Look };
-                    self.need = self.need.or(Some(need));
+                    // Whatever it was about to look at. Where it was not seen in time, the slots may have been taken away since, or given to
+                    // another one: `.lock` tells.
+                    self.need = (!in_time).then_some(Need::Prove);
+                    self.timers.clear(Timer::Retry);
+                } else if own && asks && view.is_listed() && view.has_foreign() {
+                    // The first of ours beside clients of another kind has to know who stood ahead when it was told so, or that it is
+                    // the first no more.
+                    self.need = Some(Need::List);
+                } else if own && asks && view.is_lookout(&session) {
+                    // What it knows of `.lock` may be of when it came; or it is told, beside clients of another kind that it does not
+                    // know of, that it was passed.
+                    self.need = self.need.or(Some(Need::Look));
                 }
                 if self.stood.0 == Role::Behind && !own {
                     view.disorder();
@@ -338,8 +368,10 @@ impl Machine {
                 if let Some(read) = joined {
                     self.joined(read, index, cx);
                 }
+                let mut was_attended = false;
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
+                    was_attended = view.is_attended();
                     view.apply(&write.ops, index);
                     // What is listed besides may be another's doing.
                     let after = limit(view);
@@ -359,11 +391,12 @@ impl Machine {
                         && from != to
                     {
                         cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });
-                        self.seen_limit = Some(to);
+                        self.told.has_set_limit(to);
                     }
                 }
-                if write.joint && !self.is_in(cx.remembered) {
-                    // Who else has come to stand ahead meanwhile is not known.
+                let lets_go = was_attended && !self.view.as_ref().is_some_and(View::is_attended);
+                if write.joint && (lets_go || !self.is_in(cx.remembered)) {
+                    // Who else has come to stand ahead meanwhile is not known, nor who relies on somebody that is named no more.
                     self.need = Some(Need::List);
                 } else if self.view.as_ref().is_some_and(View::has_foreign) && self.is_in(cx.remembered) {
                     // Whoever is first in line now has to be told.
@@ -381,15 +414,19 @@ impl Machine {
             Ok(Commit::Stale { steps }) => {
                 self.write_works(cx);
                 cx.tell(Notice::Conflict { name: self.name.clone() });
-                if self.settings.is_lock() {
-                    // Another one has it, and is done with it when it is: no crowd tries in vain meanwhile.
+                if self.settings.is_lock() || self.has_lost_race(&write, &steps) {
+                    // Another one has it, and is done with it when it is: no crowd tries in vain meanwhile. Clients of another kind, with
+                    // whom the first of ours races for a slot, do not wait for longer each time; who did would never win.
                     self.contention.reset();
                 }
                 self.crowded = !self.crowded && self.is_outrun(&write, &steps, cx.remembered);
                 self.give_way(cx);
-                if !self.crowded {
+                // What a watch has asked for meanwhile, as by one that came ahead, is owed yet.
+                if !self.crowded && !matches!(self.need, Some(Need::List | Need::Prove)) {
                     self.need = self.need_after(&write, &steps, cx.remembered);
-                    self.retry_at = self.need.map(|_| cx.now + self.contended(cx));
+                }
+                if !self.crowded && self.need.is_some() {
+                    self.pause(cx);
                 }
             }
             // The waiter that was to be granted by name has died, and its contender key cannot be locked for a while: as if it
@@ -397,7 +434,7 @@ impl Machine {
             Ok(Commit::Delayed { steps }) if !self.settings.is_lock() => {
                 self.write_works(cx);
                 self.need = Some(Need::List);
-                self.retry_at = Some(cx.now + self.contended(cx));
+                self.pause(cx);
                 if self.locks_own(&write, &steps, cx.remembered) {
                     // The own key has a lock-delay because its session has ended: only the session can tell.
                     self.check_session = true;
@@ -410,27 +447,24 @@ impl Machine {
                 self.proved = true;
                 self.see_owner(false, cx);
                 let left = self.hindsight.refused(cx.now, cx.rng);
-                let told = std::mem::replace(&mut self.told_delay, true);
-                if !told {
+                if self.told.is_first_delay() {
                     cx.tell(Notice::Delayed { name: self.name.clone(), left });
                 }
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
-                self.retry_at = Some(cx.now + self.contended(cx));
+                self.pause(cx);
                 self.need = Some(Need::List);
                 self.check_session = true;
                 self.flight = Flight::Checking;
             }
             Ok(Commit::Refused { why }) => {
-                self.fails(Failure { kind: FailureKind::Rejected, text: why }, cx);
-                self.write_fails = true;
+                self.write_fails(Failure { kind: FailureKind::Rejected, text: why }, cx);
                 self.need = Some(Need::List);
             }
             // Whether it was done is not known: read before anything else.
             Err(failure) => {
-                self.fails(failure, cx);
-                self.write_fails = true;
+                self.write_fails(failure, cx);
                 self.need = Some(Need::List);
             }
         }
@@ -442,13 +476,15 @@ impl Machine {
         let key = format!("{prefix}/.lock");
         let view = View::of_lock(&prefix, read.pairs.into_iter().find(|pair| pair.key == key), index);
         let held = view.record().is_some_and(|record| record.taken() > 0);
+        // Beside clients of another kind each of ours looks after itself, as those do.
+        let shared = view.record().is_some_and(|record| !record.ours && !record.attended);
         // Where Consul has written little since `.lock` was written, and nobody holds, nobody else has come either.
         let since = index.saturating_sub(view.lock_index());
-        let crowd = held || since > QUIET;
+        let crowd = !shared && (held || since > QUIET);
         // Of those who come together the first one waits the least.
         let rank = u32::try_from(since).unwrap_or(u32::MAX);
         let patience = (PER_WRITE * rank).min(PATIENCE);
-        self.patience = crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng));
+        self.timers.set(Timer::Patience, crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng)));
         self.need = (!crowd).then_some(Need::List);
         self.view = Some(view);
     }
@@ -457,7 +493,7 @@ impl Machine {
     /// only so many.
     fn give_way(&mut self, cx: &mut Context<'_>) {
         let own = self.view.as_ref().zip(cx.session).and_then(|(view, session)| plan::own(view, session));
-        match self.intent {
+        match self.intent() {
             Intent::Hold if self.watches.is_idle() => {
                 if let Some(own) = own {
                     self.watches.want(vec![own], POLL, &self.name, cx);
@@ -466,6 +502,12 @@ impl Machine {
             Intent::Leave(_) if self.contention.failures() >= FOLLOW_UPS => self.follows_up = false,
             Intent::Hold | Intent::Leave(_) | Intent::Rest => {}
         }
+    }
+
+    /// Waits before the next attempt: others are at it too.
+    fn pause(&mut self, cx: &mut Context<'_>) {
+        let pause = self.contended(cx);
+        self.timers.set(Timer::Retry, cx.now + pause);
     }
 
     /// What was under way; now nothing is.
@@ -489,13 +531,18 @@ impl Machine {
     /// another look: its next write tells what is there by then, and cannot come too late.
     fn is_outrun(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> bool {
         let (Some(view), Some(session)) = (&self.view, session) else { return false };
-        let lock = view.lock_key();
-        let is_lock =
-            |step: &usize| matches!(write.ops.get(*step), Some(Op::Cas { key, .. }) if *key == lock);
-        self.intent == Intent::Hold
+        self.intent() == Intent::Hold
             && !write.joint
             && view.contender(session).is_none()
-            && steps.iter().all(is_lock)
+            && is_late_for_lock_alone(view, write, steps)
+    }
+
+    /// Whether it is the first of ours beside clients of another kind, and one of these was faster.
+    fn has_lost_race(&self, write: &Write, steps: &[usize]) -> bool {
+        let Some(view) = self.view.as_ref().filter(|view| view.has_foreign()) else { return false };
+        self.intent() == Intent::Hold
+            && self.stood.0 == Role::Head
+            && is_late_for_lock_alone(view, write, steps)
     }
 
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
@@ -537,82 +584,16 @@ impl Machine {
         let missing = matches!(view.lock, Lock::Missing);
         let free = view.record().map_or(missing, |record| record.limit > record.taken());
         let were_open = self.offers.are_open();
-        self.offers.see(view, free, now);
+        self.offers.see(view, free, self.stood.0 == Role::Head, now);
         // The turn of clients of another kind begins when they are known.
         let known = self.free_since.filter(|_| were_open || !self.offers.are_open());
         self.free_since = free.then(|| known.unwrap_or(now));
     }
+}
 
-    fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
-        let single = self.view.as_ref().and_then(View::single);
-        let owner = single.and_then(|single| single.owner.as_ref());
-        if self.hindsight.see(owner, in_time, cx.now) {
-            self.told_delay = false;
-        }
-        // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
-        if self.intent != Intent::Hold || owner == self.leader.as_ref() {
-            return;
-        }
-        if !self.proved {
-            // Workloads step down by this, and a watch may be answered by a server that was the leader once. Where the lock
-            // is free, the attempt to take it tells.
-            if owner.is_some() {
-                self.need = Some(Need::List);
-            }
-            return;
-        }
-        self.leader = owner.cloned();
-        let leader = owner.map(|session| Leader {
-            session: session.clone(),
-            mine: cx.remembered == Some(session),
-            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.shown()),
-        });
-        cx.tell(Notice::Leader { name: self.name.clone(), leader });
-    }
-
-    /// A write has been decided, or none is wanted any more.
-    pub(super) fn write_works(&mut self, cx: &mut Context<'_>) {
-        self.write_fails = false;
-        self.works(cx);
-    }
-
-    /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
-    fn read_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        if self.watches.is_idle() && matches!(self.phase, Phase::Held { .. }) {
-            self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
-        }
-        self.fails(failure, cx);
-    }
-
-    fn read_works(&mut self, cx: &mut Context<'_>) {
-        if self.watches.is_idle() {
-            self.watch_failing_since = None;
-        }
-        self.works(cx);
-    }
-
-    fn works(&mut self, cx: &mut Context<'_>) {
-        if self.write_fails || self.filtered {
-            return;
-        }
-        self.failures.reset();
-        if self.failing.take().is_some() {
-            cx.tell(Notice::TroubleOver { name: Some(self.name.clone()) });
-        }
-    }
-
-    fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.retry_at = Some(cx.now + self.failures.next(cx.rng));
-        self.offers.lose_sight(cx.now);
-        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
-        // What can never be read cannot be given back: the session's end does that, as far as it goes.
-        let leaves = self.intent == Intent::Leave(Farewell::Released);
-        let is_done = !cx.occupied && self.withheld().is_none();
-        if failure.kind == FailureKind::InvalidKey && leaves && is_done {
-            self.abandon(cx);
-        }
-        if before != Some(failure.kind) {
-            cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });
-        }
-    }
+/// Whether a write came too late for nothing but `.lock`.
+fn is_late_for_lock_alone(view: &View, write: &Write, steps: &[usize]) -> bool {
+    let lock = view.lock_key();
+    let is_lock = |step: &usize| matches!(write.ops.get(*step), Some(Op::Cas { key, .. }) if *key == lock);
+    steps.iter().all(is_lock)
 }

@@ -1,25 +1,24 @@
 //! What a machine makes of what it has seen: it follows the plan, and tells where that leads to.
 
 use super::*;
-use crate::semaphore::record::Form;
 
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         // A doubted view still shows the world what was last seen.
-        let due = self.list_at.is_some_and(|at| at <= cx.now);
+        let due = self.timers.is_due(Timer::Read, cx.now);
         let view = match (self.need, self.view.as_ref()) {
             (Some(need @ (Need::Look | Need::Prove)), Some(view)) => {
                 return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
             }
             (None, Some(_)) if !due => self.view.take(),
             // Only a listing tells that nothing is hidden any more.
-            (None, Some(_)) if self.holds() && !self.filtered || self.relies(cx) => {
+            (None, Some(_)) if self.confirms(cx) => {
                 let Some(view) = self.view.take() else { return };
                 self.confirm(&view, session, cx);
                 self.view = Some(view);
                 return;
             }
-            (None, None) if self.intent == Intent::Hold => return self.come(session, cx),
+            (None, None) if self.intent() == Intent::Hold => return self.come(session, cx),
             (_, _) => None,
         };
         let Some(mut view) = view else { return self.list(cx) };
@@ -33,7 +32,7 @@ impl Machine {
             }
         }
         let me = self.me(session, &wall, cx);
-        let intent = self.intent;
+        let intent = self.intent();
         match intent {
             Intent::Hold => {
                 let plan = plan::hold(&view, me, cx.now);
@@ -53,7 +52,7 @@ impl Machine {
         self.view = Some(view);
         self.confirmed = false;
         let keeps = cx.occupied || self.withheld().is_some();
-        if intent != self.intent && matches!(self.flight, Flight::None) && !keeps {
+        if intent != self.intent() && matches!(self.flight, Flight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
         }
@@ -78,13 +77,13 @@ impl Machine {
             set_limit: self.set_limit,
             dead_since: &self.dead_since,
             crowded: self.crowded,
-            patience: self.patience,
+            patience: self.timers.at(Timer::Patience),
             follows_up: self.follows_up,
             confirmed: self.confirmed,
             free_since: self.free_since,
             stood: self.stood,
             delayed_until: self.hindsight.delayed_until(),
-            held: self.slot.as_ref().map(|slot| slot.indexes.as_slice()),
+            held: self.stay.slot().map(|slot| slot.indexes.as_slice()),
             together: cx.together,
             holds: cx.holds,
             nonce: cx.resumed.then_some(cx.nonce),
@@ -93,19 +92,19 @@ impl Machine {
 
     /// Goes by a plan to hold.
     fn follow(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
-        self.recheck_at = plan.recheck;
+        self.timers.set(Timer::Recheck, plan.recheck);
         if let Some(owner) = plan.inquire.filter(|owner| self.hindsight.inquires(owner)) {
             cx.out.push_back(Command::ReadDelay { name: self.name.clone(), session: owner });
         }
         if self.stood.0 != plan.role {
             self.stood = (plan.role, cx.now);
-            self.list_at = None;
+            self.timers.clear(Timer::Read);
         }
         self.tell_limit(view, matches!(plan.stand, Stand::Blocked(_)), cx);
         if let Stand::Evicted(by) = plan.stand {
             return self.evicted(by, view, session, cx);
         }
-        let held = matches!(self.phase, Phase::Held { .. });
+        let held = self.holds();
         if cx.ending && !held && plan.stand != Stand::Holding {
             return self.depart(Farewell::Released);
         }
@@ -121,15 +120,15 @@ impl Machine {
             let reason =
                 if in_record && !contender_stands { LossReason::ContenderGone } else { LossReason::Evicted };
             self.lose(reason, cx);
-            if self.intent != Intent::Hold {
+            if self.intent() != Intent::Hold {
                 return;
             }
         }
         match plan.stand {
             // A waiter renews less often than a holder: what begins by an old lease would end early in an outage.
             Stand::Holding if !held && !cx.lease_is_fresh() => {
-                self.unproved = true;
-                self.room_since = self.room_since.or(Some(cx.now));
+                self.finds(Finds::SlotsUnproved);
+                self.finds_room(cx.now);
                 return self.watch(plan.watch, cx);
             }
             // The token of what an earlier process was given is not known: it is that of `.lock` as it is by now, or another
@@ -138,26 +137,30 @@ impl Machine {
                 return self.confirm(view, session, cx);
             }
             Stand::Holding if cx.together.is_some() && !held => {
-                self.found = true;
+                self.finds(Finds::Slots);
                 return self.watch(plan.watch, cx);
             }
             Stand::Holding => self.hold(view, session, cx),
-            Stand::Apart { room: true } => self.room_since = self.room_since.or(Some(cx.now)),
+            Stand::Apart { room: true } => self.finds_room(cx.now),
             // Whether there is room is not known before that is read.
             Stand::Apart { room: false } if self.settings.try_once() && plan.need.is_none() => {
                 return self.give_up(cx);
             }
-            Stand::Apart { room: false } => self.room_since = None,
+            Stand::Apart { room: false } => {
+                if let Some(asking) = self.stay.asking_mut() {
+                    asking.room_since = None;
+                }
+            }
             // Seen to above.
             Stand::Evicted(_) => return,
             Stand::Blocked(why) => {
                 self.block(why, plan.watch, cx);
-                match plan.need.filter(|_| self.intent == Intent::Hold) {
+                match plan.need.filter(|_| self.intent() == Intent::Hold) {
                     Some(Need::List) => return self.list(cx),
                     Some(need) => return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx),
                     None => {}
                 }
-                if let Some(write) = plan.write.filter(|_| self.intent == Intent::Hold) {
+                if let Some(write) = plan.write.filter(|_| self.intent() == Intent::Hold) {
                     self.commit(write, cx);
                 }
                 return;
@@ -170,22 +173,27 @@ impl Machine {
             Some(Need::List) => return self.list(cx),
             None => {}
         }
-        if plan.write.is_none() && self.write_fails {
+        if plan.write.is_none() && self.trouble.is_of_writes() {
             self.write_works(cx);
         }
         match plan.write {
-            Some(write) if write.joint => self.offer = Some(write),
+            Some(write) if write.joint => self.finds(Finds::Offer(write)),
             Some(write) if !write.tidy => return self.commit(write, cx),
-            Some(write) => match self.tidy_at {
+            Some(write) => match self.timers.at(Timer::Tidy) {
                 Some(at) if at <= cx.now => return self.commit(write, cx),
                 Some(_) => {}
-                None => self.tidy_at = Some(cx.now + jittered(TIDY, 0.9, cx.rng)),
+                None => self.timers.set(Timer::Tidy, cx.now + jittered(TIDY, 0.9, cx.rng)),
             },
-            None => (self.tidy_at, self.follows_up) = (None, false),
+            None => {
+                self.timers.clear(Timer::Tidy);
+                self.follows_up = false;
+            }
         }
         // One that has found free slots and leaves others their time does not wait for a slot yet.
-        let finds = self.patience.is_some() && self.room_since.is_some();
-        if !finds && !matches!(self.phase, Phase::Held { .. } | Phase::Waiting) {
+        let patient = self.timers.is_set(Timer::Patience);
+        let told =
+            |asking: &Asking| asking.keeps_out == KeepsOut::Others || patient && asking.room_since.is_some();
+        if self.stay.asking().is_some_and(|asking| !told(asking)) {
             self.wait(view, session, cx);
         }
         self.watch(plan.watch, cx);
@@ -195,14 +203,19 @@ impl Machine {
     pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
         self.watches.want(keys, POLL, &self.name, cx);
         let list = match self.stood.0 {
-            Role::Holding if self.holds() => CONFIRM,
+            // Of a lock there is nothing that could be read together with others.
+            Role::Holding if self.holds() && self.settings.is_lock() => rounds::CONFIRM,
+            Role::Holding if self.holds() => {
+                return self.timers.set_once(Timer::Read, || rounds::next(cx.who, cx.now));
+            }
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
             // Once soon, in case that all whom `.lock` names have died together.
             Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
+            Role::Behind if self.relies(cx) => SELDOM.min(cx.ttl * 8),
             Role::Behind => SELDOM,
         };
         let share = if self.stood.0 == Role::Behind { 0.5 } else { 0.3 };
-        self.list_at = self.list_at.or_else(|| Some(cx.now + jittered(list, share, cx.rng)));
+        self.timers.set_once(Timer::Read, || cx.now + jittered(list, share, cx.rng));
     }
 
     /// Before a loss is concluded from what a watch brought: a consistent read of `.lock`, and where the contender key is
@@ -222,9 +235,9 @@ impl Machine {
     }
 
     pub(super) fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        if matches!(self.phase, Phase::Held { .. }) {
+        let Some(Asking { since: asked_at, room_since, waited, .. }) = self.stay.asking().cloned() else {
             return;
-        }
+        };
         // A grant that was seen on our own contender has that index on `.lock` too.
         let contender = view.contender(session);
         let granted = contender.filter(|_| view.was_granted(session)).map(|one| one.modify_index);
@@ -239,14 +252,14 @@ impl Machine {
             self.hindsight.inquires(session);
             self.hindsight.learn(session, Some(delay));
         }
+        self.timers.clear(Timer::Patience);
         self.stopping = None;
-        self.phase = Phase::Held { since, token, indexes: indexes.clone() };
-        self.slot = Some(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
-        let took = cx.now.since(self.asked_at);
+        // Its watch begins anew.
+        self.watch_failing_since = None;
+        self.stay = Stay::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
+        let took = cx.now.since(asked_at);
         // Whoever was let in by the one that left has seen the release and the grant in one.
-        let room_since = self.room_since.take().unwrap_or(cx.now);
-        let handoff = self.waited.then(|| cx.now.since(room_since));
-        self.waited = false;
+        let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
         let (name, session) = (self.name.clone(), session.clone());
         cx.tell(Notice::Acquired {
             name,
@@ -260,8 +273,10 @@ impl Machine {
     }
 
     fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        self.phase = Phase::Waiting;
-        self.waited = true;
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.keeps_out = KeepsOut::Others;
+            asking.waited = true;
+        }
         if self.settings.is_lock() {
             // Who has it is told as it is seen, and who else waits nobody knows.
             return;
@@ -276,12 +291,10 @@ impl Machine {
     }
 
     fn block(&mut self, why: String, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
-        let blocked = Phase::Blocked { why };
-        if self.phase != blocked {
-            if let Phase::Blocked { why } = &blocked {
-                cx.tell(Notice::Blocked { name: self.name.clone(), why: why.clone() });
-            }
-            self.phase = blocked;
+        let fault = KeepsOut::Fault(why.clone());
+        if let Some(asking) = self.stay.asking_mut().filter(|asking| asking.keeps_out != fault) {
+            asking.keeps_out = fault;
+            cx.tell(Notice::Blocked { name: self.name.clone(), why });
         }
         if self.settings.try_once() {
             return self.give_up(cx);
@@ -290,11 +303,12 @@ impl Machine {
     }
 
     pub(in crate::semaphore) fn lose(&mut self, reason: LossReason, cx: &mut Context<'_>) {
-        if self.intent != Intent::Hold {
+        if self.intent() != Intent::Hold {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(token) = self.tell_lost(reason, cx) else { return };
+        let Some(slot) = self.stay.take_slot(cx.now) else { return };
+        let token = self.tell_lost(slot, reason, cx);
         if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
             self.need = Some(Need::List);
             self.stopping = Some(token).filter(|_| !cx.occupied);
@@ -305,80 +319,53 @@ impl Machine {
         }
     }
 
-    /// Tells of a loss, if there is anything to lose: its token.
-    pub(super) fn tell_lost(&mut self, reason: LossReason, cx: &mut Context<'_>) -> Option<u64> {
-        let Slot { since, session, token, indexes } = self.slot.take()?;
+    /// Tells of the loss of a slot: its token.
+    pub(super) fn tell_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
+        let Slot { since, session, token, indexes } = slot;
         let (name, held) = (self.name.clone(), cx.now.since(since));
         cx.tell(Notice::Lost { name, session, token, indexes, reason, held });
         self.watch_failing_since = None;
-        Some(token)
+        token
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
-        let trouble = self.failing.as_ref().or(cx.trouble).map(|failure| failure.text.clone());
+        let trouble = self.trouble.failure().or(cx.trouble).map(|failure| failure.text.clone());
         cx.tell(Notice::GaveUp { name: self.name.clone(), reached: cx.reached, trouble });
         self.depart(Farewell::GaveUp);
     }
 
     fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
-        if let Some(Slot { since, session, .. }) = self.slot.take() {
-            cx.tell(Notice::Released { name: self.name.clone(), session, held: cx.now.since(since) });
+        if let Some(Slot { since, session, .. }) = self.stay.slot() {
+            let (session, held) = (session.clone(), cx.now.since(*since));
+            cx.tell(Notice::Released { name: self.name.clone(), session, held });
         }
         self.stop_watches(cx);
-        self.intent = Intent::Rest;
         self.stopping = None;
-        self.phase = match farewell {
+        self.stay = Stay::Over(match farewell {
             Farewell::Again if !cx.ending => return self.ask_again(cx.now),
-            Farewell::Released | Farewell::Again => Phase::Released,
-            Farewell::GaveUp => Phase::GaveUp,
-            Farewell::Lost => Phase::Lost,
-        };
+            Farewell::Released | Farewell::Again => End::Released,
+            Farewell::GaveUp => End::GaveUp,
+            Farewell::Lost => End::Lost,
+        });
     }
 
     /// Without a session nothing of ours can be in Consul but what is dead already.
     pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
-        match self.intent {
-            Intent::Leave(farewell) => self.gone(farewell, cx),
-            Intent::Hold => {
-                if !matches!(self.phase, Phase::Starting | Phase::Blocked { .. }) {
-                    self.phase = Phase::Starting;
-                }
+        match &mut self.stay {
+            Stay::Leaving { farewell, .. } => {
+                let farewell = *farewell;
+                self.gone(farewell, cx);
             }
-            Intent::Rest => {}
+            Stay::Asking(asking) if asking.keeps_out == KeepsOut::Others => {
+                asking.keeps_out = KeepsOut::Unknown;
+            }
+            Stay::Asking(_) | Stay::Held(_) | Stay::Over(_) => {}
         }
     }
 
-    /// `blocked`: that will be told next, with the limit where it is the reason.
-    fn tell_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
-        let stored = view.record().map(|record| record.limit);
-        let before = stored.and_then(|stored| self.seen_limit.replace(stored));
-        let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
-        let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
-        if let Some(stored) = differs
-            && self.told_limit != differs
-        {
-            let (configured, policy) = (self.settings.limit, self.settings.limit_policy);
-            cx.tell(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
-        } else if let (Some(from), Some(to)) = (before, stored)
-            && from != to
-            && !blocked
-        {
-            cx.tell(Notice::LimitChanged { name: self.name.clone(), from, to });
+    fn finds_room(&mut self, now: Moment) {
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.finds_room(now);
         }
-        self.told_limit = differs;
-        if stored == Some(self.settings.limit) {
-            self.set_limit = false;
-        }
-        self.tell_form(view, cx);
-    }
-
-    /// A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
-    fn tell_form(&mut self, view: &View, cx: &mut Context<'_>) {
-        let Some(record) = view.record() else { return };
-        let differs = self.settings.form == Form::List && record.form() == Form::Map;
-        if differs && !self.told_form {
-            cx.tell(Notice::FormDiffers { name: self.name.clone() });
-        }
-        self.told_form = differs;
     }
 }

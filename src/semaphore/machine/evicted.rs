@@ -16,7 +16,7 @@ impl Machine {
     /// The same of one that is given on only afterwards: it was told to leave, or goes of itself. One that asks for it again may
     /// have it back before.
     pub fn withheld(&self) -> Option<u64> {
-        self.stopping.filter(|_| self.evicted_by.is_some() || matches!(self.intent, Intent::Leave(_)))
+        self.stopping.filter(|_| self.evicted_by.is_some() || matches!(self.intent(), Intent::Leave(_)))
     }
 
     /// The workload that ran on what was lost has ended, or has had its time.
@@ -28,18 +28,19 @@ impl Machine {
     pub(super) fn evicted(&mut self, by: String, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         let has = view.is_owner(session) || view.holds(session, self.settings.slots);
         // What an earlier process of ours held, its workload may be running on.
-        if let (None, Some(token)) = (&self.slot, self.token.take().filter(|_| has)) {
+        let found = self.token.take().filter(|_| has).map(|token| {
             let entry = view.entry_of(session);
             let since = entry.and_then(|entry| cx.wall.moment(&entry.since)).unwrap_or(cx.now).min(cx.now);
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
-            self.slot = Some(Slot { since, session: session.clone(), token, indexes });
-        }
+            Slot { since, session: session.clone(), token, indexes }
+        });
+        let slot = self.stay.take_slot(cx.now).or(found);
         // One whose lease has run out meanwhile was told so: its workload may not have stopped yet.
         let stopping = self.stopping.filter(|_| has);
-        let held = self.slot.is_some() || stopping.is_some();
+        let held = slot.is_some() || stopping.is_some();
         cx.tell(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
         self.evicted_by = Some(by);
-        let lost = self.tell_lost(LossReason::Evicted, cx).or(stopping);
+        let lost = slot.map(|slot| self.tell_lost(slot, LossReason::Evicted, cx)).or(stopping);
         // Who was taken out of `.lock` by force besides has nothing to keep.
         self.stopping = lost.filter(|_| has && !cx.occupied);
         self.depart(match (lost, self.settings.on_lost) {

@@ -103,13 +103,13 @@ impl Machine {
             | FailureKind::Cut => false,
         };
         matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
-            && self.failing.as_ref().is_some_and(refuses)
+            && self.trouble.failure().is_some_and(refuses)
     }
 
     /// The session is ours alone, or another one by now: only from here on anything is asked for that was not found.
     pub(in crate::semaphore) fn contest_is_over(&mut self, now: Moment) {
-        if self.intent == Intent::Hold && self.slot.is_none() {
-            self.asked_at = now;
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.since = now;
         }
     }
 

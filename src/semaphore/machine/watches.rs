@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Backoff, Command, Context, Moment, Name, jittered, plan};
+use super::{Backoff, Command, Context, FailureKind, Moment, Name, jittered, plan};
 
 /// The wait after a watch that answered early with nothing new, first and longest. Consul promises no more than that
 /// something *may* have changed, and advises clients to bound how often they ask.
@@ -23,9 +23,19 @@ enum Watching {
     Not(Moment),
 }
 
-/// What consistent reads say of a key's watch.
+/// Whether the query before the present one was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Answered,
+    /// It was cut off by what lies between.
+    Cut,
+    Failed,
+}
+
+/// What is to be thought of a key's watch: by how it went, and by what consistent reads say.
 #[derive(Clone, Debug)]
 struct Trust {
+    before: Before,
     /// The watch told a change, which no consistent read has shown yet: the key's index before it.
     told_after: Option<u64>,
     /// Whether the last such change was denied.
@@ -35,7 +45,12 @@ struct Trust {
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { told_after: None, denied: false, rest: Backoff::new(DENIED.0, DENIED.1) }
+        Self {
+            before: Before::Answered,
+            told_after: None,
+            denied: false,
+            rest: Backoff::new(DENIED.0, DENIED.1),
+        }
     }
 }
 
@@ -82,32 +97,45 @@ impl Watches {
         }
     }
 
-    /// A query has been answered with that index of its key, or has failed; `known` is the index that was known. Whether the
-    /// query was under way.
+    /// A query has been answered with that index of its key, or has failed so; `known` is the index that was known. `None` where
+    /// no query was under way; else whether one has been all the time, so that what it tells has happened just now.
     pub(super) fn answered(
         &mut self,
         key: &str,
-        index: Option<u64>,
+        answer: Result<u64, FailureKind>,
         known: u64,
         now: Moment,
         rng: &mut fastrand::Rng,
-    ) -> bool {
-        let Some(Watching::Since(since)) = self.keys.get(key).copied() else { return false };
+    ) -> Option<bool> {
+        let Some(Watching::Since(since)) = self.keys.get(key).copied() else { return None };
         self.keys.remove(key);
+        let early = now.since(since) < EARLY;
+        let trust = self.trust.entry(key.to_owned()).or_default();
+        let goes = match answer {
+            Ok(_) => Before::Answered,
+            Err(FailureKind::Cut) if trust.before != Before::Failed => Before::Cut,
+            Err(_) => Before::Failed,
+        };
+        let in_time = match std::mem::replace(&mut trust.before, goes) {
+            Before::Answered => true,
+            // What had happened before it was sent it tells at once.
+            Before::Cut => !early,
+            Before::Failed => false,
+        };
         if key.ends_with('/') {
             self.keys.insert(key.to_owned(), Watching::Not(now + jittered(FOLDER, 0.3, rng)));
         }
-        match index {
-            Some(index) if index != known => {
+        match answer {
+            Ok(index) if index != known => {
                 self.spurious.reset();
-                self.trust.entry(key.to_owned()).or_default().told_after.get_or_insert(known);
+                trust.told_after.get_or_insert(known);
             }
-            Some(_) if now.since(since) < EARLY => {
+            Ok(_) if early => {
                 self.keys.insert(key.to_owned(), Watching::Not(now + self.spurious.next(rng)));
             }
-            Some(_) | None => {}
+            Ok(_) | Err(_) => {}
         }
-        true
+        Some(in_time)
     }
 
     /// Consistent reads show the keys with these indexes, where they show them at all. A key whose watch told a change that

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::draft::PASSING;
 use super::*;
 
 /// How one comes to stand in line.
@@ -12,7 +13,7 @@ enum Coming {
     Quietly,
     /// And says so in `.lock`, and so competes with all who write there.
     Openly,
-    /// It stands there, and wants something else now: with a priority that compares so to the one it had.
+    /// It stands there, and wants something else now: with a place that compares so to the one it had.
     Otherwise(Ordering),
 }
 
@@ -40,7 +41,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     }
     let in_line = me.is_in_line(view);
     if let Some(write) = take_as_they_do(view, &record, me) {
-        return Plan { write: Some(write), ..Plan::new(Stand::Apart { room: true }) };
+        return Plan { role: Role::Head, write: Some(write), ..Plan::new(Stand::Apart { room: true }) };
     }
     if in_line && me.together.is_none() && !view.is_complete() && !me.sets_limit(&record) {
         return follow(view, &record, me, now);
@@ -61,7 +62,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         return plan;
     }
     if me.together.is_some() {
-        return take_together(view, record, me, &line[..=place], now, plan);
+        return take_together(view, record, me, line.split_at(place + 1), now, plan);
     }
     let comes = !view.contender(me.session).is_some_and(Contender::says_waiting);
     // One with a priority may have passed somebody who came a moment ago.
@@ -98,17 +99,27 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     let stays = granted || !me.settings.try_once();
     // Behind one that `.lock` names, or where all is taken, whoever is let in before it stood there before: it has to
     // ask nobody.
+    let first_watcher = !line[..place].iter().any(InLine::can_watch);
     let behind_named = line[..place].iter().any(InLine::is_grantable);
-    let coming = if in_line || granted || !stays {
+    // Where it tries once, and stands in line while others have their turn, it says what it wants by now as any other.
+    let coming = if in_line || granted || comes && !stays {
         Coming::Not
     } else if !comes {
-        let had = view.contender(me.session).map_or(0, Contender::priority);
-        Coming::Otherwise(me.settings.priority.cmp(&had))
+        let had = view.contender(me.session);
+        let fits = |slots: u32| slots <= draft.record.limit;
+        let entry = had.and_then(|had| had.entry.as_ref());
+        let fitted = entry.is_some_and(|entry| fits(entry.slots));
+        let was_alone = entry.is_some_and(|entry| entry.together.is_empty());
+        let moves = me.settings.priority.cmp(&had.map_or(0, Contender::priority));
+        // Who wants more than the limit is passed over, and a party by whoever holds what it wants; who does so no more, or is of
+        // none any more, stands ahead of others again.
+        Coming::Otherwise(moves.then(fits(me.settings.slots).cmp(&fitted)).then(true.cmp(&was_alone)))
     } else if to_the_end && (behind_named || draft.free() == 0) {
         Coming::Quietly
     } else {
         Coming::Openly
     };
+    let behind = if view.has_foreign() { line[place + 1..].to_vec() } else { Vec::new() };
     let says_so = match coming {
         Coming::Not => stays && draft.misleads(&line),
         Coming::Quietly | Coming::Otherwise(Ordering::Equal) => false,
@@ -128,6 +139,9 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         line.retain(|one| named || one.session != me.session);
         draft.publish(&line);
     }
+    if matches!(coming, Coming::Openly | Coming::Otherwise(Ordering::Greater)) || !in_line && granted {
+        draft.pass(&behind);
+    }
     let entry = || me.entry(Standing::Waiting, Vec::new());
     match coming {
         Coming::Not => {}
@@ -140,7 +154,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
             draft.write_own_and_list(entry());
         }
         Coming::Otherwise(Ordering::Less) => {
-            draft.only_if_lock_stands();
+            falls_back(&mut draft, view);
             draft.write_own_and_list(entry());
         }
     }
@@ -148,7 +162,9 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
         draft.tell_first(&line);
     }
     draft.sweep();
-    plan.write = draft.write(in_line && plan.role != Role::Head && !heads && !sets_limit);
+    // Where nobody watches over those who wait, and only parties stand ahead, which name nobody, it says at once that it does.
+    let leads = first_watcher && !view.is_attended() && draft.names_lookout(me.session);
+    plan.write = draft.write(in_line && plan.role != Role::Head && !heads && !sets_limit && !leads);
     plan
 }
 
@@ -205,13 +221,15 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
 }
 
 /// Where clients of another kind take part, the first of ours in line takes a slot that it sees free in `.lock`, in one round trip as those
-/// do, whoever holds besides: it has listed since it was told that it is the first, and whoever comes to stand ahead of it changes
-/// `.lock` and tells it otherwise. `None` where one of those stands ahead that may have its turn.
+/// do, whoever holds besides: it was the first when it listed, and whoever of ours has come to stand ahead of it since has changed its
+/// contender ([`Draft::pass`]). `None` where one of the others stands ahead that may have its turn.
 fn take_as_they_do(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
-    let told = view.is_lookout(me.session) && view.is_listed() && view.has_foreign();
-    let plain =
-        me.together.is_none() && !me.sets_limit(record) && !me.settings.try_once() && !view.is_filtered();
-    if view.is_complete() || !told || !plain || record.attended || record.ours || !me.is_in_line(view) {
+    let shared = view.has_foreign() && view.is_surely_listed(me.session);
+    // Whoever comes has the usual priority, and passes one with less without a word; who wants several slots may be passed over.
+    let Settings { slots, priority, .. } = me.settings;
+    let plain = me.together.is_none() && *slots == 1 && *priority >= 0;
+    let asks = !me.sets_limit(record) && !me.settings.try_once() && me.is_in_line(view);
+    if !shared || !plain || !asks || view.is_complete() || view.is_filtered() {
         return None;
     }
     let line = line::line(view, Some(me.own()));
@@ -241,6 +259,16 @@ fn watch_line(plan: &mut Plan, view: &View, record: &Record, ahead: &[InLine<'_>
     };
 }
 
+/// Sees to it that the one who stands behind by now is known to whoever passes it: where clients of another kind take part, `.lock`
+/// names nobody, and one that comes ahead would pass the one whom it took for the first behind it.
+fn falls_back(draft: &mut Draft<'_>, view: &View) {
+    if view.has_foreign() {
+        overtakes(draft);
+    } else {
+        draft.only_if_lock_stands();
+    }
+}
+
 /// Sees to it that a write which was planned without this waiter comes too late: `.lock` becomes another one.
 fn overtakes(draft: &mut Draft<'_>) {
     if !draft.changes() {
@@ -268,11 +296,15 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
         return plan;
     }
     let line = line::line(view, Some(me.own()));
+    let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     // An earlier process may have been in line by itself and for other slots. Nobody may hand off to it by that name.
     let misnamed = record.next.contains(me.session);
     let mut draft = Draft::new(view, record, me.wall, Some(me));
     if view.contender(me.session).is_some() {
         draft.only_if_lock_stands();
+    }
+    if me.together.is_some_and(|together| together.prefixes.len() <= PASSING) {
+        draft.pass(&line[place + 1..]);
     }
     draft.enter_anew(me.entry(Standing::Waiting, Vec::new()));
     // It may stand at the head for long, and a key that does not exist cannot be waited for.
@@ -282,17 +314,17 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
     if misnamed || !last || line.len() == 1 && draft.free() > 0 {
         draft.publish(&line);
     }
-    plan.write = draft.write(false).map(|write| Write { joint: true, ..write });
+    plan.write = draft.write_jointly();
     plan
 }
 
 /// Plans of a party's member in line, or of one that tries once: to take its slots when all the others can. It looks
-/// after those ahead of it only where they could not: all holders are dead.
+/// after those ahead of it only where they could not, since all holders are dead, and where it tries once.
 fn take_together(
     view: &View,
     record: Record,
     me: Me<'_>,
-    line_to_me: &[InLine<'_>],
+    (line_to_me, behind): (&[InLine<'_>], &[InLine<'_>]),
     now: Moment,
     mut plan: Plan,
 ) -> Plan {
@@ -301,12 +333,14 @@ fn take_together(
         plan.write = set_limit(view, me.settings.limit, me.wall, now).ok().flatten();
         return plan;
     }
+    let ahead = line_to_me.split_last().map_or(&[][..], |(_, ahead)| ahead);
     let stands = view.contender(me.session).is_some_and(Contender::says_waiting);
     if stands && !me.is_in_line(view) && !me.settings.try_once() {
         // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
         let mut draft = Draft::new(view, record, me.wall, Some(me));
         draft.publish(&line::line(view, Some(me.own())));
-        draft.only_if_lock_stands();
+        falls_back(&mut draft, view);
+        draft.pass(behind);
         draft.write_own(me.entry(Standing::Waiting, Vec::new()));
         plan.write = draft.write(false);
         return plan;
@@ -319,8 +353,19 @@ fn take_together(
     if takes.own_is_too_large {
         plan.stand = Stand::Blocked(too_large(view, &takes.record));
     }
+    if !stands {
+        // One that tries once has not stood in line.
+        takes.pass(behind);
+    }
     plan.write = if takes.has_granted_only(me.session) {
-        takes.write(false).map(|write| Write { joint: true, ..write })
+        takes.write_jointly()
+    } else if !stands && takes.has_granted(me.session) {
+        // It watches no key, so that nobody would wake it: it lets in those ahead, whose slots are free, and then looks again. It will
+        // not stay in line, so that another one is named as the one that watches over all.
+        tidies.fill(ahead, &[], me.free_since, now);
+        let others: Vec<_> = ahead.iter().chain(behind).copied().collect();
+        tidies.publish(&others);
+        tidies.write(false)
     } else {
         tidies.write(true)
     };

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, THEIR_TURN, View, Write,
-    line,
+    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, View, Write, line,
 };
 use crate::semaphore::{Moment, offered, size};
 
@@ -13,6 +12,10 @@ pub(super) const SWEEP: usize = 16;
 
 /// Steps that a transaction may have (Consul up to 1.13).
 const STEPS: usize = 64;
+
+/// Larger parties pass nobody when they enter, and store no offers: each of the members has up to five steps by that, of those of
+/// their transaction.
+pub(super) const PASSING: usize = 12;
 
 /// Those of them that are kept for the record, what goes with it, the own contender, the lookout and a listing.
 const OTHER_STEPS: usize = 7;
@@ -119,7 +122,8 @@ impl<'a> Draft<'a> {
             // Those who stand first may be hidden.
             return None;
         }
-        let their_turn_ends = free_since.unwrap_or(now) + THEIR_TURN;
+        let free_since = free_since.unwrap_or(now);
+        let their_turn_ends = free_since + self.view.their_turn(now.since(free_since));
         // Whoever has come since the listing to stand among the first has changed `.lock`, which names them, so that this
         // write would be too late. Further back one may stand that is not known. An operator has just listed.
         let most = if self.me.is_some() { line::NAMED } else { line::GRANTS };
@@ -212,8 +216,13 @@ impl<'a> Draft<'a> {
             return HandOff::Done;
         }
         if !self.record.attended && self.record.next.is_empty() {
-            // Whoever has come meanwhile relies on nobody.
-            return HandOff::Done;
+            // Whoever has come meanwhile relies on nobody. But one that knows of no marks may have written over those on which
+            // somebody relies who is known to wait; and who has left somebody to himself by a write of its own serves him.
+            let others = |one: &&Contender| self.me.is_none_or(|me| *me.session != one.session);
+            let waits = || self.view.waiters().iter().any(others);
+            let unmarked = !self.record.ours && !self.view.has_foreign();
+            let owes = unmarked || self.me.is_some_and(|me| me.follows_up);
+            return if owes && waits() { HandOff::Unknown } else { HandOff::Done };
         }
         let numbers = line::free_numbers(self.view, &self.record, freed, 0);
         let own = self.me.map(|me| me.session);
@@ -306,6 +315,11 @@ impl<'a> Draft<'a> {
         self.record.next = next;
     }
 
+    /// Whether that one is to watch over all who wait.
+    pub(super) fn names_lookout(&self, session: &SessionId) -> bool {
+        self.lookout.as_ref() == Some(session)
+    }
+
     /// Who is to be named, the last of them one that can watch over all where there is one.
     fn names(&self, line: &[InLine<'_>], most: usize) -> Vec<SessionId> {
         if self.view.has_foreign() {
@@ -356,17 +370,36 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Tells the first of those `behind` that somebody stands ahead of it now, by another value of its contender. Only where clients of
+    /// another kind take part: there the first of ours takes free slots without another look.
+    pub(super) fn pass(&mut self, behind: &[InLine<'_>]) {
+        if self.view.is_filtered() || !self.view.has_foreign() {
+            return;
+        }
+        let first = behind.iter().find(|one| one.can_watch() && !self.granted.contains(one.session));
+        if let Some((InLine { session, .. }, Kind::Ours { entry, index })) = first.map(|one| (one, one.kind))
+        {
+            let (key, value) = (self.view.contender_key(session), entry.clone().as_passed().encode());
+            self.ops.push(Op::Cas { key, value, flags: self.record.flags(), index });
+        }
+    }
+
     /// The step by which the one who is to watch over all is told so, where it is another one and does not know.
     fn tells_lookout(&self) -> Option<Op> {
         let session = self.lookout.as_ref().filter(|session| !self.granted.contains(session))?;
         let one = self.view.contender(session)?;
-        let entry = one.entry.clone().filter(|entry| !entry.is_lookout())?.as_lookout();
+        // One that was told before waits by the names in `.lock`, which this write drops: another value of its contender wakes it.
+        let names_go = self.view.is_attended() && !self.record.attended;
+        let entry = match one.entry.clone()? {
+            entry if !entry.is_lookout() => entry,
+            entry if names_go => entry.as_passed(),
+            _ => return None,
+        };
+        let entry = entry.as_lookout();
         let (key, value) = (self.view.contender_key(session), entry.encode());
         let knows = self.record.next.last() == Some(session) || self.view.has_foreign();
-        if self.me.is_some_and(|me| me.session == session)
-            && (knows || self.ops.iter().any(|op| *op.key() == key))
-        {
-            // It knows where it stands, or says so where it writes its own besides.
+        if self.writes(&key) || knows && self.me.is_some_and(|me| me.session == session) {
+            // It knows where it stands, or is written besides.
             return None;
         }
         Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
@@ -379,7 +412,7 @@ impl<'a> Draft<'a> {
         let Some(first) = first else { return Vec::new() };
         let others = self.view.waiters().into_iter().filter(|one| one.session != *first);
         let told = others.filter(|one| one.entry.as_ref().is_some_and(Entry::is_lookout));
-        let stays = told.filter(|one| !self.granted.contains(&one.session));
+        let stays = told.filter(|one| !self.writes(&self.view.contender_key(&one.session)));
         let stays = stays.filter(|one| self.me.is_none_or(|me| *me.session != one.session));
         let untold = stays.filter_map(|one| {
             let mut entry = one.entry.clone()?;
@@ -388,6 +421,10 @@ impl<'a> Draft<'a> {
             Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
         });
         untold.take(1).collect()
+    }
+
+    fn writes(&self, key: &str) -> bool {
+        self.ops.iter().any(|op| op.key() == key)
     }
 
     /// Steps by which nothing is written unless the contenders that are named anew stand as they are known. A session that
@@ -503,7 +540,8 @@ impl<'a> Draft<'a> {
     fn store_offers(&mut self) {
         let (stored, index) = &self.view.offered;
         let offers = self.view.offers_to_store();
-        if !self.view.is_complete() || offers == *stored {
+        let members = self.me.and_then(|me| me.together).map_or(0, |together| together.prefixes.len());
+        if !self.view.is_complete() || offers == *stored || members > PASSING {
             return;
         }
         let (key, index) = (self.view.offered_key(), *index);
@@ -517,7 +555,16 @@ impl<'a> Draft<'a> {
     }
 
     /// The transaction, if there is anything to do.
-    pub(super) fn write(mut self, tidy: bool) -> Option<Write> {
+    pub(super) fn write(self, tidy: bool) -> Option<Write> {
+        self.finish(tidy, false)
+    }
+
+    /// What is committed together with the others of a party, and cannot list.
+    pub(super) fn write_jointly(self) -> Option<Write> {
+        self.finish(false, true)
+    }
+
+    fn finish(mut self, tidy: bool, joint: bool) -> Option<Write> {
         let mut checks = Vec::new();
         if self.changes() {
             self.store_offers();
@@ -539,10 +586,9 @@ impl<'a> Draft<'a> {
         if self.changes() {
             // A listing comes last.
             self.ops.splice(0..0, checks);
-            let stored = self.view.record().is_some_and(|record| record.attended);
+            let stored = self.view.is_attended();
             // Whoever came while others were named relies on whoever names nobody any more.
             self.looks_after |= stored && !self.record.attended;
-            let joint = self.me.is_some_and(|me| me.together.is_some());
             let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
             if self.looks_after && !joint && !lists && !self.view.is_filtered() && self.me.is_some() {
                 self.ops.push(Op::List { prefix: self.view.folder_key() });
@@ -556,6 +602,6 @@ impl<'a> Draft<'a> {
         } else if self.checks && self.view.lock_index() > 0 {
             self.ops.insert(0, Op::CheckIndex { key: self.view.lock_key(), index: self.view.lock_index() });
         }
-        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy, joint: false })
+        (!self.ops.is_empty()).then_some(Write { ops: self.ops, pruned: self.pruned, tidy, joint })
     }
 }

@@ -110,6 +110,14 @@ fn me<'a>(
     }
 }
 
+/// What a plan writes of another's contender.
+fn entry_in(plan: &Plan, session: &str) -> Entry {
+    let is_its = |op: &&Op| op.key() == format!("p/{session}");
+    let op = plan.write.iter().flat_map(|write| &write.ops).find(is_its).unwrap();
+    let Op::Cas { value, .. } = op else { panic!("{op:?}") };
+    Entry::decode(value).unwrap()
+}
+
 /// What a plan writes: to `.lock` (value and index), and which other keys it locks or deletes. A waiter that is told to watch over
 /// all is a lookout.
 fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {

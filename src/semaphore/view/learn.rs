@@ -1,6 +1,6 @@
 //! How a view moves on: by what was read since, and by our own transactions that were committed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Contender, LOCK, Leftover, Lock, OFFERED, Occupied, Pair, View};
 use crate::semaphore::contender::Entry;
@@ -50,6 +50,17 @@ impl View {
             offers.pop_first();
         }
         offers
+    }
+
+    /// Keeps `.lock` and what that session has, and knows of nobody else any more.
+    pub fn forget_others(&mut self, session: &SessionId) {
+        self.contenders = self.contender(session).cloned().into_iter().collect();
+        self.alive.retain(|one| one == session);
+        self.leftovers = Vec::new();
+        self.left = BTreeMap::new();
+        self.gone = BTreeSet::new();
+        self.missing = BTreeMap::new();
+        (self.known, self.listed, self.names) = (None, false, None);
     }
 
     /// Says that somebody ahead has moved.
@@ -228,6 +239,9 @@ impl View {
     }
 
     fn forget(&mut self, session: &SessionId) {
+        if self.contender(session).is_some_and(|one| one.entry.is_some()) {
+            self.gone.insert(session.clone());
+        }
         self.contenders.retain(|one| one.session != *session);
         self.alive.remove(session);
     }
@@ -256,6 +270,7 @@ impl View {
                 Ok(record) => Lock::Record { record, index },
                 Err(found) => Lock::Conflict { found, owner: pair.session.clone(), index },
             };
+            self.unmarked &= !self.record().is_some_and(|record| record.ours || record.attended);
             self.lock_stood = self.lock_stood.max(index);
         }
         if name == OFFERED {

@@ -2,7 +2,7 @@ use super::*;
 use crate::semaphore::Op;
 use crate::semaphore::contender::Identity;
 
-fn pair(key: &str, value: &[u8], session: Option<&str>, index: u64) -> Pair {
+pub(in crate::semaphore) fn pair(key: &str, value: &[u8], session: Option<&str>, index: u64) -> Pair {
     Pair {
         key: key.into(),
         value: value.into(),

@@ -100,7 +100,7 @@ impl Agent {
         self.keeper.has_ended()
     }
 
-    pub(super) fn phase(&self, name: &str) -> Option<&Phase> {
+    pub(super) fn phase(&self, name: &str) -> Option<Phase> {
         self.keeper.machine(name).map(|machine| machine.phase())
     }
 
@@ -131,7 +131,7 @@ impl Agent {
         }
         let session = self.keeper.session()?.clone();
         let token =
-            |name| if let Some(Phase::Held { token, .. }) = self.phase(name) { Some(*token) } else { None };
+            |name| if let Some(Phase::Held { token, .. }) = self.phase(name) { Some(token) } else { None };
         let prefixes = self.player.wants().iter().map(|name| ((*name).to_owned(), token(name))).collect();
         Some(Resume { session, prefixes, locks: BTreeMap::new(), nonces: Vec::new() })
     }

@@ -111,7 +111,8 @@ impl World {
             if self.happens(self.chaos.twin) {
                 self.twin(place);
             }
-            if self.happens(self.chaos.pause) {
+            // Pauses that add up would be longer than what a lease leaves to Consul's end of the session.
+            if self.happens(self.chaos.pause) && self.agents[place].paused_until <= self.now {
                 let pause = Duration::from_millis(self.rng.u64(1..999));
                 self.agents[place].paused_until = self.now + pause;
             }
@@ -225,7 +226,9 @@ impl World {
         match victim.session {
             Some(session) if self.rng.bool() => self.consul.destroy(&session, self.now),
             Some(_) => self.consul.store.delete(&victim.key, self.now),
-            None if self.game.is_of_locks() => self.consul.store.delete(&victim.key, self.now),
+            None if self.game.is_of_locks() || !victim.key.ends_with("/.lock") => {
+                self.consul.store.delete(&victim.key, self.now);
+            }
             None => self.consul.store.set(emptied(&victim), self.now),
         }
     }
@@ -243,7 +246,7 @@ impl World {
         agent.configuration = configuration;
         agent.configured_at = self.now;
         for name in agent.configuration.wants.clone() {
-            if agent.phase(name) == Some(&Phase::GaveUp) {
+            if agent.phase(name) == Some(Phase::GaveUp) {
                 agent.asks_again(name, self.now);
             }
         }

@@ -187,9 +187,9 @@ impl World {
         }
         let agent = &self.agents[place];
         for machine in agent.keeper.machines() {
-            let asks = matches!(machine.phase(), Phase::Starting | Phase::Waiting | Phase::Blocked { .. });
-            let wait = machine.settings().wait.filter(|_| asks).unwrap_or(Duration::MAX);
-            let waited = self.now.since(machine.asked_at().max(agent.configured_at)).saturating_sub(SLACK);
+            let Some(asked_at) = machine.asked_at() else { continue };
+            let wait = machine.settings().wait.unwrap_or(Duration::MAX);
+            let waited = self.now.since(asked_at.max(agent.configured_at)).saturating_sub(SLACK);
             let (seed, phase) = (self.seed, machine.phase());
             assert!(waited <= wait, "seed {seed}: {phase:?} for {waited:?} and more, of {wait:?}");
         }
@@ -199,7 +199,7 @@ impl World {
     fn check_locks(&mut self) {
         let Primitive::Lock { delay, .. } = self.game.primitive else { return };
         let free = !matches!(self.referees[0].after.lock(), Lock::Single(single) if single.owner.is_some());
-        let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(&Phase::Waiting);
+        let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(Phase::Waiting);
         let wanted = free && self.agents.iter().any(waits);
         self.lock_idle_since = wanted.then(|| self.lock_idle_since.unwrap_or(self.now));
         let idle = self.lock_idle_since.map(|since| self.now.since(since)).unwrap_or_default();
@@ -230,7 +230,7 @@ impl World {
         let waits = |picture: &Picture| picture.contender(&session).is_some_and(Contender::says_waiting);
         let together = agent.configuration.together;
 
-        let gave_up = |name: &str| agent.phase(name) == Some(&Phase::GaveUp) && !agent.is_heir;
+        let gave_up = |name: &str| agent.phase(name) == Some(Phase::GaveUp) && !agent.is_heir;
         let left =
             pictures().find(|(name, one)| (has(one) || one.contender(&session).is_some()) && gave_up(name));
         assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");
@@ -247,7 +247,11 @@ impl World {
                 continue;
             }
             let since = *agent.evicted_since.entry(name).or_insert(now);
-            let long = now.since(since) > TO_STOP + to_act + to_notice[usize::from(agent.believes(name))];
+            let believes = agent.believes(name);
+            // That a watch was lost is seen up to three TTLs later, and another cut may take the next one with it.
+            let to_watch_anew = if chaos.cut > 0.0 && !believes { TTL * 3 } else { Duration::ZERO };
+            let to_notice = to_notice[usize::from(believes)] + to_watch_anew;
+            let long = now.since(since) > TO_STOP + to_act + to_notice;
             assert!(!long, "seed {seed}: {session} was evicted from {name} and is there");
         }
 

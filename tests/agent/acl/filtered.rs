@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use slotkeeper::consul::{KvPair, Secret, Settings, TokenSource};
 
@@ -129,6 +130,8 @@ fn no_operator_acts_on_what_is_hidden() {
 #[test]
 fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     let hiding = Hiding::start();
+    // It sees all, and would let it in where it looks just then.
+    hiding.holder.signal(Signal::STOP);
     let before = hiding.operator.record("service/s");
     let home = Home::new();
     home.configure(&hiding.proxy.addr().to_string(), &semaphore(2));
@@ -150,6 +153,7 @@ fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     fs::write(&token, WORKER).unwrap();
     let before = agent.metric(listings);
     wait_for("the other token to be in use", || agent.metric(listings) >= before + 4.0);
+    hiding.holder.signal(Signal::CONT);
     hiding.proxy.filter(&[]);
     agent.await_ready();
     let mut holders = [hiding.holder.session(), agent.session()];

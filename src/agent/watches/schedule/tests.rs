@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::semaphore::{FailureKind, Pair};
 
+/// Long polls that are not a waiter's.
+const MOST: usize = MAX_LONG_POLLS - MIN_WAITER_POLLS;
 const TTL: Duration = Duration::from_secs(30);
 /// What of it a turn may take at most.
 const TURN: Duration = Duration::from_secs(10);
@@ -93,22 +95,24 @@ fn own_contenders_of_held_slots_come_first_and_leave_places_to_waiters() {
     assert_eq!((with("held"), with("waits")), (MAX_LONG_POLLS - MIN_WAITER_POLLS, MIN_WAITER_POLLS));
     assert_eq!(asked.len(), MAX_LONG_POLLS);
 
-    // Without waiters they have all; and after them come the records.
+    // After them come the records; and waiters that come later have places, although no poll is called off.
     let mut schedule = Schedule::new(TTL);
     crowd(&mut schedule, "record", 10, Class::Record, at(0));
     crowd(&mut schedule, "other", 10, Class::Other, at(0));
-    crowd(&mut schedule, "held", 60, Class::Held, at(0));
+    crowd(&mut schedule, "held", MOST - 4, Class::Held, at(0));
     let asked = asks(&mut schedule, at(0));
     let (held, rest) = polled(&asked).into_iter().partition::<Vec<_>, _>(|key| key.starts_with("held"));
-    assert_eq!(held.len(), 60);
+    assert_eq!(held.len(), MOST - 4);
     assert_eq!(rest, ["record000", "record001", "record002", "record003"]);
+    crowd(&mut schedule, "late", MIN_WAITER_POLLS + 1, Class::Waiting, at(1));
+    assert_eq!(polled(&asks(&mut schedule, at(1))).len(), MIN_WAITER_POLLS);
 }
 
 #[test]
 fn the_place_of_a_long_poll_that_has_ended_goes_to_the_most_urgent_key() {
     let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "record", MAX_LONG_POLLS + 5, Class::Record, at(0));
-    assert_eq!(asks(&mut schedule, at(0)).len(), MAX_LONG_POLLS);
+    crowd(&mut schedule, "record", MOST + 5, Class::Record, at(0));
+    assert_eq!(asks(&mut schedule, at(0)).len(), MOST);
     schedule.watch(watch("held", "held", 1, Class::Held), at(1));
     assert_eq!(asks(&mut schedule, at(1)), [], "no poll is called off");
     let told = schedule.answered(Answer::Poll("record007".into(), Ok(reading("record007", 1))), at(2));
@@ -119,7 +123,7 @@ fn the_place_of_a_long_poll_that_has_ended_goes_to_the_most_urgent_key() {
 #[test]
 fn a_poll_of_a_key_that_nobody_watches_keeps_its_place_until_it_ends() {
     let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "k", MAX_LONG_POLLS, Class::Record, at(0));
+    crowd(&mut schedule, "k", MOST, Class::Record, at(0));
     asks(&mut schedule, at(0));
     schedule.unwatch(&watcher("k000"), "k000");
     schedule.watch(watch("new", "new", 1, Class::Held), at(1));
@@ -136,7 +140,7 @@ fn a_poll_of_a_key_that_nobody_watches_keeps_its_place_until_it_ends() {
 fn keys_without_a_long_poll_are_read_together_within_a_third_of_the_ttl() {
     let mut schedule = Schedule::new(TTL);
     crowd(&mut schedule, "k", 256, Class::Held, at(0));
-    assert_eq!(asks(&mut schedule, at(0)).len(), MAX_LONG_POLLS);
+    assert_eq!(asks(&mut schedule, at(0)).len(), MOST);
     let due = schedule.deadline().unwrap();
     assert!(due <= at(0) + TURN);
     assert_eq!(asks(&mut schedule, due.back(Duration::from_millis(1))), []);
@@ -160,47 +164,47 @@ fn keys_without_a_long_poll_are_read_together_within_a_third_of_the_ttl() {
             assert_eq!(names(&told), if changed { vec!["k200"] } else { vec![] });
         }
     }
-    assert_eq!((read.len(), transactions), (256 - MAX_LONG_POLLS, 3));
+    assert_eq!((read.len(), transactions), (256 - MOST, 4));
     assert!(schedule.deadline().unwrap() <= due + TURN);
 }
 
 #[test]
 fn a_key_that_is_missing_or_hidden_is_read_alone_and_the_rest_again_without_it() {
     let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "k", MAX_LONG_POLLS + 3, Class::Held, at(0));
+    crowd(&mut schedule, "k", MOST + 3, Class::Held, at(0));
     asks(&mut schedule, at(0));
     let due = schedule.deadline().unwrap();
-    let keys: Vec<String> = vec!["k064".into(), "k065".into(), "k066".into()];
+    let keys: Vec<String> = vec!["k048".into(), "k049".into(), "k050".into()];
     assert_eq!(asks(&mut schedule, due), [Ask::Batch { keys: keys.clone() }]);
     assert!(schedule.answered(Answer::Batch(keys, Ok(Found::Refused(vec![1]))), due).is_empty());
-    let rest: Vec<String> = vec!["k064".into(), "k066".into()];
+    let rest: Vec<String> = vec!["k048".into(), "k050".into()];
     assert_eq!(
         asks(&mut schedule, due),
-        [Ask::Read { key: "k065".into() }, Ask::Batch { keys: rest.clone() }]
+        [Ask::Read { key: "k049".into() }, Ask::Batch { keys: rest.clone() }]
     );
     let missing = Reading { index: 9, pair: None };
-    let told = schedule.answered(Answer::Read("k065".into(), Ok(missing.clone())), due);
-    assert_eq!((names(&told), &told[0].answer), (vec!["k065"], &Ok(missing)));
+    let told = schedule.answered(Answer::Read("k049".into(), Ok(missing.clone())), due);
+    assert_eq!((names(&told), &told[0].answer), (vec!["k049"], &Ok(missing)));
     // One of the rest is not in the answer: the token may not read it.
-    schedule.answered(Answer::Batch(rest, Ok(Found::Pairs(vec![pair("k064", 1)]))), due);
-    assert_eq!(asks(&mut schedule, due), [Ask::Read { key: "k066".into() }]);
-    let told = schedule.answered(Answer::Read("k066".into(), Err(failure(FailureKind::Denied))), due);
-    assert_eq!(names(&told), ["k066"]);
+    schedule.answered(Answer::Batch(rest, Ok(Found::Pairs(vec![pair("k048", 1)]))), due);
+    assert_eq!(asks(&mut schedule, due), [Ask::Read { key: "k050".into() }]);
+    let told = schedule.answered(Answer::Read("k050".into(), Err(failure(FailureKind::Denied))), due);
+    assert_eq!(names(&told), ["k050"]);
 }
 
 #[test]
 fn what_cannot_be_read_together_is_read_one_by_one_unless_consul_is_away() {
     for kind in [FailureKind::Rejected, FailureKind::Denied, FailureKind::Unavailable] {
         let mut schedule = Schedule::new(TTL);
-        crowd(&mut schedule, "k", MAX_LONG_POLLS + 2, Class::Held, at(0));
+        crowd(&mut schedule, "k", MOST + 2, Class::Held, at(0));
         asks(&mut schedule, at(0));
         let due = schedule.deadline().unwrap();
-        let keys: Vec<String> = vec!["k064".into(), "k065".into()];
+        let keys: Vec<String> = vec!["k048".into(), "k049".into()];
         assert_eq!(asks(&mut schedule, due), [Ask::Batch { keys: keys.clone() }]);
         let told = schedule.answered(Answer::Batch(keys.clone(), Err(failure(kind))), due);
         let each: Vec<_> = keys.into_iter().map(|key| Ask::Read { key }).collect();
         if kind == FailureKind::Unavailable {
-            assert_eq!(names(&told), ["k064", "k065"]);
+            assert_eq!(names(&told), ["k048", "k049"]);
             assert_eq!(asks(&mut schedule, due), []);
         } else {
             assert!(told.is_empty());
@@ -263,7 +267,7 @@ fn what_was_asked_before_a_watch_does_not_tell_it_that_the_key_is_missing() {
 #[test]
 fn an_index_that_went_down_is_told_once_and_not_by_what_was_asked_before_the_watch() {
     let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "k", MAX_LONG_POLLS, Class::Held, at(0));
+    crowd(&mut schedule, "k", MOST, Class::Held, at(0));
     for name in ["a", "b"] {
         schedule.watch(watch(name, name, 9, Class::Other), at(0));
     }
@@ -288,7 +292,7 @@ fn an_index_that_went_down_is_told_once_and_not_by_what_was_asked_before_the_wat
 #[test]
 fn an_index_of_0_is_read_at_once_beside_all_polls() {
     let mut schedule = Schedule::new(TTL);
-    crowd(&mut schedule, "k", MAX_LONG_POLLS, Class::Held, at(0));
+    crowd(&mut schedule, "k", MOST, Class::Held, at(0));
     asks(&mut schedule, at(0));
     schedule.watch(watch("a", "a/.lock", 0, Class::Record), at(1));
     assert_eq!(asks(&mut schedule, at(1)), [Ask::Read { key: "a/.lock".into() }]);

@@ -95,7 +95,7 @@ fn whoever_was_evicted_from_the_line_lists_anew_before_it_asks_again() {
     assert_eq!(writes(&mut keeper), [["a/.lock"]], "it names itself as the next");
     let done = |index, listing| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing }));
     keeper.handle(done(31, None), NOW);
-    assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::Waiting);
+    assert_eq!(keeper.machine("a").unwrap().phase(), Phase::Waiting);
     entry.evicted_by = Some("ops".into());
     let marked = Pair { value: entry.encode(), modify_index: 32, ..own };
     let reading = Reading { pair: Some(marked), index: 32 };

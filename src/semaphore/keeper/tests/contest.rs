@@ -128,7 +128,7 @@ fn a_late_request_of_the_process_before_it_is_not_taken_for_another_process() {
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
     // With its nonce nobody can let it in by its name: it watches over all.
     assert_eq!(keys(&commands), [""; 0]);
-    assert_eq!(*keeper.machine("b").unwrap().phase(), Phase::Waiting);
+    assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Waiting);
     assert!(keeper.machine("a").unwrap().holds());
 }
 

@@ -97,7 +97,7 @@ fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
     let gave_up = |one: &Command| matches!(one, Command::Tell(Notice::GaveUp { trouble: Some(_), .. }));
     assert!(commands.iter().any(gave_up), "{commands:?}");
     assert!(!commands.iter().any(|one| matches!(one, Command::Commit { .. })), "{commands:?}");
-    assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::GaveUp);
+    assert_eq!(keeper.machine("a").unwrap().phase(), Phase::GaveUp);
 }
 
 /// A record with a slot that nobody has given to the one that is next.

@@ -64,6 +64,10 @@ fn commands(keeper: &mut Keeper) -> Vec<Command> {
     commands.filter(|it| !matches!(it, Command::Tell(_) | Command::StopWatch { .. })).collect()
 }
 
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
 fn done(keeper: &mut Keeper, index: u64, listing: Option<Listing>, now: Moment) -> Vec<Command> {
     let done = Ok(Commit::Done { index, listing });
     keeper.handle(Event::Committed(vec!["a".into()], done), now);
@@ -201,7 +205,7 @@ fn one_that_comes_asks_once_and_then_watches_nothing_but_its_own_contender() {
     assert_eq!(requests(&commands(&mut keeper)), ["commit a/me a/me a/.lock"]);
     let (mut keeper, asked) = follower(plain());
     assert_eq!(requests(&asked), ["watch a/me@1000"]);
-    assert_eq!(*keeper.machine("a").unwrap().phase(), Phase::Waiting);
+    assert_eq!(keeper.machine("a").unwrap().phase(), Phase::Waiting);
     keeper.tick(after(1200));
     assert_eq!(requests(&commands(&mut keeper)), [""; 0]);
 }
@@ -312,6 +316,65 @@ fn one_that_looks_at_a_server_which_knows_nothing_of_its_grant_proves_what_it_ha
 }
 
 #[test]
+fn a_grant_that_is_seen_after_its_watch_had_failed_is_proved() {
+    let failed = || {
+        let (mut keeper, _) = follower(plain());
+        let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
+        keeper.handle(Event::Watched("a".into(), "a/me".into(), Err(failure)), after(0));
+        let at = after(2000);
+        let asked = passes(&mut keeper, NOW, at, |_| None);
+        assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), ["watch a/me@1000"]);
+        assert_eq!(requests(&watched(&mut keeper, own(Standing::Held, 1010), at)), ["prove a/.lock"]);
+        assert!(!keeper.machine("a").unwrap().holds());
+        (keeper, at)
+    };
+    // An operator has taken it out meanwhile, and another one was let in.
+    let (mut keeper, at) = failed();
+    looks_as(&mut keeper, named(1, r#""b""#, r#""c""#, 1200), at);
+    assert!(!keeper.machine("a").unwrap().holds());
+    // Nobody has.
+    let (mut keeper, at) = failed();
+    looks_as(&mut keeper, named(1, r#""me""#, r#""b","c""#, 1200), at);
+    let Phase::Held { token, .. } = keeper.machine("a").unwrap().phase() else { panic!("it has its slot") };
+    assert_eq!(token, 1200);
+}
+
+#[test]
+fn a_grant_that_is_seen_after_a_cut_is_proved_where_it_may_have_come_before() {
+    for (waits, asks) in [(0, &["prove a/.lock"][..]), (1500, &[])] {
+        let (mut keeper, _) = follower(plain());
+        let cut = Failure { kind: FailureKind::Cut, text: "cut".into() };
+        keeper.handle(Event::Watched("a".into(), "a/me".into(), Err(cut)), after(2000));
+        keeper.tick(after(2000));
+        assert_eq!(requests(&commands(&mut keeper)), ["watch a/me@1000"]);
+        let asked = watched(&mut keeper, own(Standing::Held, 1010), after(2000 + waits));
+        assert_eq!(
+            (requests(&asked), keeper.machine("a").unwrap().holds()),
+            (strings(asks), asks.is_empty())
+        );
+    }
+}
+
+#[test]
+fn a_grant_that_is_seen_while_a_renewal_is_overdue_is_proved() {
+    let (mut keeper, _) = follower(plain());
+    keeper.tick(after(20_000));
+    let asked = watched(&mut keeper, own(Standing::Held, 1010), after(20_000));
+    assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
+    assert!(!keeper.machine("a").unwrap().holds());
+}
+
+#[test]
+fn whoever_watches_over_all_and_is_told_anything_else_looks_at_the_record() {
+    let (mut keeper, _) = follower(plain());
+    watched(&mut keeper, told(1010), NOW);
+    looks_as(&mut keeper, named(1, r#""x""#, r#""b","c""#, 500), NOW);
+    // Somebody has passed it beside clients of another kind, of which it does not know.
+    let asked = watched(&mut keeper, told(1020), NOW);
+    assert_eq!(requests(&asked), ["look a/.lock"]);
+}
+
+#[test]
 fn a_release_that_would_empty_the_list_lists_first_and_publishes() {
     let mut keeper = let_in(plain());
     keeper.remove(&"a".into(), after(200));
@@ -408,6 +471,79 @@ fn a_follower_at_rest_reads_now_and_then_whether_somebody_still_watches_over_all
     assert!(asked.windows(2).all(|two| two[1].0.since(two[0].0) >= seldom), "{asked:?}");
     let asked = passes(&mut keeper, end, end + Duration::from_secs(600), reads(false));
     assert_eq!(asked.last().map(|(_, what)| what.as_str()), Some("list"), "{asked:?}");
+}
+
+#[test]
+fn beside_clients_of_another_kind_one_reads_now_and_then_whether_the_one_ahead_is_still_there() {
+    let theirs = || b"{\"Limit\":1,\"Holders\":[\"x\"]}".into();
+    let record = || Pair { value: theirs(), ..lock("a", 1, "", 500) };
+    let foreign = || Pair { value: b"their own".into(), ..of("x", Standing::Held, 400) };
+    let ahead = || of("b", Standing::Waiting, 600);
+    let mut keeper = comes(plain());
+    commands(&mut keeper);
+    let listing = Some(Listing { pairs: vec![record()], index: CAME, filtered: false });
+    assert_eq!(requests(&done(&mut keeper, CAME, listing, NOW)), ["list"]);
+    let pairs = vec![record(), foreign(), ahead(), own(Standing::Waiting, CAME)];
+    assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["watch a/me@1000", "watch a/b@600"]);
+    let reads = |lives: bool| {
+        move |command: &Command| {
+            let pairs = [Some(own(Standing::Waiting, CAME)), Some(record()), lives.then(ahead)];
+            let readings = pairs.map(|pair| Reading { pair, index: 2000 }).to_vec();
+            matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+        }
+    };
+    let seconds = |seconds| NOW + Duration::from_secs(seconds);
+    let one = "confirm a/me a/.lock a/b".to_owned();
+    // Its own watch and that of the one ahead fail, and the latter's is answered first.
+    let mut failed = keeper.clone();
+    for key in ["a/me", "a/b"] {
+        let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
+        failed.handle(Event::Watched("a".into(), key.into(), Err(failure)), NOW);
+    }
+    let asked = passes(&mut failed, NOW, seconds(2), |_| None);
+    assert_eq!(
+        asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(),
+        ["watch a/me@1000", "watch a/b@600"]
+    );
+    watched(&mut failed, ahead(), seconds(2));
+    let asked = watched(&mut failed, own(Standing::Held, 1010), seconds(2));
+    assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
+    let asked = passes(&mut keeper.clone(), NOW, seconds(250), reads(false));
+    assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), [&one, "list"]);
+    // Who else has come ahead is looked at more seldom.
+    let asked = passes(&mut keeper, NOW, seconds(600), reads(true));
+    let (last, confirms) = asked.split_last().unwrap();
+    assert!(!confirms.is_empty() && confirms.iter().all(|(_, what)| *what == one), "{asked:?}");
+    assert_eq!(last.1, "list");
+}
+
+#[test]
+fn the_first_of_ours_that_loses_race_after_race_with_clients_of_another_kind_does_not_wait_for_longer_each_time()
+ {
+    let record = |holders: &str, index| Pair {
+        value: format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).into_bytes(),
+        ..lock("a", 1, "", index)
+    };
+    let mut keeper = comes(plain());
+    commands(&mut keeper);
+    let listing = Some(Listing { pairs: vec![record(r#""x""#, 500)], index: CAME, filtered: false });
+    assert_eq!(requests(&done(&mut keeper, CAME, listing, NOW)), ["list"]);
+    let foreign = Pair { value: b"their own".into(), ..of("x", Standing::Held, 400) };
+    let pairs = vec![record(r#""x""#, 1500), foreign, own(Standing::Waiting, CAME)];
+    assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["watch a/me@1000", "watch a/.lock@1500"]);
+    let mut now = NOW;
+    for index in (2001..2041).step_by(2) {
+        let asked = watched(&mut keeper, record("", index), now);
+        assert_eq!(recorded(&asked), Some(("me".into(), String::new())), "{asked:?}");
+        stale(&mut keeper, now);
+        let at = keeper.deadline().unwrap();
+        assert!(at.since(now) <= Duration::from_millis(10), "{:?}", at.since(now));
+        now = at;
+        keeper.tick(now);
+        assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
+        let asked = looks_as(&mut keeper, record(r#""y""#, index + 1), now);
+        assert_eq!(requests(&asked), [format!("watch a/.lock@{}", index + 1)], "{asked:?}");
+    }
 }
 
 #[test]

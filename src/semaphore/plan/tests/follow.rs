@@ -471,35 +471,54 @@ fn one_that_comes_to_set_the_limit_lists_at_once() {
 #[test]
 fn the_first_of_ours_beside_other_clients_takes_a_slot_that_it_sees_free_at_once() {
     let full = r#"{"Limit":2,"Holders":["t1","t2"]}"#;
-    let told = |people: &[(&str, Option<Standing>)]| {
-        let seen = view(Some((full, 0)), people);
-        changed(seen, |session, entry| entry.lookout = Some(session == "me"))
-    };
+    let listed = |people: &[(&str, Option<Standing>)]| view(Some((full, 0)), people);
     let known: [(&str, Option<Standing>); 3] = [("t1", None), ("t2", None), ("me", WAITS)];
     // A client has left and another one has come in, of whom nothing is known.
     let free = r#"{"Limit":2,"Holders":["t3"]}"#;
-    let plan = asks(&after_reading(told(&known), free, 60), &settings(2, 1), |me| me);
+    let plan = asks(&after_reading(listed(&known), free, 60), &settings(2, 1), |me| me);
     let taken = r#"{"Limit":2,"Holders":["t3","me"]}"#.to_owned();
     assert_eq!((plan.need, written(&plan)), (None, (Some((taken, 60)), vec!["p/me Held [0]".into()])));
-    // Where it was not told, or one of those stands ahead that may have its turn, it lists.
-    let untold = changed(told(&known), |_, entry| entry.lookout = Some(false));
-    let ahead = told(&[("t1", None), ("t2", None), ("t0", None), ("me", WAITS)]);
-    for seen in [untold, ahead] {
-        let plan = asks(&after_reading(seen, free, 60), &settings(2, 1), |me| me);
+    // Where one of those stands ahead that may have its turn, it lists; and so does one that others pass without a word.
+    let ahead = listed(&[("t1", None), ("t2", None), ("t0", None), ("me", WAITS)]);
+    let last = Settings { priority: -1, ..settings(2, 1) };
+    let low = changed(listed(&known), |_, entry| entry.priority = -1);
+    for (seen, settings) in [(ahead, &settings(2, 1)), (low, &last)] {
+        let plan = asks(&after_reading(seen, free, 60), settings, |me| me);
         assert_eq!((plan.need, plan.write), (Some(Need::List), None));
     }
+    // Behind another of ours it leaves that to it.
+    let behind = listed(&[("t1", None), ("t2", None), ("b", WAITS), ("me", WAITS)]);
+    let plan = asks(&after_reading(behind, free, 60), &settings(2, 1), |me| me);
+    assert_eq!((plan.need, plan.write), (None, None));
     // One that waited when it listed, and holds by now, has a number that it does not know.
-    let seen = told(&[("t1", None), ("t2", None), ("party", WAITS), ("me", WAITS)]);
+    let seen = listed(&[("t1", None), ("t2", None), ("party", WAITS), ("me", WAITS)]);
     let plan = asks(&after_reading(seen, r#"{"Limit":2,"Holders":["party"]}"#, 60), &settings(2, 1), |me| me);
     assert_eq!((plan.need, plan.write), (Some(Need::List), None));
 }
 
 #[test]
 fn whoever_comes_to_stand_ahead_beside_other_clients_tells_the_one_that_was_the_first() {
-    let lock = r#"{"Limit":1,"Holders":["theirs"]}"#;
-    let seen = view(Some((lock, 0)), &[("theirs", None), ("b", WAITS)]);
-    let seen = changed(seen, |_, entry| entry.lookout = Some(true));
-    let plan = planned(&seen, &Settings { priority: 1, ..settings(1, 1) }, hold, false);
-    assert_eq!(written(&plan).1, ["p/b Waiting", "p/me Lookout"]);
-    assert!(written(&plan).0.is_some(), "a write that was planned without it comes too late");
+    let first = |limit| Settings { priority: 1, ..settings(limit, 1) };
+    for (told, passed) in [(true, None), (false, None), (false, Some(4))] {
+        let people = [("theirs", None), ("b", WAITS), ("c", WAITS)];
+        let seen = |lock: &str| {
+            changed(view(Some((lock, 0)), &people), |session, entry| {
+                entry.lookout = Some(told && session == "b");
+                entry.passed = passed;
+            })
+        };
+        let full = seen(r#"{"Limit":1,"Holders":["theirs"]}"#);
+        let plan = planned(&full, &first(1), hold, false);
+        assert_eq!(written(&plan).1, ["p/b Waiting", "p/me Lookout"]);
+        assert!(written(&plan).0.is_some(), "a write that was planned without it comes too late");
+        // As it was before, the write would change nothing.
+        assert_eq!(entry_in(&plan, "b").passed, Some(passed.unwrap_or(0) + 1));
+        // Also where it is let in at once.
+        let plan = planned(&seen(r#"{"Limit":2,"Holders":["theirs"]}"#), &first(2), hold, false);
+        assert_eq!(written(&plan).1, ["p/me Held [0]", "p/b Waiting"]);
+        assert_eq!(entry_in(&plan, "b").passed, Some(passed.unwrap_or(0) + 1));
+        // One of the usual priority comes behind it, and says nothing.
+        let plan = planned(&full, &settings(1, 1), hold, false);
+        assert_eq!(written(&plan).1, ["p/me Waiting"]);
+    }
 }

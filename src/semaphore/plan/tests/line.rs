@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::semaphore::line::NAMED;
+use crate::semaphore::offered::{FIRST_TURN, MAX_OFFER, Offer};
 
 /// A view of `.lock` and of waiters of ours, each with its slots and its priority.
 pub(super) fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) -> View {
@@ -306,10 +307,23 @@ fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time(
     let settings = settings(1, 1);
     let me = Me { free_since: Some(NOW), ..me(&session, &settings, &who, &dead_since) };
     let early = hold(&seen, me, NOW);
-    assert_eq!((early.stand.clone(), early.recheck), (Stand::Apart { room: true }, Some(NOW + THEIR_TURN)));
+    let turn = FIRST_TURN;
+    assert_eq!((early.stand.clone(), early.recheck), (Stand::Apart { room: true }, Some(NOW + turn)));
     assert_eq!(early.write, None);
-    let late = hold(&seen, me, NOW + THEIR_TURN);
+    let late = hold(&seen, me, NOW + turn);
     assert_eq!(lock_of(&late), r#"{"Limit":1,"Holders":["me"]}"#);
+    // Each turn is as long as all before, until it has been left slots for long enough.
+    let mut left = turn;
+    for all in [2, 4, 8, 16] {
+        let mut seen = seen.clone();
+        let foreign = SessionId::from("foreign");
+        let index = seen.contender(&foreign).unwrap().modify_index;
+        seen.offers.insert(foreign, Offer { index, open: left.min(MAX_OFFER) });
+        let next = hold(&seen, me, NOW);
+        let rest = MAX_OFFER.saturating_sub(left);
+        assert_eq!(next.recheck, (!rest.is_zero()).then(|| NOW + left.min(rest)), "{all}");
+        left = turn * all;
+    }
     // Whoever leaves leaves them the slot too, and tells the first of ours to watch it.
     let held = ("me", Some(Standing::Held));
     let record = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));

@@ -1,0 +1,64 @@
+//! What all keepers of an agent want to be confirmed: what they want at the same time is read together. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::consul::TXN_OPERATIONS;
+
+/// Who wants which keys to be read at one instant.
+#[derive(Debug)]
+pub(super) struct Confirms<Asker> {
+    wanted: Vec<(Asker, Vec<String>)>,
+}
+
+impl<Asker> Default for Confirms<Asker> {
+    fn default() -> Self {
+        Self { wanted: Vec::new() }
+    }
+}
+
+impl<Asker> Confirms<Asker> {
+    /// Somebody wants to know these keys as they are from here on.
+    pub(super) fn want(&mut self, keys: Vec<String>, asker: Asker) {
+        self.wanted.push((asker, keys));
+    }
+
+    /// Those whose keys are to be read by one transaction now; to be called until there are none.
+    pub(super) fn next(&mut self) -> Option<Vec<(Asker, Vec<String>)>> {
+        let mut keys = BTreeSet::new();
+        let mut fits = |(_, wanted): &&(Asker, Vec<String>)| {
+            keys.extend(wanted.iter().cloned());
+            keys.len() <= TXN_OPERATIONS
+        };
+        let together = self.wanted.iter().take_while(&mut fits).count();
+        // One alone goes as it is, whatever it asks for.
+        let together = together.max(1).min(self.wanted.len());
+        (together > 0).then(|| self.wanted.drain(..together).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_are_read_together_as_a_transaction_takes_and_a_key_of_several_counts_once() {
+        let mut confirms = Confirms::default();
+        assert!(confirms.next().is_none());
+        let apart = |number: usize| vec![format!("a{number}/own"), format!("a{number}/.lock")];
+        let shared = |number: usize| vec![format!("s/{number}"), "s/.lock".into()];
+        for number in 0..33 {
+            confirms.want(apart(number), number);
+        }
+        for number in 33..110 {
+            confirms.want(shared(number), number);
+        }
+        let mut batches = Vec::new();
+        while let Some(batch) = confirms.next() {
+            let keys: BTreeSet<_> = batch.iter().flat_map(|(_, keys)| keys).collect();
+            assert!(keys.len() <= TXN_OPERATIONS, "{} keys", keys.len());
+            batches.push(batch.into_iter().map(|(asker, _)| asker).collect::<Vec<_>>());
+        }
+        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [32, 62, 16]);
+        assert!(batches.concat().into_iter().eq(0..110), "each once and in its turn");
+    }
+}

@@ -1,0 +1,109 @@
+//! What fails at present, and when it is tried again.
+
+use super::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    failing: Option<Failure>,
+    /// What fails is a write: that reads work says nothing of it.
+    of_writes: bool,
+    /// The last listing left out keys that the token may not read. What else is answered does not end that.
+    hidden: bool,
+    pauses: Backoff,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self { failing: None, of_writes: false, hidden: false, pauses: Backoff::new(FAILURE.0, FAILURE.1) }
+    }
+}
+
+impl Trouble {
+    /// What fails, if anything does.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failing.as_ref()
+    }
+
+    /// Whether the last listing left out keys that the token may not read.
+    pub(super) fn hides_keys(&self) -> bool {
+        self.hidden
+    }
+
+    /// Takes in whether a listing did.
+    pub(super) fn listed(&mut self, filtered: bool) {
+        self.hidden = filtered;
+    }
+
+    /// Whether writes fail.
+    pub(super) fn is_of_writes(&self) -> bool {
+        self.of_writes
+    }
+
+    /// Something was answered; whether that ends what has failed.
+    fn ends(&mut self) -> bool {
+        if self.of_writes || self.hidden {
+            return false;
+        }
+        self.pauses.reset();
+        self.failing.take().is_some()
+    }
+
+    /// Whether that is of another kind than what failed before.
+    fn is_news(&mut self, failure: &Failure) -> bool {
+        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
+        before != Some(failure.kind)
+    }
+}
+
+impl Machine {
+    /// A write has been decided, or none is wanted any more.
+    pub(super) fn write_works(&mut self, cx: &mut Context<'_>) {
+        self.trouble.of_writes = false;
+        self.works(cx);
+    }
+
+    /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
+    pub(super) fn read_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        if self.watches.is_idle() && self.holds() {
+            self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
+        }
+        self.fails(failure, cx);
+    }
+
+    /// A read was answered.
+    pub(super) fn read_works(&mut self, cx: &mut Context<'_>) {
+        if self.watches.is_idle() {
+            self.watch_failing_since = None;
+        }
+        self.works(cx);
+    }
+
+    /// Something was answered.
+    pub(super) fn works(&mut self, cx: &mut Context<'_>) {
+        if self.trouble.ends() {
+            cx.tell(Notice::TroubleOver { name: Some(self.name.clone()) });
+        }
+    }
+
+    /// A write has failed, or what it did is not known.
+    pub(super) fn write_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        self.fails(failure, cx);
+        self.trouble.of_writes = true;
+    }
+
+    /// Something has failed. It is tried again, ever more seldom.
+    pub(super) fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        self.timers.set(Timer::Retry, cx.now + self.trouble.pauses.next(cx.rng));
+        self.offers.lose_sight(cx.now);
+        let is_news = self.trouble.is_news(&failure);
+        // What can never be read cannot be given back: the session's end does that, as far as it goes.
+        let leaves = self.intent() == Intent::Leave(Farewell::Released);
+        let is_done = !cx.occupied && self.withheld().is_none();
+        if failure.kind == FailureKind::InvalidKey && leaves && is_done {
+            self.abandon(cx);
+        }
+        if is_news {
+            cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });
+        }
+    }
+}
