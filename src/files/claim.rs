@@ -170,6 +170,14 @@ impl Claim {
     }
 }
 
+/// The lock is given back in so many words: to close the file is not enough while a process that was forked just now, and runs no
+/// program of its own yet, has it too.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// Writes into a lock file of our own. One that has another name too, or another owner, somebody else may have put there.
 fn write(file: &File, text: &str) -> io::Result<()> {
     let about = file.metadata()?;
@@ -251,6 +259,17 @@ mod tests {
         // Where it is not known, the inode alone counts.
         assert!(id(None).agrees(id(Some(2))) && id(None).agrees(id(None)));
         assert!(!id(None).agrees(ClaimId { inode: 8, made: None }));
+    }
+
+    #[test]
+    fn whoever_gives_a_claim_back_gives_back_all_copies_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let claim = Claim::take(&path).unwrap();
+        // As a process has it that was forked meanwhile.
+        let _copy = claim.file.try_clone().unwrap();
+        drop(claim);
+        Claim::take(&path).unwrap();
     }
 
     #[test]

@@ -292,6 +292,9 @@ fn with_a_slow_guard(consul: &Consul) -> (Job, Pid) {
     }
 }
 
+/// `__SO_ACCEPTCON`, as `/proc/net/unix` writes it.
+const LISTENING: &str = "00010000";
+
 /// Stops the guard, once it is one: until then it is the agent's own thread that would stand still. None where it has
 /// connected before, and goes on.
 fn stop_guard(job: &mut Job) -> Option<Pid> {
@@ -313,9 +316,13 @@ fn stop_guard(job: &mut Job) -> Option<Pid> {
     kill_process(guard, Signal::STOP).ok()?;
     let state = || std::fs::read_to_string(format!("/proc/{guard}/stat")).unwrap_or_default();
     wait_for("the guard to stand still", || !job.is_running() || state().contains(") T "));
-    // The one that listens, and one for each that has connected.
+    // The one that listens, until a guard is there, and one for each that has connected.
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-    if sockets.matches(&socket).count() == 1 {
+    let flags = sockets
+        .lines()
+        .filter(|line| line.ends_with(&socket))
+        .map(|line| line.split_ascii_whitespace().nth(3));
+    if flags.eq([Some(LISTENING)]) {
         return Some(guard);
     }
     let _ = kill_process(guard, Signal::CONT);
