@@ -9,7 +9,8 @@ use crate::support::lives::{self, Lived};
 
 /// An agent learns of what an operator has done within this time, in calm weather.
 const LEARNING: f64 = 1.0;
-/// And of an edit of `.lock` alone, which a holder reads once a minute (docs/guarantees.md, "It does not protect from operators").
+/// And of an edit of `.lock` alone, or one whose news was lost on the way, as a holder reads both once a minute (docs/guarantees.md, "It
+/// does not protect from operators").
 const READING: f64 = 60.0;
 /// From the signal that nothing survives, and from the last beat, to what is written; on a busy machine.
 const SLACK: f64 = 4.0;
@@ -84,7 +85,10 @@ fn of_semaphore<'a>(
             let of_lock_alone = !semaphore.is_lock && hurt.fault == Fault::Edit(Edit::TakeOutOfLock).name();
             let learning = if of_lock_alone { READING } else { LEARNING };
             let calm = job.hurt.len() == 1 && !stage.was_troubled(job.seat, hurt.at, hurt.at + learning);
-            let in_trouble = learning - LEARNING + LEASE.as_secs_f64();
+            // What a black hole has swallowed is not said again: then it is the round of each minute that finds it. That a
+            // session is gone a renewal is told.
+            let found_by_renewal = hurt.fault == Fault::Edit(Edit::DestroySession).name();
+            let in_trouble = if found_by_renewal { 0.0 } else { READING } + LEASE.as_secs_f64();
             let bound = if calm { learning } else { in_trouble } + kill_after + SLACK;
             if over > 0.0 {
                 taken += 1;
