@@ -1,6 +1,7 @@
 //! What must hold of all that was played.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::job::Semaphore;
 use crate::plan::{Edit, Fault, LEASE};
@@ -87,9 +88,12 @@ fn of_semaphore<'a>(
             let calm = job.hurt.len() == 1 && !stage.was_troubled(job.seat, hurt.at, hurt.at + learning);
             // What a black hole has swallowed is not said again: then it is the round of each minute that finds it. That a
             // session is gone a renewal is told.
-            let found_by_renewal = hurt.fault == Fault::Edit(Edit::DestroySession).name();
-            let in_trouble = if found_by_renewal { 0.0 } else { READING } + LEASE.as_secs_f64();
-            let bound = if calm { learning } else { in_trouble } + kill_after + SLACK;
+            let black_hole = Fault::BlackHole(Duration::ZERO).name();
+            let is_lost = hurt.fault != Fault::Edit(Edit::DestroySession).name()
+                && job.hurt.iter().any(|hurt| hurt.fault == black_hole);
+            let learning_late = if of_lock_alone || is_lost { READING } else { 0.0 };
+            let bound =
+                if calm { learning } else { learning_late + LEASE.as_secs_f64() } + kill_after + SLACK;
             if over > 0.0 {
                 taken += 1;
                 in_calm += u32::from(calm);
