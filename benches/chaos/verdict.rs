@@ -86,14 +86,14 @@ fn of_semaphore<'a>(
             let of_lock_alone = !semaphore.is_lock && hurt.fault == Fault::Edit(Edit::TakeOutOfLock).name();
             let learning = if of_lock_alone { READING } else { LEARNING };
             let calm = job.hurt.len() == 1 && !stage.was_troubled(job.seat, hurt.at, hurt.at + learning);
-            // What a black hole has swallowed is not said again: then it is the round of each minute that finds it. That a
-            // session is gone a renewal is told.
+            // A black hole may swallow the answer of a watch, which Consul does not repeat: the holder's read of each minute
+            // finds the edit then. A destroyed session is found by the next renewal.
             let black_hole = Fault::BlackHole(Duration::ZERO).name();
-            let is_lost = hurt.fault != Fault::Edit(Edit::DestroySession).name()
+            let may_be_lost = hurt.fault != Fault::Edit(Edit::DestroySession).name()
                 && job.hurt.iter().any(|hurt| hurt.fault == black_hole);
-            let learning_late = if of_lock_alone || is_lost { READING } else { 0.0 };
+            let without_watch = if of_lock_alone || may_be_lost { READING - LEARNING } else { 0.0 };
             let bound =
-                if calm { learning } else { learning_late + LEASE.as_secs_f64() } + kill_after + SLACK;
+                if calm { learning } else { without_watch + LEASE.as_secs_f64() } + kill_after + SLACK;
             if over > 0.0 {
                 taken += 1;
                 in_calm += u32::from(calm);

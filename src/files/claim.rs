@@ -170,8 +170,7 @@ impl Claim {
     }
 }
 
-/// The lock is given back in so many words: to close the file is not enough while a process that was forked just now, and runs no
-/// program of its own yet, has it too.
+/// Unlocks the file. Closing it is not enough: a child between fork and exec has a copy of the descriptor, and the lock with it.
 impl Drop for Claim {
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
