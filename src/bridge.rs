@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::consul::{self, Class, Client, Consistency, Fault, KvPair, Read, Txn, TxnOp};
-use crate::semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
+use slotkeeper_consul::{self, Class, Client, Consistency, Fault, KvPair, Read, Txn, TxnOp};
+use slotkeeper_semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op, Pair, Reading, SessionId};
 
 /// Lists everything below a semaphore's prefix.
 ///
@@ -35,7 +35,7 @@ pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Fai
 /// # Errors
 ///
 /// There is no answer to go on with.
-pub async fn watched(client: &Client, key: &str, read: Read) -> Result<Reading, consul::Error> {
+pub async fn watched(client: &Client, key: &str, read: Read) -> Result<Reading, slotkeeper_consul::Error> {
     if !is_folder(key) {
         return client.kv_get(key, read).await.map(reading);
     }
@@ -66,7 +66,7 @@ pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failur
     found(client.kv_get_many(keys, Consistency::Default).await, keys)
 }
 
-fn found(answer: Result<Txn, consul::Error>, keys: &[String]) -> Result<Found, Failure> {
+fn found(answer: Result<Txn, slotkeeper_consul::Error>, keys: &[String]) -> Result<Found, Failure> {
     match answer {
         Ok(Txn::Committed(pairs)) => Ok(Found::Pairs(pairs.into_iter().map(pair).collect())),
         Ok(Txn::RolledBack(faults)) => {
@@ -174,7 +174,7 @@ pub async fn renew(
     client: &Client,
     session: &SessionId,
     timeout: Duration,
-) -> Result<consul::Session, Failure> {
+) -> Result<slotkeeper_consul::Session, Failure> {
     let began = Instant::now();
     let failed = match client.within(timeout).session_renew(session.as_str()).await {
         Ok(renewed) => return Ok(renewed),
@@ -196,7 +196,7 @@ pub async fn renew(
         Err(error) => {
             let unknown = failure(&error);
             // As while servers elect a leader. A token or a gateway that never lets it be read leaves the first answer alone.
-            let server_failed = matches!(error, consul::Error::Unexpected { status: 500.., .. });
+            let server_failed = matches!(error, slotkeeper_consul::Error::Unexpected { status: 500.., .. });
             let kind = if server_failed { FailureKind::Unavailable } else { unknown.kind };
             Err(if kind.is_transient() { Failure { kind, ..unknown } } else { failed })
         }
@@ -256,13 +256,13 @@ fn op(op: Op) -> TxnOp {
     }
 }
 
-fn listing(answer: consul::Indexed<Vec<KvPair>>) -> Listing {
+fn listing(answer: slotkeeper_consul::Indexed<Vec<KvPair>>) -> Listing {
     let pairs = answer.value.into_iter().map(pair).collect();
     Listing { index: answer.index, filtered: answer.filtered, pairs }
 }
 
 /// A key as the core sees it.
-pub fn reading(answer: consul::Indexed<Option<KvPair>>) -> Reading {
+pub fn reading(answer: slotkeeper_consul::Indexed<Option<KvPair>>) -> Reading {
     Reading { index: answer.index, pair: answer.value.map(pair) }
 }
 
@@ -308,7 +308,7 @@ fn is_single(key: &str, ops: &[Op]) -> bool {
 }
 
 /// What the answer to a transaction of these steps means to the one who planned it.
-fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
+fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
     let faults = match answer {
         // All that one transaction changes gets the same index; one that only deletes shows none.
         Ok(Txn::Committed(pairs)) => {
@@ -357,7 +357,7 @@ fn committed(answer: Result<Txn, consul::Error>, ops: &[Op]) -> Result<Commit, F
 }
 
 /// What a request that failed means to the core.
-pub fn failure(error: &consul::Error) -> Failure {
+pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
     let kind = match error.class() {
         Class::NotFound | Class::InvalidSession => FailureKind::NotFound,
         Class::Denied | Class::Token => FailureKind::Denied,

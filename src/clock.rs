@@ -13,7 +13,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::semaphore::{Moment, Wall};
+use slotkeeper_semaphore::{Moment, Wall};
 
 /// Now, on the clock that leases count on.
 pub fn now() -> Moment {

@@ -17,8 +17,8 @@ use process::Process;
 use text::encode;
 pub use text::openmetrics;
 
-use crate::semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
 use crate::status::Snapshot;
+use slotkeeper_semaphore::{FailureKind, LossReason, Moment, Notice, Wall};
 
 /// Slots are numbered from 0.
 const NO_SLOT: i64 = -1;

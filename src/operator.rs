@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::bridge;
-use crate::consul::{Class, Client, Indexed, Read, Session};
-use crate::semaphore::plan::Write;
-use crate::semaphore::{Commit, Failure, FailureKind, Lock, View};
+use slotkeeper_consul::{Class, Client, Indexed, Read, Session};
+use slotkeeper_semaphore::plan::Write;
+use slotkeeper_semaphore::{Commit, Failure, FailureKind, Lock, View};
 
 pub mod evict;
 mod participants;
@@ -211,9 +211,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::consul::{Put, Settings, Unobserved};
-    use crate::embedded::Server;
-    use crate::semaphore::{Moment, Op, plan};
+    use slotkeeper_consul::{Put, Settings, Unobserved};
+    use slotkeeper_consul_dev::Server;
+    use slotkeeper_semaphore::{Moment, Op, plan};
 
     const NOW: Moment = Moment::from_boot(Duration::ZERO);
 

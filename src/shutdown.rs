@@ -13,8 +13,8 @@ use signal_hook_tokio::Signals;
 use tokio::task::spawn_blocking;
 
 use crate::clock;
-use crate::semaphore::Moment;
 use crate::workload::signals;
+use slotkeeper_semaphore::Moment;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod changes;
 mod configuration;
 mod consul;
+mod identity;
 mod lease;
 mod lock;
 
@@ -13,13 +14,14 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::semaphore::{Identity, Moment, Wall};
+use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 pub use changes::{Change, Id, What};
 use configuration::ConfigurationReport;
 pub use configuration::{Configuration, LastReload};
 use consul::ConsulReport;
 pub use consul::{Address, AddressState};
+use identity::IdentitySchema;
 use lease::LeaseReport;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock, LockReport};
@@ -183,7 +185,7 @@ pub struct Holder {
     pub alive: Option<bool>,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 
@@ -198,7 +200,7 @@ pub struct Waiter {
     pub mine: bool,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 

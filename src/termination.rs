@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use tracing::debug;
 
-use crate::semaphore::printable;
+use slotkeeper_semaphore::printable;
 
 /// The variable that names the file. Whatever a process of ours starts does not inherit it: the file is this one's.
 pub(crate) const VARIABLE: &str = "SLOTKEEPER_TERMINATION_MESSAGE";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 /// The loop comes round at least this often, even when nothing happens.
 pub const BEAT: Duration = Duration::from_secs(5);

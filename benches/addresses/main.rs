@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use slotkeeper::agent::CONSUL_ADDRESS_CHANGED;
+use slotkeeper::internals::agent::CONSUL_ADDRESS_CHANGED;
 use support::cluster::Cluster;
 use support::{http, processes};
 

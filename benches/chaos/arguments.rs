@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use crate::support::seed::VARIABLE;
+use slotkeeper_test_seed::VARIABLE;
 
 /// Random faults against three Consul servers and dozens of `slotkeeper run`; exits with 1 where an invariant is violated.
 #[derive(Debug, Parser)]

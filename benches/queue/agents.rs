@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use slotkeeper::agent::{self, Files, Parts};
-use slotkeeper::cli::Exit;
-use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
-use slotkeeper::consul::{Code, Operation};
-use slotkeeper::http::servers::Servers;
-use slotkeeper::metrics::Metrics;
-use slotkeeper::shutdown::Asks;
-use slotkeeper::status::{Snapshot, State};
-use slotkeeper::vitals::Vitals;
-use slotkeeper::{clock, telemetry};
+use slotkeeper::internals::agent::{self, Files, Parts};
+use slotkeeper::internals::config::{self, Environment, Faults, Loaded, Overrides};
+use slotkeeper::internals::exit::Exit;
+use slotkeeper::internals::http::servers::Servers;
+use slotkeeper::internals::metrics::Metrics;
+use slotkeeper::internals::shutdown::Asks;
+use slotkeeper::internals::status::{Snapshot, State};
+use slotkeeper::internals::vitals::Vitals;
+use slotkeeper::internals::{clock, telemetry};
+use slotkeeper_consul::{Code, Operation};
 use tokio::sync::watch;
 
 /// What an agent shows of itself.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::stream;
-use slotkeeper::clock;
-use slotkeeper::semaphore::Moment;
-use slotkeeper::shutdown::Asks;
-use slotkeeper::status::Snapshot;
+use slotkeeper::internals::clock;
+use slotkeeper::internals::shutdown::Asks;
+use slotkeeper::internals::status::Snapshot;
+use slotkeeper_semaphore::Moment;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, LocalSet, spawn_local};
 use tokio::time::timeout;

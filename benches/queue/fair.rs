@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use slotkeeper::clock;
-use slotkeeper::semaphore::Moment;
+use slotkeeper::internals::clock;
+use slotkeeper_semaphore::Moment;
 use tokio::time::timeout;
 
 use crate::arguments::Arguments;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotkeeper::clock;
-use slotkeeper::consul::{Client, Put, Read, Settings, Unobserved};
-use slotkeeper::semaphore::Moment;
+use slotkeeper::internals::clock;
+use slotkeeper_consul::{Client, Put, Read, Settings, Unobserved};
+use slotkeeper_semaphore::Moment;
 use tokio::process::Command;
 
 use crate::latencies::Latencies;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use slotkeeper::clock;
-use slotkeeper::shutdown::{Ask, Asks};
+use slotkeeper::internals::clock;
+use slotkeeper::internals::shutdown::{Ask, Asks};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;

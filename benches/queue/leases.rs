@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use slotkeeper::clock;
+use slotkeeper::internals::clock;
 use tokio::time::timeout;
 
 use crate::desk::Desk;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use slotkeeper::clock;
-use slotkeeper::semaphore::Moment;
+use slotkeeper::internals::clock;
+use slotkeeper_semaphore::Moment;
 
 use crate::support::processes::{machine_time, processor_time};
 

@@ -53,7 +53,7 @@ use std::time::Duration;
 use arguments::{Arguments, Part, Role};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slotkeeper::clock;
+use slotkeeper::internals::clock;
 
 fn main() -> ExitCode {
     let began = clock::now();

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use slotkeeper::clock;
+use slotkeeper::internals::clock;
 use tokio::net::TcpSocket;
 
 use crate::load::Meter;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use slotkeeper::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 use crate::latencies::Latencies;
 

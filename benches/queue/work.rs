@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::getppid;
-use slotkeeper::clock;
-use slotkeeper::semaphore::Moment;
+use slotkeeper::internals::clock;
+use slotkeeper_semaphore::Moment;
 
 use crate::turns::Turn;
 

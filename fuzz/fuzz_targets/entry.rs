@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| slotkeeper::hostile::entry(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| slotkeeper::untrusted_input::entry(data));

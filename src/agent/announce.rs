@@ -7,8 +7,8 @@ use tracing::{debug, error, info, warn};
 
 use super::labels::Labels;
 use crate::config;
-use crate::semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
+use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 
 /// What is wrong with a list beside a map, and what to write.
 const JOINS_A_MAP: &str = "the record is a map, but this agent would make a new one as a list, which `consul lock -n` refuses; \

@@ -9,10 +9,10 @@ use tracing::{error, info, warn};
 use super::{Agent, translate};
 use crate::clock;
 use crate::config;
-use crate::semaphore::{Lease, Machine, Moment, Name, Phase};
 use crate::workload::beside::custody::{Custody, Due, Situation};
 use crate::workload::beside::{NotAllowed, Seen, Sight, Unfit};
 use crate::workload::guard::fence::{Act, Why};
+use slotkeeper_semaphore::{Lease, Machine, Moment, Name, Phase};
 
 /// How often its processes are looked for while its end is waited for.
 const ENDING: Duration = Duration::from_millis(50);

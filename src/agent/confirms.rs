@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::consul::TXN_OPERATIONS;
+use slotkeeper_consul::TXN_OPERATIONS;
 
 /// Who wants which keys to be read at one instant.
 #[derive(Debug)]

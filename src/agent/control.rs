@@ -10,8 +10,8 @@ use super::{Agent, announce, translate};
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::control::request::{Kind, Refusal, Request};
-use crate::semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 use crate::status::What;
+use slotkeeper_semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 
 /// How many leases there may be. Without control endpoints nobody asks for any.
 pub(super) fn bounds(config: &Config) -> Bounds {

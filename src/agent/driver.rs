@@ -14,8 +14,8 @@ use super::leases::Key;
 use super::listings::Listings;
 use super::watches::{self, Answer, Schedule, Told, Watch};
 use crate::bridge;
-use crate::consul::{Client, Read, SessionSpec};
-use crate::semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
+use slotkeeper_consul::{Client, Read, SessionSpec};
+use slotkeeper_semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
 
 /// For whom a request is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

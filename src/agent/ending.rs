@@ -6,13 +6,13 @@ use tracing::{error, info, warn};
 
 use super::Agent;
 use super::files::PATIENCE;
-use crate::cli::{Ended, Exit};
 use crate::clock;
 use crate::config::{self, Release};
-use crate::semaphore::{Keeper, Machine, Moment, Phase};
+use crate::exit::{Ended, Exit};
 use crate::shutdown::Ask;
 use crate::status::What;
 use crate::workload::signals;
+use slotkeeper_semaphore::{Keeper, Machine, Moment, Phase};
 
 /// The longest that a request may take while draining, and its share of the drain's time: a connection that has gone
 /// dead must leave time for another attempt on a new one.

@@ -10,11 +10,11 @@ use tracing::{info, warn};
 
 use super::Agent;
 use super::files::PATIENCE;
-use crate::cli::Exit;
 use crate::clock;
 use crate::config::Release;
-use crate::semaphore::{Machine, Moment, Name, OnLost};
+use crate::exit::Exit;
 use crate::workload::hooks::Succeeded;
+use slotkeeper_semaphore::{Machine, Moment, Name, OnLost};
 
 /// What is kept for a workload that is being stopped.
 #[derive(Default)]

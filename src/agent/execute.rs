@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::translate;
 use crate::bridge;
-use crate::consul::{self, Client, Read, SessionSpec};
-use crate::semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
+use slotkeeper_consul::{self, Client, Read, SessionSpec};
+use slotkeeper_semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
 
 /// What is to become of a command.
 pub(super) enum Work {
@@ -32,7 +32,7 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             let spec = SessionSpec { name: format!("{} {mark}", spec.name), ..spec.clone() };
             Work::Request(Box::pin(async move {
                 let answer = client.session_create(&spec).await;
-                let failed = |error: consul::Error| NotCreated {
+                let failed = |error: slotkeeper_consul::Error| NotCreated {
                     in_doubt: error.outcome_unknown(),
                     failure: bridge::failure(&error),
                 };

@@ -11,7 +11,7 @@ use super::state_file::StateFile;
 use crate::config::{Config, Environment};
 use crate::files::claimant::Claimant;
 use crate::files::{self, Claim, ClaimError, KeptFile};
-use crate::semaphore::Resume;
+use slotkeeper_semaphore::Resume;
 
 /// Anybody may read the readiness file; it holds no secret.
 const READABLE: u32 = 0o644;

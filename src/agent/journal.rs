@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::semaphore::{Leader, Notice, printable};
 use crate::status::{Change, Id, What};
+use slotkeeper_semaphore::{Leader, Notice, printable};
 
 /// Changes that are kept.
 const KEPT: usize = 50;
@@ -155,7 +155,7 @@ fn roughly(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::semaphore::{Name, SessionId};
+    use slotkeeper_semaphore::{Name, SessionId};
 
     #[test]
     fn keeps_the_last_ones_and_none_for_ever() {

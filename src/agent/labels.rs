@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{self, Config, Mode, Wait};
 use crate::control::request::Kind;
-use crate::semaphore::{Name, Notice};
+use slotkeeper_semaphore::{Name, Notice};
 
 /// How the core calls what lies there. Prefixes and keys are unique in a configuration.
 pub(super) fn id(kind: Kind, key: &str) -> Name {

@@ -31,17 +31,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tracing::{error, info, warn};
 
-use crate::cli::{Ended, Exit};
 use crate::clock::{self, Alarm};
 use crate::config::duration::show;
 use crate::config::{Config, Faults, Loaded, Mode, Wait};
-use crate::consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
 use crate::control::request::Request;
+use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
-use crate::semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
 use crate::telemetry;
@@ -49,6 +47,8 @@ use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
+use slotkeeper_consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
+use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 
 use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
@@ -642,11 +642,11 @@ impl Agent {
 }
 
 fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
-    let observer: Arc<dyn consul::Observer> = Arc::<Metrics>::clone(metrics);
+    let observer: Arc<dyn slotkeeper_consul::Observer> = Arc::<Metrics>::clone(metrics);
     Client::new(&config.consul, observer).context("cannot make a client of Consul")
 }
 
-impl consul::Observer for Metrics {
+impl slotkeeper_consul::Observer for Metrics {
     fn finished(&self, operation: Operation, code: Code, took: Duration) {
         self.consul_request(operation.as_str(), code.as_str(), took);
     }
@@ -655,7 +655,7 @@ impl consul::Observer for Metrics {
         info!(auth_method, accessor, "logged in to Consul");
     }
 
-    fn not_logged_in(&self, error: &consul::Error, serves_on: bool) {
+    fn not_logged_in(&self, error: &slotkeeper_consul::Error, serves_on: bool) {
         warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
     }
 

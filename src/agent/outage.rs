@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::driver::Owner;
-use crate::semaphore::{Failure, FailureKind, Moment, Name, Notice};
+use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
 /// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
 /// answered.

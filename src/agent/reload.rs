@@ -20,10 +20,8 @@ use super::labels::{Entry, entries as all_entries};
 use super::{Agent, translate};
 use crate::clock;
 use crate::config::{Config, Lock, Mode, Semaphore};
-use crate::consul::TokenSource;
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
-use crate::semaphore::{Moment, Name};
 use crate::status::{Configuration, LastReload};
 pub use deferred::CHANGE_DEFERRED;
 pub(super) use deferred::Deferred;
@@ -32,6 +30,8 @@ use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
 use read::{Failed, Fresh, Outcome, STILL_READING, Source};
 pub use settle::Fingerprints;
+use slotkeeper_consul::TokenSource;
+use slotkeeper_semaphore::{Moment, Name};
 pub use watch::fingerprints;
 pub(super) use watch::tls_files;
 pub(super) use watch::{Watch, changed};
@@ -361,7 +361,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     ];
     let differing = fields.into_iter().filter(|(_, differs)| *differs);
     refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
-    new.consul = crate::consul::Settings {
+    new.consul = slotkeeper_consul::Settings {
         token: if other_login { old.consul.token.clone() } else { new.consul.token.clone() },
         tls: new.consul.tls.clone(),
         max_wait: new.consul.max_wait,

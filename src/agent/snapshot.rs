@@ -11,13 +11,13 @@ use super::labels::{Entry, Labels};
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
-use crate::consul::{self, Client};
 use crate::control::request::Kind;
-use crate::semaphore::{
-    Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
-};
 use crate::status::{
     self, Configuration, Holder, LastReload, Semaphore, Session, Snapshot, Stage, State, Waiter,
+};
+use slotkeeper_consul::{self, Client};
+use slotkeeper_semaphore::{
+    Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
 };
 
 /// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
@@ -130,14 +130,14 @@ pub(super) fn snapshot(
 
 /// Consul's addresses, as the client knows them.
 pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
-    let shown = |(address, state): (String, consul::AddressState)| {
+    let shown = |(address, state): (String, slotkeeper_consul::AddressState)| {
         use status::AddressState as Shown;
         let (state, reason) = match state {
-            consul::AddressState::Used => (Shown::Used, None),
-            consul::AddressState::Standby => (Shown::Standby, None),
-            consul::AddressState::Unknown => (Shown::Unknown, None),
-            consul::AddressState::Failed(why) => (Shown::Failed, Some(why)),
-            consul::AddressState::Foreign(why) => (Shown::Foreign, Some(why)),
+            slotkeeper_consul::AddressState::Used => (Shown::Used, None),
+            slotkeeper_consul::AddressState::Standby => (Shown::Standby, None),
+            slotkeeper_consul::AddressState::Unknown => (Shown::Unknown, None),
+            slotkeeper_consul::AddressState::Failed(why) => (Shown::Failed, Some(why)),
+            slotkeeper_consul::AddressState::Foreign(why) => (Shown::Foreign, Some(why)),
         };
         status::Address { address, state, reason }
     };

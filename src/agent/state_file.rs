@@ -11,7 +11,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::files::{self, Claim, ClaimError, ClaimId, KeptFile};
-use crate::semaphore::{Keeper, Resume};
+use slotkeeper_semaphore::{Keeper, Resume};
 
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
 const MODE: u32 = 0o600;
@@ -150,7 +150,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::semaphore::{Event, Identity, Moment, Start, Wall};
+    use slotkeeper_semaphore::{Event, Identity, Moment, Start, Wall};
 
     #[tokio::test]
     async fn what_is_saved_is_read_back_and_a_second_agent_is_refused() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::labels::{Entry, entries};
 use crate::clock;
 use crate::config::{self, Acquire, Mode, Wait};
-use crate::consul::{self, SessionSpec};
-use crate::semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
+use slotkeeper_consul::{self, SessionSpec};
+use slotkeeper_semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
 
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     Settings {
@@ -103,8 +103,8 @@ pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
         name: session.name.clone(),
         ttl: session.ttl,
         behavior: match session.behavior {
-            config::Behavior::Delete => consul::Behavior::Delete,
-            config::Behavior::Release => consul::Behavior::Release,
+            config::Behavior::Delete => slotkeeper_consul::Behavior::Delete,
+            config::Behavior::Release => slotkeeper_consul::Behavior::Release,
         },
         lock_delay: session.lock_delay,
         node: session.node.clone(),
@@ -127,6 +127,6 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
 }
 
 /// The TTL of a session that was renewed; Consul gives back what its creator wrote, such as `30s` or `1m30s`.
-pub(super) fn ttl(session: &consul::Session, configured: Duration) -> Duration {
+pub(super) fn ttl(session: &slotkeeper_consul::Session, configured: Duration) -> Duration {
     config::duration::parse(&session.ttl).unwrap_or(configured)
 }

@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::bridge;
-use crate::consul::{Blocking, Client, Consistency, Error, Read};
-use crate::semaphore::{Keeper, Phase, SessionId};
+use slotkeeper_consul::{Blocking, Client, Consistency, Error, Read};
+use slotkeeper_semaphore::{Keeper, Phase, SessionId};
 
 pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Told, Watch};
 

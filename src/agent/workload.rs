@@ -10,15 +10,15 @@ use signal_hook::consts::{SIGCONT, SIGTSTP};
 use tracing::{debug, error, info, warn};
 
 use super::{Agent, translate};
-use crate::cli::Exit;
 use crate::clock;
 use crate::config::{self, Behavior};
-use crate::semaphore::{Lease, Moment, Resume};
+use crate::exit::Exit;
 use crate::shutdown::ECHO;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
 use crate::workload::{Command, Holdings, Running, Told, signals};
+use slotkeeper_semaphore::{Lease, Moment, Resume};
 
 /// What has become of the command; waits for ever where there is none.
 pub(super) async fn next(running: &mut Option<Running>) -> Told {

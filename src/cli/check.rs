@@ -9,8 +9,8 @@ use clap::Args;
 use super::Exit;
 use crate::config::duration::show;
 use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
-use crate::semaphore::{DEFAULT_TTL, Terms};
 use crate::workload::guard::fence;
+use slotkeeper_semaphore::{DEFAULT_TTL, Terms};
 
 /// What an election may take, at Consul's defaults (seen on 1.8 and 1.23).
 const OUTAGE: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use clap::{Args, ValueHint};
 
 use crate::config::Overrides;
-use crate::consul::Secret;
+use slotkeeper_consul::Secret;
 
 /// How to reach Consul, where the environment (`CONSUL_HTTP_ADDR` and the others) or the configuration file should not
 /// decide.
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Environment};
-    use crate::consul::TokenSource;
+    use slotkeeper_consul::TokenSource;
 
     #[derive(Debug, Parser)]
     struct Command {

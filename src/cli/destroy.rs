@@ -7,9 +7,10 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::{NONE, Row, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, printable, say};
+use super::{Exit, ask, say};
+use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
-use crate::semaphore::{Lock, SessionId, View, plan};
+use slotkeeper_semaphore::{Lock, SessionId, View, plan};
 
 /// Delete a semaphore that nobody holds.
 ///

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 
 use super::Exit;
 use crate::config;
-use crate::embedded::{BindError, Dialect, Options, Restricted, Server};
 use crate::shutdown::{Ask, Asks};
+use slotkeeper_consul_dev::{BindError, Dialect, Options, Restricted, Server};
 
 /// Bytes of the largest value that may be allowed. In base64 it fits into the longest answer that the client takes in.
 const MAX_VALUE: i64 = 8 * 1024 * 1024;
@@ -22,7 +23,7 @@ pub(super) struct Dev {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500", value_parser = loopback)]
     listen: SocketAddr,
     /// The version of Consul whose behaviour the server has
-    #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
+    #[arg(long, value_name = "VERSION", default_value_t, value_parser = dialects())]
     behave_like: Dialect,
     #[command(flatten)]
     settings: Settings,
@@ -62,6 +63,18 @@ struct Settings {
     /// Hide all sessions from the restricted token, which then makes none
     #[arg(long, requires = "restricted_token")]
     hide_sessions: bool,
+}
+
+/// The names of the dialects, each with what it stands for.
+fn dialects() -> impl TypedValueParser<Value = Dialect> {
+    let names = Dialect::ALL.map(|it| {
+        let stands_for = match it {
+            Dialect::V1_8 => "Consul 1.8.7 (2020)",
+            Dialect::V1_22 => "Consul 1.22 (2025) and newer",
+        };
+        PossibleValue::new(it.name()).help(stands_for)
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Dialect>())
 }
 
 impl Settings {

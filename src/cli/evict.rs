@@ -9,11 +9,12 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::LetIn;
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, complain, printable, say};
+use super::{Exit, ask, complain, say};
 use crate::config::duration;
+use crate::escape::printable;
 use crate::operator::evict::{self, Aim, Way};
 use crate::operator::{Error, Part, Place};
-use crate::semaphore::{View, plan};
+use slotkeeper_semaphore::{View, plan};
 
 /// Characters of who asks that are written down.
 const MOST: usize = 100;
@@ -95,7 +96,7 @@ impl Evict {
     }
 
     /// Everything as it is once it is out; `None` where it is still there.
-    async fn act(&self, client: &crate::consul::Client, aim: &Aim) -> Result<Option<View>, Error> {
+    async fn act(&self, client: &slotkeeper_consul::Client, aim: &Aim) -> Result<Option<View>, Error> {
         if !self.asks(aim) {
             return Ok(Some(evict::act(client, aim, Way::TakeOut).await?.after));
         }

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn every_exit_code_is_told_of() {
-        use crate::cli::Exit;
+        use crate::exit::Exit;
         let codes: Vec<_> = MAIN[0].entries.iter().map(|(code, _)| code.parse::<u8>().unwrap()).collect();
         let exits = [
             Exit::Done,

@@ -9,6 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::Faults;
+use crate::escape::harmless;
+use crate::exit::{Ended, Exit};
 use crate::files::FileError;
 use crate::operator;
 use crate::termination;
@@ -21,7 +23,6 @@ mod consul_flags;
 mod destroy;
 mod dev;
 mod evict;
-mod exit;
 mod guard;
 mod inspect;
 mod install;
@@ -45,7 +46,6 @@ mod wait;
 mod window;
 
 pub use consul_flags::ConsulFlags;
-pub use exit::{Ended, Exit};
 use operator_flags::ask;
 
 /// The subcommands whose end a termination message explains: those that containers run. A person's `status` in the same container
@@ -181,30 +181,6 @@ fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
 /// Says what is wrong, under the name of the program, as all of its commands do.
 fn complain(what: impl Display) -> io::Result<()> {
     writeln!(io::stderr(), "slotkeeper: {what}")
-}
-
-/// Another client's text, with nothing in it that a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    crate::semaphore::printable(text, 100)
-}
-
-/// A text that an agent has answered, with nothing in it that a terminal would obey; its lines stay. In JSON, what is replaced
-/// stands as JSON has it. Whoever listens at the agent's address may have made it.
-pub(crate) fn harmless(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars() {
-        let is_plain = matches!(character, '\n' | '"' | '\'' | '\\') || character.escape_debug().count() == 1;
-        if is_plain {
-            shown.push(character);
-        } else {
-            let mut units = [0; 2];
-            character
-                .encode_utf16(&mut units)
-                .iter()
-                .for_each(|unit| shown.push_str(&format!("\\u{unit:04x}")));
-        }
-    }
-    shown
 }
 
 /// A value as JSON that no terminal obeys: in one line, or in several for people.

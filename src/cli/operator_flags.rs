@@ -12,8 +12,8 @@ use clap::Args;
 use super::interrupt::interruptible;
 use super::{ConsulFlags, Exit, complain};
 use crate::config::{self, Environment, Overrides};
-use crate::consul::{AddressNews, Client, Code, Observer, Operation};
 use crate::operator;
+use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation};
 
 /// The longest that a command, with its answer in hand, waits for a logout.
 const LOGOUT: Duration = Duration::from_secs(2);

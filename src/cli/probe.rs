@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::local::{LocalAgent, get};
-use super::{Exit, block_on, complain, harmless};
+use super::{Exit, block_on, complain};
 use crate::config::duration;
+use crate::escape::harmless;
 
 /// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
 #[derive(Debug, Args)]

@@ -9,10 +9,11 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::{LetIn, NONE, Row, cell, counted, holds};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, printable, say};
+use super::{Exit, ask, say};
 use crate::clock;
+use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Health, Part, Participant, Place, Watch};
-use crate::semaphore::{SessionId, View, plan};
+use slotkeeper_semaphore::{SessionId, View, plan};
 
 /// Dead holders who are named before they are dropped.
 const NAMED: usize = 20;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use tabwriter::TabWriter;
 
-use super::printable;
-use crate::consul::{Behavior, Session};
-use crate::embedded::duration;
+use crate::escape::printable;
 use crate::operator::{Health, Part, Participant};
-use crate::semaphore::{Identity, SessionId, View};
+use slotkeeper_consul::{Behavior, Session};
+use slotkeeper_consul_dev::duration;
+use slotkeeper_semaphore::{Identity, SessionId, View};
 
 /// Stands where there is nothing.
 pub(super) const NONE: &str = "-";

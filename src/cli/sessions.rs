@@ -7,10 +7,11 @@ use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, hidden_keys, text_of};
-use super::{Exit, ask, complain, json, live, printable};
+use super::{Exit, ask, complain, json, live};
 use crate::config;
-use crate::consul::{Behavior, Client, Read};
+use crate::escape::printable;
 use crate::operator::{self, Hidden, Part, Participant, Scene};
+use slotkeeper_consul::{Behavior, Client, Read};
 
 /// Show Consul's sessions, or those that take part at a prefix.
 ///
@@ -193,8 +194,8 @@ mod tests {
 
     use super::super::row::Participation;
     use super::*;
-    use crate::consul::Session;
-    use crate::semaphore::Identity;
+    use slotkeeper_consul::Session;
+    use slotkeeper_semaphore::Identity;
 
     fn session(id: &str, ttl: &str) -> Session {
         Session {

@@ -6,10 +6,11 @@ use serde::Serialize;
 use super::operator_flags::OperatorFlags;
 use super::row::{LetIn, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, complain, printable, say};
+use super::{Exit, ask, complain, say};
+use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
-use crate::semaphore::{View, plan};
 use crate::{clock, config};
+use slotkeeper_semaphore::{View, plan};
 
 /// Change the limit of a live semaphore, up or down.
 ///
@@ -121,7 +122,7 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::semaphore::Pair;
+    use slotkeeper_semaphore::Pair;
 
     fn view(limit: u32, holders: &[&str]) -> View {
         let record = serde_json::json!({"Limit": limit, "Holders": holders}).to_string();

@@ -12,11 +12,9 @@ use tracing::{info, warn};
 use super::{Ended, Exit};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
 use crate::config::{Config, Control, Listen, Loaded, Log, LogFormat, LogLevel};
-use crate::consul::{self, Address, Code, Operation};
 use crate::control::request::Request;
 use crate::control::{self, Gate, Socket, Token};
 use crate::files::FileError;
-use crate::http::serve::{listen, serve};
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
 use crate::metrics::Metrics;
@@ -26,7 +24,10 @@ use crate::status::Snapshot;
 use crate::vitals::Vitals;
 use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
-use crate::{clock, embedded, telemetry};
+use crate::{clock, telemetry};
+use slotkeeper_consul::{self, Address, Code, Operation};
+use slotkeeper_consul_dev as embedded;
+use slotkeeper_serve::{listen, serve};
 
 /// What the agent is for.
 pub(super) enum Purpose {
@@ -117,7 +118,8 @@ async fn start(
             Ok(server.run(stop))
         })?;
         let address = Address::Http { https: false, authority, path: String::new() };
-        let settings = consul::Settings { address: address.into(), ..consul::Settings::default() };
+        let settings =
+            slotkeeper_consul::Settings { address: address.into(), ..slotkeeper_consul::Settings::default() };
         config.consul = settings.clone();
         let own = read_config;
         read_config = Arc::new(move || {

@@ -14,9 +14,10 @@ use tokio::time::sleep;
 use super::interrupt::interruptible;
 use super::local::{LocalAgent, get};
 use super::row::text_of;
-use super::{Exit, block_on, harmless, live, printable, window};
+use super::{Exit, block_on, live, window};
+use crate::escape::{harmless, printable};
 use crate::progress::{self, Awaited, View};
-use crate::semaphore::Identity;
+use slotkeeper_semaphore::Identity;
 
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);

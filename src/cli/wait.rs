@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::status::Report;
-use super::{Ended, Exit, block_on, end_with, harmless};
+use super::{Ended, Exit, block_on, end_with};
 use crate::config::duration;
+use crate::escape::harmless;
 use crate::progress::{Progress, View};
 use crate::workload::signals;
 

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
-use crate::consul;
 
 /// A whole configuration. Two that are equal ask for the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How to reach Consul.
-    pub consul: consul::Settings,
+    pub consul: slotkeeper_consul::Settings,
     /// The session that all slots belong to.
     pub session: Session,
     /// The semaphores; names and prefixes are unique and no prefix lies below another.

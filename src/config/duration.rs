@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::seed::cases())]
+        #![proptest_config(slotkeeper_test_seed::cases())]
 
         #[test]
         fn what_is_shown_reads_back(millis in 0u64..=u64::from(u32::MAX) * 1000) {

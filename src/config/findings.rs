@@ -5,7 +5,7 @@ use super::fault::{Fault, Faults};
 use super::locate::Part;
 use super::path::FieldPath;
 use super::yaml::Oddity;
-use crate::semaphore::printable;
+use slotkeeper_semaphore::printable;
 
 /// Faults told in one run. Finding the place of each costs a pass over the text.
 const MAX_FAULTS: usize = 100;

@@ -184,7 +184,7 @@ semaphores:
     }
 
     proptest! {
-        #![proptest_config(crate::seed::cases())]
+        #![proptest_config(slotkeeper_test_seed::cases())]
 
         #[test]
         fn no_text_breaks_the_search(text in "([a-c]|[:,\\[\\]{}&*!<\n -]){0,60}") {

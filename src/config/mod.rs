@@ -27,8 +27,7 @@ mod yaml;
 
 pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
 pub use checked::{
-    Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Reload, Semaphore, Session, Wait,
-    Workload,
+    Config, Control, Drain, Hooks, Identity, Listen, Lock, Log, Semaphore, Session, Wait, Workload,
 };
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 #[cfg(test)]
@@ -38,7 +37,6 @@ pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;
 pub use path::FieldPath;
 
-use crate::consul;
 use document::Document;
 use findings::Findings;
 
@@ -116,7 +114,7 @@ pub fn without_file(overrides: &Overrides, environment: &Environment) -> Result<
 pub fn consul_settings(
     overrides: &Overrides,
     environment: &Environment,
-) -> Result<Loaded<consul::Settings>, Faults> {
+) -> Result<Loaded<slotkeeper_consul::Settings>, Faults> {
     let mut findings = lay_over(Document::empty(), overrides, environment);
     let raw = decode::decode(&mut findings);
     let config = check::check_consul(raw, &mut findings);

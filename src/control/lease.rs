@@ -17,7 +17,7 @@ use super::desk::{Begun, Desk, Progress};
 use super::request::{Grant, Kind, NoLease, Released, Request};
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
-use crate::semaphore::LossReason;
+use slotkeeper_semaphore::LossReason;
 
 pub(super) fn endpoints() -> OpenApiRouter<Desk> {
     OpenApiRouter::default().routes(routes!(show, release)).routes(routes!(renew))

@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::http::error::Error;
-use crate::http::serve::Limits;
 use crate::http::{Site, endpoints, host, openapi, uncached};
 use request::Request;
+use slotkeeper_serve::Limits;
 
 pub use gate::Gate;
 pub use socket::Socket;

@@ -134,7 +134,7 @@ pub enum NoLease {
     Released,
     /// It was not renewed in time, and was given back.
     Expired,
-    /// It was lost, for a reason as [`crate::semaphore::LossReason`] spells them. Somebody else may have it.
+    /// It was lost, for a reason as [`slotkeeper_semaphore::LossReason`] spells them. Somebody else may have it.
     Lost(&'static str),
 }
 

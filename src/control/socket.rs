@@ -11,7 +11,7 @@ use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::files::{self, FileError, claim::Claim};
-use crate::http::serve::Listen;
+use slotkeeper_serve::Listen;
 
 /// For its owner and group: who shares the folder and is neither must not take slots.
 const MODE: u32 = 0o660;

@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::request::{Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded, Request, requests};
 use super::{Gate, Socket, Token, limits, router};
 use crate::http::Site;
-use crate::http::serve::serve;
 use crate::metrics::Metrics;
 use crate::vitals::Vitals;
 use crate::{agent, clock};
+use slotkeeper_serve::serve;
 
 const TOKEN: &str = "0123456789abcdef";
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 
 use super::Site;
 use super::error::{Code, Error};
-use super::serve::Endless;
 use crate::clock;
 use crate::status::{Id, Snapshot};
+use slotkeeper_serve::Endless;
 
 /// Seconds after which one that has found no place may ask again.
 const RETRY_AFTER: &str = "5";

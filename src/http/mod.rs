@@ -10,7 +10,6 @@ mod page;
 mod picture;
 mod scrape;
 pub(crate) mod segment;
-pub mod serve;
 pub mod servers;
 
 use std::net::IpAddr;
@@ -32,7 +31,7 @@ use crate::vitals::Vitals;
 use error::Error;
 pub use events::Following;
 use picture::Picture;
-use serve::{Limits, WhenFull};
+use slotkeeper_serve::{Limits, WhenFull};
 
 /// What the endpoints read from.
 #[derive(Clone, Debug)]

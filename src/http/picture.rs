@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::clock;
-use crate::semaphore::Moment;
 use crate::status::{Id, Snapshot};
+use slotkeeper_semaphore::Moment;
 
 /// Time for which a text serves where nothing changes: so old are the times in it at most.
 const FRESH: Duration = Duration::from_millis(100);

@@ -1,8 +1,8 @@
 //! The gauges, as the agent's picture says at the instant of a scrape.
 
 use super::{Metrics, NO_SLOT, secs};
-use crate::semaphore::{Moment, Wall};
 use crate::status::{Lease, Mode, Semaphore, Snapshot, State};
+use slotkeeper_semaphore::{Moment, Wall};
 
 impl Metrics {
     pub(super) fn set_gauges(&self, snapshot: &Snapshot, now: Moment, wall: Wall) {

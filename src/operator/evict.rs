@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::{Changed, Error, Part, Participant, Place, Watch, change, look};
 use crate::bridge;
 use crate::clock;
-use crate::consul::{Client, Read};
-use crate::semaphore::contender::Entry;
-use crate::semaphore::plan::{self, Stay};
-use crate::semaphore::{FailureKind, SessionId, View, printable};
+use slotkeeper_consul::{Client, Read};
+use slotkeeper_semaphore::contender::Entry;
+use slotkeeper_semaphore::plan::{self, Stay};
+use slotkeeper_semaphore::{FailureKind, SessionId, View, printable};
 
 /// The fewest characters that stand for a whole session.
 const ABBREVIATED: usize = 4;
@@ -261,8 +261,8 @@ async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait
 mod tests {
     use super::super::participants;
     use super::*;
-    use crate::consul::Indexed;
-    use crate::semaphore::Pair;
+    use slotkeeper_consul::Indexed;
+    use slotkeeper_semaphore::Pair;
 
     fn everybody(sessions: &[&str]) -> Vec<Participant> {
         let pair = |(place, session): (usize, &&str)| Pair {

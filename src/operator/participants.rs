@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::consul::{Indexed, Session};
-use crate::semaphore::contender::Entry;
-use crate::semaphore::plan::{self, Stay};
-use crate::semaphore::{Contender, Lock, Pair, SessionId, View};
+use slotkeeper_consul::{Indexed, Session};
+use slotkeeper_semaphore::contender::Entry;
+use slotkeeper_semaphore::plan::{self, Stay};
+use slotkeeper_semaphore::{Contender, Lock, Pair, SessionId, View};
 
 /// What a session does at a prefix. In the order in which people are shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,9 +193,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::consul::Behavior;
-    use crate::semaphore::Listing;
-    use crate::semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
+    use slotkeeper_consul::Behavior;
+    use slotkeeper_semaphore::Listing;
+    use slotkeeper_semaphore::record::{LOCK_FLAGS, SEMAPHORE_FLAGS};
 
     fn pair(key: &str, value: &str, session: &str, create_index: u64) -> Pair {
         Pair {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::participants::{self, Participant};
 use super::{Error, Health, Part, sessions};
 use crate::bridge;
-use crate::consul::{Client, Indexed, Read, Session};
-use crate::semaphore::plan::{self, Queued};
-use crate::semaphore::{
+use slotkeeper_consul::{Client, Indexed, Read, Session};
+use slotkeeper_semaphore::plan::{self, Queued};
+use slotkeeper_semaphore::{
     Failure, FailureKind, Listing, Lock, NotASemaphore, Pair, Record, SessionId, Single, View, printable,
 };
 
@@ -291,9 +291,9 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::consul::{Put, Settings, Unobserved};
-    use crate::embedded::Server;
-    use crate::semaphore::LOCK_FLAGS;
+    use slotkeeper_consul::{Put, Settings, Unobserved};
+    use slotkeeper_consul_dev::Server;
+    use slotkeeper_semaphore::LOCK_FLAGS;
 
     #[tokio::test]
     async fn a_watch_tells_of_what_changes_below_the_prefix_and_at_it() {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use crate::semaphore::Moment;
 use screen::Screen;
+use slotkeeper_semaphore::Moment;
 pub use text::{Awaited, View, time, who};
 
 /// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.

@@ -10,9 +10,9 @@ use rustix::stdio::stderr;
 use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
 
 use super::View;
-use crate::semaphore::Moment;
 use crate::stderr::{self as log, Stderr};
 use crate::workload::terminal;
+use slotkeeper_semaphore::Moment;
 
 /// Time between two drawings; short enough to look alive.
 const DRAWN: Duration = Duration::from_millis(100);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::cli::{harmless, printable};
-use crate::semaphore::{Identity, Moment};
+use crate::escape::{harmless, printable};
 use crate::status::{Lock, Mode, Semaphore, Snapshot, Stage, State};
+use slotkeeper_semaphore::{Identity, Moment};
 
 /// Holders that are named.
 const NAMED: usize = 2;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::semaphore::{Moment, Wall};
+use slotkeeper_semaphore::{Moment, Wall};
 
 /// Names something that an agent has told: later ones have higher numbers, and no two lives of agents are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

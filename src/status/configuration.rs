@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::semaphore::{Moment, Wall};
+use slotkeeper_semaphore::{Moment, Wall};
 
 /// Since when which configuration is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

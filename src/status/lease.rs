@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{State, seconds};
-use crate::semaphore::{Moment, Wall};
+use slotkeeper_semaphore::{Moment, Wall};
 
 /// How a semaphore or lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::identity::IdentitySchema;
 use super::{Check, Lease, LeaseReport, Mode, Snapshot, State, seconds};
-use crate::semaphore::{Identity, Moment, Wall};
+use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One lock of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Leader {
     pub mine: bool,
     /// Who it says it is; missing for another kind of client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
 }
 

@@ -21,7 +21,7 @@ use tokio::time::{Sleep, sleep};
 use tracing::{info, warn};
 
 use super::exec;
-use crate::semaphore::Name;
+use slotkeeper_semaphore::Name;
 
 /// Time that a hook has before it is killed.
 const MAX_RUNTIME: Duration = Duration::from_secs(30);

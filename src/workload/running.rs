@@ -27,7 +27,7 @@ use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
 use crate::config;
-use crate::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 /// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
 const ORDERS: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use slotkeeper::consul::{Put, Secret, Settings, TokenSource};
+use slotkeeper_consul::{Put, Secret, Settings, TokenSource};
 
 use crate::consul::Consul;
 use crate::http::request_with;

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
-use slotkeeper::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
+use slotkeeper::internals::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
 use tokio::runtime::Runtime;
 
 use crate::hold::ONE;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper::shutdown::ECHO;
+use slotkeeper::internals::shutdown::ECHO;
 
 use crate::consul::Consul;
 use crate::drain::ask;

@@ -1,7 +1,7 @@
 //! Bounded waits, limit policies, and configurations that cannot work.
 
 use serde_json::json;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use rustix::process::Signal;
-use slotkeeper::embedded::{Options, Server};
+use slotkeeper_consul_dev::{Options, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 

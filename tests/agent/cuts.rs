@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use slotkeeper::embedded::Options;
+use slotkeeper_consul_dev::Options;
 
 use crate::consul::{Consul, Newer};
 use crate::operator::Operator;

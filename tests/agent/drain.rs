@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::process::Signal;
-use slotkeeper::shutdown::ECHO;
+use slotkeeper::internals::shutdown::ECHO;
 
 use crate::consul::Newer;
 use crate::operator::Operator;

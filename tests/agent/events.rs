@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};

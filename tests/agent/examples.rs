@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;

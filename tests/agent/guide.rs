@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slotkeeper::consul::{Behavior, Blocking, Client, KvPair, Put, Read, SessionSpec, Settings, Unobserved};
+use slotkeeper_consul::{Behavior, Blocking, Client, KvPair, Put, Read, SessionSpec, Settings, Unobserved};
 use tokio::runtime::Runtime;
 
 /// So long there is always some news where there is a crowd.

@@ -109,9 +109,9 @@ fn several_semaphores_hang_on_one_session_and_readiness_waits_for_the_required_o
     let foreigner = operator.create_session();
     let taken = format!(r#"{{"Limit":1,"Holders":["{foreigner}"]}}"#);
     for name in ["b", "c"] {
-        operator.put(&format!("p/{name}/.lock"), &taken, slotkeeper::consul::Put::Plain, 0);
+        operator.put(&format!("p/{name}/.lock"), &taken, slotkeeper_consul::Put::Plain, 0);
         let key = format!("p/{name}/{foreigner}");
-        operator.put(&key, "", slotkeeper::consul::Put::Acquire(&foreigner), 0);
+        operator.put(&key, "", slotkeeper_consul::Put::Acquire(&foreigner), 0);
     }
     let home = Home::new();
     home.configure(

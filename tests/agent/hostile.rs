@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::inspect::agent;

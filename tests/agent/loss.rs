@@ -1,7 +1,7 @@
 //! Slots that are lost, and dead holders.
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use crate::consul::Consul;
 use crate::process::{Agent, Home};
-use crate::support::seed;
+use slotkeeper_test_seed as seed;
 
 /// What may be asked for by name: slots enough that nothing has to be waited for, and a bound on leases that is reached.
 const CONFIG: &str = "session: {ttl: 10s}\n\

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     Behavior, Class, Client, Error, KvPair, Put, Read, Session, SessionSpec, Settings, Unobserved,
 };
 use tokio::runtime::Runtime;

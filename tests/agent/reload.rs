@@ -88,7 +88,7 @@ fn what_was_asked_before_a_reload_does_not_keep_a_drain_back() {
 fn a_policy_that_becomes_set_writes_the_limit() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
-    operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, slotkeeper::consul::Put::Cas(0), 0);
+    operator.put("p/.lock", r#"{"Limit":3,"Holders":[]}"#, slotkeeper_consul::Put::Cas(0), 0);
     let home = Home::new();
     home.configure(&consul.address(), "semaphores: [{name: a, prefix: p, limit: 5}]");
     let mut agent = Agent::start(&home);

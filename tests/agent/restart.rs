@@ -39,7 +39,7 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
     agent.ended();
     wait_for("another second", || now() > since);
     let record = operator.record("service/s").to_string().replace("\"Limit\":1", "\"Limit\":3");
-    operator.put("service/s/.lock", &record, slotkeeper::consul::Put::Plain, 0);
+    operator.put("service/s/.lock", &record, slotkeeper_consul::Put::Plain, 0);
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!((agent.session(), &agent.semaphore()["fencing_token"]), (session, &token));

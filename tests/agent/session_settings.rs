@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slotkeeper::consul::{Behavior, Session};
+use slotkeeper_consul::{Behavior, Session};
 
 use crate::consul::Consul;
 use crate::http;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
 use crate::operator::Operator;

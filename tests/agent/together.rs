@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::consul::Newer;
 use crate::operator::Operator;
@@ -47,7 +47,7 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
         states(&agent) == ["waiting", "waiting"] && operator.keys("p/a").len() == 2
     });
     let arrivals = ["p/a", "p/b"].map(|prefix| {
-        let entry = |keys: Vec<slotkeeper::consul::KvPair>| {
+        let entry = |keys: Vec<slotkeeper_consul::KvPair>| {
             keys.into_iter().find(|pair| pair.session.as_deref() == Some(&agent.session()))
         };
         entry(operator.keys(prefix)).map(|pair| pair.create_index)

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use slotkeeper::consul::{Address, Error, Fault, Put, Read, Secret, TokenSource, Txn, TxnOp};
+use slotkeeper_consul::{Address, Error, Fault, Put, Read, Secret, TokenSource, Txn, TxnOp};
 
 use crate::consul::{Consul, Setup};
 use crate::{client, client_with, spec, stub};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     Address, AddressState, AuthMethod, Client, Error, Put, Read, Secret, Settings, TokenSource, Unobserved,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -135,7 +135,7 @@ async fn the_next_address_is_used_where_tls_fails() {
         let https = format!("https://{}", plain.addr());
         let settings = Settings {
             address: format!("{https},{}", stub.addr()).parse().unwrap(),
-            tls: slotkeeper::consul::Tls { insecure_skip_verify: true, ..Default::default() },
+            tls: slotkeeper_consul::Tls { insecure_skip_verify: true, ..Default::default() },
             ..Settings::default()
         };
         let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();

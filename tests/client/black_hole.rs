@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slotkeeper::consul::{Class, Error, MAX_WAIT, Read};
+use slotkeeper_consul::{Class, Error, MAX_WAIT, Read};
 
 use crate::client;
 use crate::stub::{Act, Stub, answer};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slotkeeper::consul::{Put, Read, TxnOp};
+use slotkeeper_consul::{Put, Read, TxnOp};
 
 use crate::stub::{Act, Stub};
 use crate::{client, spec};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slotkeeper::consul::Address;
+use slotkeeper_consul::Address;
 
 pub(crate) use crate::support::consul::Setup;
 use crate::support::{consul, ports::Ports};

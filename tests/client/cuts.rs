@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use slotkeeper::consul::{Class, Client, Code, Error, Operation, Read, Settings};
+use slotkeeper_consul::{Class, Client, Code, Error, Operation, Read, Settings};
 
 use crate::stub::{Act, Stub};
 use crate::{Recorder, client};

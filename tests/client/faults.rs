@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     Address, Class, Client, Code, Error, MAX_ANSWER, Operation, Put, Read, Secret, Settings, TokenSource,
     Txn, TxnOp,
 };

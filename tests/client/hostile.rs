@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use slotkeeper::consul::{Address, Client, Error, MAX_ANSWER, Read};
+use slotkeeper_consul::{Address, Client, Error, MAX_ANSWER, Read};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -247,9 +247,9 @@ async fn a_token_that_is_sent_back_inside_of_json_is_not_shown() {
         "HTTP/1.1 409 Conflict\r\n".to_owned() + &format!("Content-Length: {}\r\n\r\n{what}", what.len());
     for answer in [body(format!(r#"["{TOKEN}"]"#).as_bytes()), head.into_bytes()] {
         let impostor = Impostor::saying(answer).await;
-        let token = slotkeeper::consul::TokenSource::Value(slotkeeper::consul::Secret::new(TOKEN));
+        let token = slotkeeper_consul::TokenSource::Value(slotkeeper_consul::Secret::new(TOKEN));
         let client = crate::client_with(&impostor.address, token);
-        let ops = [slotkeeper::consul::TxnOp::Delete { key: "k".into() }];
+        let ops = [slotkeeper_consul::TxnOp::Delete { key: "k".into() }];
         let said = format!("{:?}", client.txn(&ops).await);
         assert!(!said.contains(TOKEN), "{said}");
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use slotkeeper::bridge;
-use slotkeeper::consul::{Class, Client, MAX_LONG_POLLS, Put, Read};
-use slotkeeper::semaphore::FailureKind;
+use slotkeeper::internals::bridge;
+use slotkeeper_consul::{Class, Client, MAX_LONG_POLLS, Put, Read};
+use slotkeeper_semaphore::FailureKind;
 
 use crate::client;
 use crate::stub::{Act, Stub};
@@ -157,7 +157,7 @@ async fn in_a_hurry_what_was_begun_before_ends_soon_and_what_begins_has_its_time
         over = over => over,
         _ = poll => panic!("the long poll has ended"),
     };
-    let timed_out = |error: slotkeeper::consul::Error| error.class() == Class::Timeout;
+    let timed_out = |error: slotkeeper_consul::Error| error.class() == Class::Timeout;
     assert!(reads.into_iter().map(Result::unwrap_err).chain(write.err()).all(timed_out));
     next.unwrap();
 }

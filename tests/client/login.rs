@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     Address, AuthMethod, Class, Client, Code, Error, Operation, Put, Read, Secret, Settings, TokenSource,
 };
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     AuthMethod, Class, Client, Code, Error, Observer, Operation, Read, Settings, TokenSource,
 };
 use tempfile::TempDir;

@@ -28,7 +28,7 @@ mod tls;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slotkeeper::consul::{
+use slotkeeper_consul::{
     Address, Behavior, Client, Code, Observer, Operation, SessionSpec, Settings, TokenSource, Unobserved,
 };
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotkeeper::bridge;
-use slotkeeper::consul::{
+use slotkeeper::internals::bridge;
+use slotkeeper_consul::{
     Behavior, Client, Code, Consistency, Error, Fault, Operation, Put, Read, SessionSpec, Settings, Txn,
     TxnOp,
 };
-use slotkeeper::semaphore::Reading;
+use slotkeeper_semaphore::Reading;
 use tokio::time::Instant;
 
 use crate::consul::Consul;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotkeeper::consul::{Client, Error, Put, Read, Settings, SetupError, Tls, Unobserved};
+use slotkeeper_consul::{Client, Error, Put, Read, Settings, SetupError, Tls, Unobserved};
 
 use crate::consul::{Consul, Setup};
 use crate::support::authority::Authority;
@@ -104,7 +104,7 @@ async fn files_that_cannot_be_used_are_named() {
         let text = refused(tls);
         assert!(text.contains(words), "{text}");
     }
-    let plain: slotkeeper::consul::Address = "127.0.0.1:1".parse().unwrap();
+    let plain: slotkeeper_consul::Address = "127.0.0.1:1".parse().unwrap();
     let unused = Tls { ca_file: Some(Path::new("/nonexistent").into()), ..Tls::default() };
     let settings = Settings { address: plain.into(), tls: unused, ..Settings::default() };
     assert!(Client::new(&settings, Arc::new(Unobserved)).is_ok(), "TLS is not used over http");

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slotkeeper::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
-use slotkeeper::consul::{Address, Addresses, AuthMethod, Secret, Settings, TokenSource};
+use slotkeeper::internals::config::{self, Config, Environment, Faults, Loaded, LogLevel, Overrides};
+use slotkeeper_consul::{Address, Addresses, AuthMethod, Secret, Settings, TokenSource};
 
 const FILE: &str = "\
 consul: {address: 'http://file:8500', token: from-file, tls: {insecure_skip_verify: true}}

@@ -6,8 +6,6 @@ mod check;
 mod layers;
 mod rules;
 mod samples;
-#[path = "../support/seed.rs"]
-mod seed;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use slotkeeper::config::{self, Environment, Loaded, Overrides};
+use slotkeeper::internals::config::{self, Environment, Loaded, Overrides};
 
 fn parse(text: &str) -> Result<Loaded, String> {
     config::parse("f", text, &Overrides::default(), &Environment::default())
@@ -336,7 +336,7 @@ fn fragments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(crate::seed::cases())]
+    #![proptest_config(slotkeeper_test_seed::cases())]
 
     #[test]
     fn no_text_breaks_the_reader(text in prop_oneof!["\\PC{0,80}", fragments()]) {

@@ -97,7 +97,7 @@ fn what_the_full_sample_only_shows_is_valid_too() {
 /// The defaults in the schema are those of the code: a file that gives them all means what one without means.
 #[test]
 fn the_defaults_in_the_schema_are_the_codes() {
-    use slotkeeper::config::{self, Environment, Overrides};
+    use slotkeeper::internals::config::{self, Environment, Overrides};
 
     let schema: Value = serde_json::from_str(&sample("slotkeeper.schema.json")).unwrap();
     let least = "semaphores: [{name: a, prefix: b, limit: 1}]";

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use rustix::process::Signal;
-use slotkeeper::embedded::{Dialect, Options};
+use slotkeeper_consul_dev::{Dialect, Options};
 use support::consul::{self, Consul, Setup};
 use support::embedded::Embedded;
 use support::http;

@@ -1,7 +1,7 @@
 //! The dialect of 1.22 by itself: every scenario's own facts, and what that dialect says, word for word. Needs no Consul.
 
 use serde_json::json;
-use slotkeeper::embedded::Dialect;
+use slotkeeper_consul_dev::Dialect;
 
 use crate::support::http::{self, Body};
 use crate::target::{Indexes, Target};

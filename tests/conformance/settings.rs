@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
-use slotkeeper::embedded::{Dialect, Options, Restricted};
+use slotkeeper_consul_dev::{Dialect, Options, Restricted};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 

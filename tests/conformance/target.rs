@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use slotkeeper::embedded::Dialect;
+use slotkeeper_consul_dev::Dialect;
 use tokio::time::Instant;
 
 use crate::support::http::{self, Body, Response};

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper::embedded::Options;
+use slotkeeper_consul_dev::Options;
 use support::embedded::Embedded;
 use support::{consul, http};
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Names and texts of others that would rather be something else.
 
 use serde_json::json;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;

@@ -1,7 +1,7 @@
 //! Of many slots, holders and waiters the page shows those that somebody looks for.
 
 use serde_json::json;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;

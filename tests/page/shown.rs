@@ -1,7 +1,7 @@
 //! What the page shows as things change, without being loaded again.
 
 use serde_json::json;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use crate::browser::Browser;
 use crate::consul::Consul;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use slotkeeper::consul::Tls;
+use slotkeeper_consul::Tls;
 use tempfile::TempDir;
 
 use super::consul::binary;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper::consul::Tls;
+use slotkeeper_consul::Tls;
 use tempfile::TempDir;
 
 use super::http::{self, Body};

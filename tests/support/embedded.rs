@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use slotkeeper::embedded::{Options, Server};
+use slotkeeper_consul_dev::{Options, Server};
 use tokio::task::JoinHandle;
 
 /// A running embedded server; it ends with this value.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use slotkeeper::consul::Tls;
+use slotkeeper_consul::Tls;
 
 use super::http;
 

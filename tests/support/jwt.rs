@@ -25,7 +25,7 @@ impl Issuer {
 
     /// A JWT for `audience` that ends in so many seconds; no two are the same.
     pub fn jwt(&self, audience: &str, seconds: i64) -> String {
-        let now = slotkeeper::clock::wall().at(slotkeeper::clock::now());
+        let now = slotkeeper::internals::clock::wall().at(slotkeeper::internals::clock::now());
         let now = i64::try_from(now.duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
         let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let claims = json!({

@@ -23,7 +23,6 @@ pub mod ports;
 pub mod processes;
 pub mod proxy;
 pub mod relay;
-pub mod seed;
 pub mod sources;
 pub mod traffic;
 pub mod wait;

@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::Response;
-use slotkeeper::http::serve::{Limits, serve};
+use slotkeeper_serve::{Limits, serve};
 use tokio::net::TcpListener;
 
 use super::sources::Sources;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
-use crate::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 /// Which leases' keepers to look after, and when.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::semaphore::{Keeper, LimitPolicy, Name, Notice, Settings};
+use slotkeeper_semaphore::{Keeper, LimitPolicy, Name, Notice, Settings};
 
 /// What has been done, of each semaphore as the core calls it.
 #[derive(Debug, Default)]

@@ -19,9 +19,9 @@ use uuid::Uuid;
 
 use super::driver::{Driver, Owner, Requests};
 use super::labels::{self, Entry};
-use crate::consul::{Client, SessionSpec};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
-use crate::semaphore::{
+use slotkeeper_consul::{Client, SessionSpec};
+use slotkeeper_semaphore::{
     self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Phase, Settings,
 };
 
@@ -541,7 +541,7 @@ impl Leases {
     /// What the client of one that is held is told of it.
     fn grant(&self, key: Key, now: Moment) -> Result<Grant, NoLease> {
         let lease = self.running.get(&key).and_then(|running| running.driver.keeper.lease());
-        let lease_ends = lease.map_or(now, semaphore::Lease::ends);
+        let lease_ends = lease.map_or(now, slotkeeper_semaphore::Lease::ends);
         let (lease, granted, expires_in) = self.table.held(key, lease_ends, now)?;
         Ok(Grant {
             lease: lease.id().to_owned(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::control::request::{Kind, NoLease, Refusal};
-use crate::semaphore::{LossReason, Moment, Name, SessionId};
+use slotkeeper_semaphore::{LossReason, Moment, Name, SessionId};
 
 /// Ended leases of which it is remembered what became of them.
 const REMEMBERED: usize = 1024;

@@ -7,7 +7,7 @@ use super::entries::{ConfigEntry, Terms, predecessor};
 use crate::agent::labels::{Entry, entries};
 use crate::config::{self, Config, Mode, Release, Wait, duration};
 use crate::control::request::Kind;
-use crate::semaphore::Name;
+use slotkeeper_semaphore::Name;
 
 /// Logged once of each change that a reload leaves for later.
 pub const CHANGE_DEFERRED: &str = "change deferred";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::agent::labels::Entry;
 use crate::config::{Acquire, Lock, Mode, Semaphore, Wait};
-use crate::semaphore::Name;
+use slotkeeper_semaphore::Name;
 
 /// What both have in common.
 pub(super) trait ConfigEntry: Clone + PartialEq {

@@ -10,7 +10,7 @@ use crate::agent::labels::{self, Entry};
 use crate::agent::{Agent, Unseen, translate};
 use crate::config::{Acquire, Mode};
 use crate::control::request::Kind;
-use crate::semaphore::{Machine, Moment, Name, Settings};
+use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
 
 /// Why an entry is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]

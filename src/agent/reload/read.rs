@@ -16,9 +16,9 @@ use super::watch::{fingerprints, tls_files};
 use super::{Caller, Manner, keep_fixed};
 use crate::agent::{ReadConfig, client};
 use crate::config::{Config, Faults, Loaded};
-use crate::consul::Client;
 use crate::metrics::Metrics;
-use crate::semaphore::Moment;
+use slotkeeper_consul::Client;
+use slotkeeper_semaphore::Moment;
 
 /// The time in which the configuration and the TLS files that it names must have been read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);

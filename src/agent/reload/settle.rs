@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 /// How long changed files must have been unchanged before they are read again.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);

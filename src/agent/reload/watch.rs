@@ -17,7 +17,7 @@ use tracing::error;
 
 use super::settle::{Fingerprints, Settling};
 use crate::clock;
-use crate::consul::{self, open_regular};
+use slotkeeper_consul::{self, open_regular};
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ async fn look_on(mut settling: Settling, tell: mpsc::Sender<Vec<PathBuf>>) {
 }
 
 /// The files that TLS settings name.
-pub(in crate::agent) fn tls_files(tls: &consul::Tls) -> impl Iterator<Item = PathBuf> + use<> {
+pub(in crate::agent) fn tls_files(tls: &slotkeeper_consul::Tls) -> impl Iterator<Item = PathBuf> + use<> {
     [&tls.ca_file, &tls.ca_path, &tls.cert_file, &tls.key_file].map(Option::clone).into_iter().flatten()
 }
 

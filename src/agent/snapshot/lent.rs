@@ -6,8 +6,8 @@ use super::{holder_count, holders, limit, never_fits, queue, taken, waiters};
 use crate::agent::labels;
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
-use crate::semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
 use crate::status::{self, Mode, Semaphore, State};
+use slotkeeper_semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
 
 /// All that is lent of one semaphore or lock.
 pub(super) struct Lent<'a> {

@@ -5,8 +5,8 @@ use super::{Standing, told};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
-use crate::semaphore::{Keeper, Machine, Phase, SessionId, Single};
 use crate::status::{Leader, Lock, Mode, State};
+use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, Single};
 
 /// One that the agent takes itself.
 pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {

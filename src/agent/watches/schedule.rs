@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::wait_limit::WaitLimit;
 use crate::agent::driver::Owner;
 use crate::bridge::{Found, is_folder};
-use crate::consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
-use crate::semaphore::{Failure, FailureKind, Moment, Name, Reading};
+use slotkeeper_consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
+use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Reading};
 
 /// Long polls that all else leaves to waiters, also while there are none: polls wait minutes, and a grant that nobody sees is a
 /// slot that nobody uses.

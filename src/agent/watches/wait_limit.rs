@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::semaphore::Moment;
+use slotkeeper_semaphore::Moment;
 
 /// Cuts that have to agree on an age.
 const CUTS: usize = 3;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cli::row::Row;
 use crate::clock;
 use crate::operator::{Found, Health, Hidden, Inspection, Participant, Waiter};
-use crate::semaphore::Form;
+use slotkeeper_semaphore::Form;
 
 /// What there is at a prefix. No field is ever left out.
 #[derive(Debug, Serialize)]

@@ -8,10 +8,11 @@ use tabwriter::TabWriter;
 
 use super::report::{Member, Report};
 use crate::cli::row::{NONE, cell, counted, hidden_keys, text_of};
-use crate::cli::{printable, window};
-use crate::consul::Behavior;
+use crate::cli::window;
+use crate::escape::printable;
 use crate::operator::Health;
 use crate::progress;
+use slotkeeper_consul::Behavior;
 
 /// Rows of a table that are shown.
 const SHOWN: usize = 40;

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::report::Report;
 use super::table::{self, Look};
 use crate::cli::window;
-use crate::consul::{Behavior, Indexed, Session};
 use crate::operator::Scene;
-use crate::semaphore::{LOCK_FLAGS, Listing, Pair};
+use slotkeeper_consul::{Behavior, Indexed, Session};
+use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
 
 /// As programs get it.
 const WHOLE: Look = Look { short: false, columns: window::ENDLESS };

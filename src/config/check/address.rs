@@ -8,7 +8,7 @@ use hyper::http::uri::Authority;
 
 use super::value;
 use crate::config::checked::Listen;
-use crate::consul::Address;
+use slotkeeper_consul::Address;
 
 /// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as `CONSUL_HTTP_ADDR` may be.
 pub(super) fn consul(text: &str) -> Result<Address, String> {

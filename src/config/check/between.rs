@@ -13,7 +13,7 @@ use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw::{self, WrittenDuration};
-use crate::semaphore::{Acquisition, DEFAULT_TTL, Form};
+use slotkeeper_semaphore::{Acquisition, DEFAULT_TTL, Form};
 
 pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
     let contended = contended(raw);

@@ -6,7 +6,9 @@ use super::{address, value};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw::{self, WrittenAddresses};
-use crate::consul::{Address, Addresses, AuthMethod, MAX_ADDRESSES, MAX_WAIT, Settings, Tls, TokenSource};
+use slotkeeper_consul::{
+    Address, Addresses, AuthMethod, MAX_ADDRESSES, MAX_WAIT, Settings, Tls, TokenSource,
+};
 
 /// A poll with a shorter wait costs more requests than it saves.
 const MIN_WAIT: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use crate::config::choice::{Format, Mode};
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
-use crate::semaphore::{Acquisition, Form, is_printable};
+use slotkeeper_semaphore::{Acquisition, Form, is_printable};
 
 /// Entries in one list; each is a metric label and several long polls.
 pub(super) const MOST_ENTRIES: usize = 256;

@@ -60,7 +60,7 @@ pub(super) fn check(raw: raw::Config, identity: Identity, findings: &mut Finding
 }
 
 /// Checks what concerns Consul alone, for the commands that need nothing else.
-pub(super) fn check_consul(raw: raw::Config, findings: &mut Findings) -> crate::consul::Settings {
+pub(super) fn check_consul(raw: raw::Config, findings: &mut Findings) -> slotkeeper_consul::Settings {
     consul::check(raw.consul.unwrap_or_default(), &FieldPath::of("consul"), findings)
 }
 

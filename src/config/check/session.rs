@@ -8,7 +8,7 @@ use crate::config::duration::show;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::raw;
-use crate::semaphore::DEFAULT_TTL;
+use slotkeeper_semaphore::DEFAULT_TTL;
 
 pub(super) fn check(raw: raw::Session, at: &FieldPath, findings: &mut Findings) -> Session {
     let seconds = Duration::from_secs;

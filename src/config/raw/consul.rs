@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::scalar::{WrittenAddresses, WrittenDuration};
-use crate::consul::Secret;
+use slotkeeper_consul::Secret;
 
 /// How to reach Consul.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use crate::config::checked::Wait;
 use crate::config::duration;
-use crate::consul::{MAX_ADDRESSES, Secret};
+use slotkeeper_consul::MAX_ADDRESSES;
 
 /// A duration, written such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,36 +153,3 @@ impl JsonSchema for WrittenAddresses {
         })
     }
 }
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Hidden;
-        impl Visitor<'_> for Hidden {
-            type Value = Secret;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a token in quotes")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
-                Ok(Secret::new(text.to_owned()))
-            }
-
-            // The default messages of these would show the value, which may be most of a token.
-            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-
-            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-
-            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
-                Err(E::custom(UNQUOTED))
-            }
-        }
-        deserializer.deserialize_any(Hidden)
-    }
-}
-
-const UNQUOTED: &str = "reads as a number; write the token in quotes";

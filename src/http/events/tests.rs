@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::http::router;
-use crate::http::serve::{Limits, serve};
 use crate::metrics::Metrics;
 use crate::vitals::Vitals;
 use crate::{agent, http};
+use slotkeeper_serve::{Limits, serve};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any of these tests takes.

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::semaphore::Moment;
 use crate::workload::guard::fence::{Act, Fence, Why};
+use slotkeeper_semaphore::Moment;
 
 /// How long a workload may run while it is not known yet whether the slots of the process before this one are still held.
 const TAKING_UP: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::semaphore::{Moment, Terms};
+use slotkeeper_semaphore::{Moment, Terms};
 
 /// From the signal that nothing survives to the end of the lease: time for the kernel to end every process.
 const SLACK: Duration = Duration::from_millis(500);
@@ -152,6 +152,8 @@ pub fn shortest_ttl(kill_after: Duration) -> Option<Duration> {
 }
 
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -253,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::seed::cases())]
+        #![proptest_config(slotkeeper_test_seed::cases())]
 
         /// Whatever happens and whenever it is looked at: who is prompt has killed before the last lease that it knew
         /// of is over, and before one that was asked to end has had more than its time.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consul::{AddressError, Secret, Settings, Tls, TokenSource};
-use crate::semaphore::Resume;
+use slotkeeper_consul::{AddressError, Secret, Settings, Tls, TokenSource};
+use slotkeeper_semaphore::Resume;
 
 /// What an agent holds, and how Consul is reached to release it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ impl Holdings {
 mod exposed {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::consul::Secret;
+    use slotkeeper_consul::Secret;
 
     pub(super) fn serialize<S: Serializer>(secret: &Secret, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(secret.expose())

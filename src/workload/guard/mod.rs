@@ -21,8 +21,8 @@ use signal_hook_tokio::Signals;
 use tokio::net::UnixStream;
 
 use crate::clock::{self, Alarm};
-use crate::semaphore::Moment;
 use crate::stderr::Stderr;
+use slotkeeper_semaphore::Moment;
 
 pub mod fence;
 pub(crate) mod holdings;

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::holdings::Holdings;
 use crate::clock;
-use crate::consul::{Client, Unobserved};
 use crate::operator::{self, Place};
-use crate::semaphore::{SessionId, plan};
 use crate::stderr::Stderr;
+use slotkeeper_consul::{Client, Unobserved};
+use slotkeeper_semaphore::{SessionId, plan};
 
 /// The longest time that a guard stays for it.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);

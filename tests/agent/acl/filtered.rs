@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slotkeeper::consul::{KvPair, Secret, Settings, TokenSource};
+use slotkeeper_consul::{KvPair, Secret, Settings, TokenSource};
 
 use super::{KEYS_ONLY, ROOT, WORKER, denying, make_keys_only, put_acl};
 use crate::consul::Consul;

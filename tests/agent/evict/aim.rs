@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use super::*;
 use crate::operator::Operator;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use slotkeeper::shutdown::ECHO;
+use slotkeeper::internals::shutdown::ECHO;
 
 use super::*;
 use crate::control::Desk;

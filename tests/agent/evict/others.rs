@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use super::{PREFIX, Said, evict, evicted, lost, start};
 use crate::consul::Consul;

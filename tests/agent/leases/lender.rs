@@ -5,17 +5,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::stream;
-use slotkeeper::agent::{self, Files, Parts};
-use slotkeeper::cli::Exit;
-use slotkeeper::config::{self, Environment, Faults, Loaded, Overrides};
-use slotkeeper::consul::{Code, Operation};
-use slotkeeper::control::request::{Grant, Kind, NoLease, Refusal, Released, Request, requests};
-use slotkeeper::http::servers::Servers;
-use slotkeeper::metrics::Metrics;
-use slotkeeper::shutdown::{Ask, Asks};
-use slotkeeper::status::{Report, Snapshot, State};
-use slotkeeper::vitals::Vitals;
-use slotkeeper::{clock, telemetry};
+use slotkeeper::internals::agent::{self, Files, Parts};
+use slotkeeper::internals::config::{self, Environment, Faults, Loaded, Overrides};
+use slotkeeper::internals::control::request::{Grant, Kind, NoLease, Refusal, Released, Request, requests};
+use slotkeeper::internals::exit::Exit;
+use slotkeeper::internals::http::servers::Servers;
+use slotkeeper::internals::metrics::Metrics;
+use slotkeeper::internals::shutdown::{Ask, Asks};
+use slotkeeper::internals::status::{Report, Snapshot, State};
+use slotkeeper::internals::vitals::Vitals;
+use slotkeeper::internals::{clock, telemetry};
+use slotkeeper_consul::{Code, Operation};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::consul::Consul;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
-use slotkeeper::cli::Exit;
-use slotkeeper::clock;
-use slotkeeper::control::request::{Kind, NoLease, Refusal, Released, Request};
-use slotkeeper::shutdown::Ask;
-use slotkeeper::status::State;
+use slotkeeper::internals::clock;
+use slotkeeper::internals::control::request::{Kind, NoLease, Refusal, Released, Request};
+use slotkeeper::internals::exit::Exit;
+use slotkeeper::internals::shutdown::Ask;
+use slotkeeper::internals::status::State;
 
 mod lender;
 mod polls;
@@ -187,7 +187,7 @@ fn who_looks_sees_who_takes_part_by_now() {
     // Of one who comes into the line a lease that is held hears nothing.
     let other = operator.create_session();
     let key = format!("service/s/{other}");
-    operator.put(&key, "", slotkeeper::consul::Put::Acquire(&other), 0);
+    operator.put(&key, "", slotkeeper_consul::Put::Acquire(&other), 0);
     wait_for("it to be seen", || agent.looked_at()["queue_length"] == 1);
     operator.delete(&key);
     wait_for("its end to be seen", || agent.looked_at()["queue_length"] == 0);
@@ -217,8 +217,8 @@ fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
     assert_eq!(refused(Kind::Semaphore, "other"), Refusal::UnknownName { known });
     assert!(matches!(refused(Kind::Lock, "s"), Refusal::UnknownName { .. }));
     assert_eq!(refused(Kind::Semaphore, "own"), Refusal::NotOnDemand);
-    operator.put("service/odd/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
-    operator.put("service/none/.lock", "something else", slotkeeper::consul::Put::Plain, 0);
+    operator.put("service/odd/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
+    operator.put("service/none/.lock", "something else", slotkeeper_consul::Put::Plain, 0);
     for name in ["odd", "none"] {
         let refusal = refused(Kind::Semaphore, name);
         assert!(matches!(refusal, Refusal::Blocked(_)), "{refusal:?}");
@@ -241,7 +241,7 @@ fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
 fn the_configured_limit_is_written_once_and_not_by_every_lease() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
-    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    operator.put("service/s/.lock", r#"{"Limit":5,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
     let agent = Lender::start(
         &consul,
         "session: {ttl: 10s}\n\
@@ -250,7 +250,7 @@ fn the_configured_limit_is_written_once_and_not_by_every_lease() {
     let lease = agent.acquire(60).unwrap();
     assert_eq!(operator.record("service/s")["Limit"], 2);
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
-    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, slotkeeper::consul::Put::Plain, 0);
+    operator.put("service/s/.lock", r#"{"Limit":7,"Holders":[]}"#, slotkeeper_consul::Put::Plain, 0);
     let lease = agent.acquire(60).unwrap();
     assert_eq!(operator.record("service/s")["Limit"], 7, "an operator's limit lasts");
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));

@@ -1,7 +1,7 @@
 //! Leases of one semaphore watch the same keys, and share the long polls.
 
-use slotkeeper::cli::Exit;
-use slotkeeper::control::request::Released;
+use slotkeeper::internals::control::request::Released;
+use slotkeeper::internals::exit::Exit;
 
 use super::lender::Lender;
 use crate::consul::Consul;

@@ -1,7 +1,7 @@
 //! Agents that have `locks:`, one of which leads.
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use super::{FLAGS, lock, owner};
 use crate::consul::Consul;

@@ -1,7 +1,7 @@
 //! `slotkeeper run` on a lock, alone and beside `consul lock`.
 
 use rustix::process::Signal;
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use super::{ConsulLock, FLAGS, owner};
 use crate::consul::Consul;

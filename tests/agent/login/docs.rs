@@ -62,7 +62,12 @@ fn the_commands_make_what_an_agent_of_the_page_logs_in_by() {
 fn its_configuration_is_valid() {
     let yaml = PAGE.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let text = format!("{yaml}semaphores: [{{name: s, prefix: p, limit: 1}}]\n");
-    let none = slotkeeper::config::Overrides::default();
-    let loaded = slotkeeper::config::parse("page", &text, &none, &slotkeeper::config::Environment::default());
+    let none = slotkeeper::internals::config::Overrides::default();
+    let loaded = slotkeeper::internals::config::parse(
+        "page",
+        &text,
+        &none,
+        &slotkeeper::internals::config::Environment::default(),
+    );
     assert_eq!(loaded.unwrap().warnings, [""; 0]);
 }

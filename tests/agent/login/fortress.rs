@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use slotkeeper::consul::{Secret, Settings, TokenSource};
+use slotkeeper_consul::{Secret, Settings, TokenSource};
 
 use crate::consul::Consul;
 use crate::operator::Operator;

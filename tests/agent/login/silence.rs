@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use slotkeeper::consul::{Secret, Settings, TokenSource};
+use slotkeeper_consul::{Secret, Settings, TokenSource};
 
 use super::fortress::{POLICY, PREFIX, ROOT, SEMAPHORE};
 use crate::consul::Consul;

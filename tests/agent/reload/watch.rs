@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use rustix::process::Signal;
-use slotkeeper::agent::{CHANGE_DEFERRED, FILES_CHANGED};
+use slotkeeper::internals::agent::{CHANGE_DEFERRED, FILES_CHANGED};
 
 use super::{names, reloaded};
 use crate::consul::{Consul, Newer};

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
-use slotkeeper::consul::Put;
+use slotkeeper_consul::Put;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;

@@ -137,7 +137,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(crate::seed::cases())]
+    #![proptest_config(slotkeeper_test_seed::cases())]
 
     /// Whatever happens in whatever order: the bounds hold, no lease comes back, and none is believed in for longer than
     /// its session surely lives, or than its client has asked for it.

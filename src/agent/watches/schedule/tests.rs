@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::semaphore::{FailureKind, Pair};
+use slotkeeper_semaphore::{FailureKind, Pair};
 
 /// Long polls that are not a waiter's.
 const MOST: usize = MAX_LONG_POLLS - MIN_WAITER_POLLS;

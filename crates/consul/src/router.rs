@@ -1,0 +1,402 @@
+//! Asks the selection which address a request goes to, and looks at the other addresses for it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use serde::Deserialize;
+use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::address::{Addresses, MAX_ADDRESSES};
+use super::request::{Answer, Request};
+use super::selection::{AddressState, Finding, Outcome, Question, Selection, Target};
+use super::token::Token;
+use super::{Class, Client, Error, Operation, Read};
+
+/// The longest time that a target may take to say whether it can be used.
+const PROBE: Duration = Duration::from_secs(3);
+/// The longest time that a request waits for another target to be found. It may be a renewal, and better sent anew then.
+const WAIT: Duration = Duration::from_millis(1500);
+/// The longest time that a name may take to resolve before it is left to the connection.
+const RESOLVE: Duration = Duration::from_secs(2);
+
+/// Raft peers that a cluster may have, and the bytes of the address of one: more than any has.
+const MAX_PEERS: usize = 64;
+const MAX_PEER: usize = 300;
+
+/// Which address is used, shared by all clients that are made of one another.
+pub(super) struct Router {
+    configured: Addresses,
+    has_names: bool,
+    resolved: OnceCell<()>,
+    /// Taken while names are being resolved.
+    resolving: Arc<Semaphore>,
+    selection: Mutex<Selection>,
+    /// Something of the selection may have changed.
+    changed: watch::Sender<()>,
+}
+
+/// Where one request goes.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    pub(super) target: Target,
+    /// For people.
+    pub(super) shown: Arc<str>,
+    pub(super) epoch: u64,
+    /// Nothing but logins may be sent there for now.
+    pub(super) is_blocked: bool,
+}
+
+impl Router {
+    pub(super) fn new(configured: &Addresses) -> Self {
+        let targets = configured.iter().map(|address| Target { address: address.clone(), ip: None });
+        Self {
+            has_names: configured.iter().any(|address| address.name().is_some()),
+            resolved: OnceCell::new(),
+            resolving: Arc::new(Semaphore::new(1)),
+            selection: Mutex::new(Selection::new(targets.collect())),
+            changed: watch::channel(()).0,
+            configured: configured.clone(),
+        }
+    }
+
+    /// Whether it serves the same configuration.
+    pub(super) fn is_for(&self, other: &Self) -> bool {
+        self.configured == other.configured
+    }
+
+    pub(super) fn with<T>(&self, what: impl FnOnce(&mut Selection) -> T) -> T {
+        what(&mut self.selection.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where a request goes now.
+    pub(super) fn now(&self) -> Route {
+        self.with(|selection| {
+            let first = || Target { address: self.configured.first().clone(), ip: None };
+            let target = selection.used().cloned().unwrap_or_else(first);
+            let is_blocked = selection.is_blocked(Instant::now());
+            Route { shown: selection.label(&target), epoch: selection.epoch(), is_blocked, target }
+        })
+    }
+
+    /// Where a request goes, once that has been chosen for the first time.
+    pub(super) async fn chosen(self: &Arc<Self>, client: &Client) -> Route {
+        if self.has_names {
+            self.resolved.get_or_init(|| self.resolve()).await;
+        }
+        let mut changed = self.changed.subscribe();
+        let is_chosen = || self.with(|selection| selection.is_chosen());
+        if !is_chosen() {
+            self.look_if_wanted(client);
+        }
+        while !is_chosen() && self.with(|selection| selection.is_asking()) && changed.changed().await.is_ok()
+        {
+        }
+        self.now()
+    }
+
+    /// Takes in how a request ended.
+    pub(super) fn ended(self: &Arc<Self>, route: &Route, outcome: Outcome, client: &Client) {
+        self.note(client, |selection| selection.ended(&route.target, outcome, Instant::now()));
+        self.look_if_wanted(client);
+    }
+
+    /// Another target than that of `route` to send the request to: the one that is used by now, or comes of a look that is
+    /// under way. `None`: there is none for the moment.
+    pub(super) async fn other_than(&self, route: &Route) -> Option<Route> {
+        timeout(WAIT, self.found_other_than(route)).await.ok()?
+    }
+
+    async fn found_other_than(&self, route: &Route) -> Option<Route> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let now = self.now();
+            if now.target != route.target {
+                return (now.epoch == route.epoch).then_some(now);
+            }
+            if !self.with(|selection| selection.is_asking()) {
+                return None;
+            }
+            changed.changed().await.ok()?;
+        }
+    }
+
+    /// Ends when another target than that of `route` is used.
+    pub(super) async fn left(&self, route: &Route) {
+        let mut changed = self.changed.subscribe();
+        while self.now().target == route.target {
+            if changed.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Ends when another epoch than this has begun.
+    pub(super) async fn epoch_over(&self, epoch: u64) {
+        let mut changed = self.changed.subscribe();
+        while self.with(|selection| selection.epoch()) == epoch {
+            if changed.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The addresses and their states, in the order of the configuration.
+    pub(super) fn states(&self) -> Vec<(String, AddressState)> {
+        self.with(|selection| selection.states())
+    }
+
+    /// Begins to look at the targets where that is wanted.
+    fn look_if_wanted(self: &Arc<Self>, client: &Client) {
+        let begins = self.with(|selection| {
+            let now = Instant::now();
+            let after = selection.wants_look(now).filter(|_| self.has_names || selection.has_others())?;
+            selection.begin_look(after, fastrand::f64(), now);
+            Some(after)
+        });
+        if let Some(after) = begins {
+            let look = Look { router: Arc::clone(self), client: client.clone(), is_over: false };
+            tokio::spawn(look.run(after));
+        }
+    }
+
+    /// Changes the selection, and tells of it.
+    fn note<T>(&self, client: &Client, what: impl FnOnce(&mut Selection) -> T) -> T {
+        let stand = |selection: &Selection| {
+            let used = selection.used().cloned();
+            (used, selection.epoch(), selection.is_chosen(), selection.is_asking())
+        };
+        let (done, has_changed, news) = self.with(|selection| {
+            let before = stand(selection);
+            let done = what(selection);
+            (done, before != stand(selection), selection.take_news())
+        });
+        for news in news {
+            client.observer().addresses(&news);
+        }
+        // Each long poll hears of it, so not without need.
+        if has_changed {
+            self.changed.send_replace(());
+        }
+        done
+    }
+
+    /// Has names stand for all their addresses, once these are known or after [`RESOLVE`]. One that cannot be resolved is left to
+    /// the connection. A resolver that does not answer keeps a thread for each name, so one resolution is under way at a time.
+    async fn resolve(self: &Arc<Self>) {
+        let Ok(turn) = Arc::clone(&self.resolving).try_acquire_owned() else { return };
+        let router = Arc::clone(self);
+        let resolution = tokio::spawn(async move {
+            let targets = targets(&router.configured).await;
+            router.with(|selection| selection.set_targets(targets));
+            drop(turn);
+        });
+        // What comes later is taken in all the same.
+        let _ = timeout(RESOLVE, resolution).await;
+    }
+}
+
+/// Where requests can be sent: names stand for all their addresses.
+async fn targets(configured: &Addresses) -> Vec<Target> {
+    let each = configured.iter().map(|address| async move {
+        let by_name = || vec![Target { address: address.clone(), ip: None }];
+        let Some((host, port)) = address.name() else { return by_name() };
+        let Ok(found) = tokio::net::lookup_host((host.as_str(), port)).await else { return by_name() };
+        let mut ips: Vec<_> = found.map(|found| found.ip()).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        // A resolver sorts alike for everybody, who would then all use one server.
+        fastrand::shuffle(&mut ips);
+        ips.sort_by_key(std::net::IpAddr::is_ipv6);
+        if ips.is_empty() {
+            return by_name();
+        }
+        ips.into_iter().map(|ip| Target { address: address.clone(), ip: Some(ip) }).collect()
+    });
+    let mut targets: Vec<Target> = join_all(each).await.into_iter().flatten().collect();
+    targets.truncate(MAX_ADDRESSES);
+    targets
+}
+
+/// One look at the targets, and more where need arose meanwhile. However it ends, the selection is told.
+struct Look {
+    router: Arc<Router>,
+    client: Client,
+    is_over: bool,
+}
+
+impl Look {
+    async fn run(mut self, mut after: Duration) {
+        loop {
+            sleep(after).await;
+            self.ask().await;
+            let now = Instant::now();
+            let again = self.router.note(&self.client, |selection| {
+                selection.end_look(now).then(|| selection.begin_look(Duration::ZERO, fastrand::f64(), now))
+            });
+            if again.is_none() {
+                self.is_over = true;
+                return;
+            }
+            after = Duration::ZERO;
+        }
+    }
+
+    async fn ask(&self) {
+        let router = &self.router;
+        if router.has_names {
+            router.resolve().await;
+        }
+        let questions = router.with(|selection| selection.questions(Instant::now()));
+        let ask = |question: Question| async {
+            let finding = match timeout(PROBE, self.client.probe(&question)).await {
+                Ok(finding) => finding,
+                Err(_) => {
+                    Finding { failed: Some(format!("no answer within {PROBE:?}")), ..Finding::default() }
+                }
+            };
+            (question.target, finding)
+        };
+        let mut asked: FuturesUnordered<_> = questions.into_iter().map(ask).collect();
+        while let Some((target, finding)) = asked.next().await {
+            router.note(&self.client, |selection| selection.found(&target, finding, Instant::now()));
+        }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.router.note(&self.client, |selection| selection.end_look(Instant::now()));
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Shown {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+impl Client {
+    /// Asks a target whether it can be used. Nothing is written there.
+    async fn probe(&self, question: &Question) -> Finding {
+        let mut finding = Finding::default();
+        for session in &question.sessions {
+            match self.shows(&question.target, session).await {
+                Ok(shows) => finding.shows = Some(shows),
+                Err(why) => return Finding { failed: Some(why), ..Finding::default() },
+            }
+            if finding.shows == Some(true) {
+                return finding;
+            }
+        }
+        if question.peers {
+            match self.peers(&question.target).await {
+                Ok(peers) => finding.peers = Some(peers),
+                Err(why) => finding.failed = Some(why),
+            }
+        }
+        finding
+    }
+
+    async fn shows(&self, target: &Target, session: &str) -> Result<bool, String> {
+        let request = Request::get(Operation::SessionInfo, format!("session/info/{session}"), session);
+        let answer = self.ask_once(request.reading(Read::consistent()), target).await?;
+        if answer.filtered {
+            return Err("it hides sessions from the token (X-Consul-Results-Filtered-By-ACLs)".into());
+        }
+        let had_token = answer.used.is_some() || matches!(*self.own_token, Token::Anonymous);
+        let shown: Option<Vec<Shown>> = answer.json().map_err(|error| in_short(&error))?;
+        let shows = shown.unwrap_or_default().iter().any(|one| one.id == session);
+        if !shows && !had_token {
+            // From a request without a token Consul hides without a word.
+            return Err("it was asked without a token, since there is none yet".into());
+        }
+        Ok(shows)
+    }
+
+    async fn peers(&self, target: &Target) -> Result<BTreeSet<String>, String> {
+        let leader = self.ask_once(Request::get(Operation::Leader, "status/leader", ""), target).await?;
+        let leader: String = leader.json().map_err(|error| in_short(&error))?;
+        if leader.is_empty() {
+            return Err("it has no leader".into());
+        }
+        let answer = self.ask_once(Request::get(Operation::Peers, "status/peers", ""), target).await?;
+        let peers: BTreeSet<String> = answer.json().map_err(|error| in_short(&error))?;
+        if peers.len() > MAX_PEERS || !peers.iter().all(|peer| is_peer(peer)) {
+            // People are told of peers, and whoever listens there may say anything.
+            return Err("what it tells are no addresses of servers".into());
+        }
+        Ok(peers)
+    }
+
+    /// One request with the token that is at hand, and its answer if that is a good one.
+    async fn ask_once(&self, request: Request, target: &Target) -> Result<Answer, String> {
+        let answer = self.attempt_at(&request, target).await.map_err(|error| in_short(&error))?;
+        match answer.status {
+            200 => Ok(answer),
+            status => Err(format!("it answers {status}")),
+        }
+    }
+}
+
+/// Whether that may be the address of a Consul server.
+fn is_peer(text: &str) -> bool {
+    text.len() <= MAX_PEER && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// An error where the address stands beside it.
+fn in_short(error: &Error) -> String {
+    match error {
+        Error::Unreachable { cause, .. } | Error::Interrupted { cause, .. } | Error::Cut { cause, .. } => {
+            cause.clone()
+        }
+        Error::Unexpected { status, .. } => format!("it answers {status}"),
+        Error::NotFound { .. }
+        | Error::Denied { .. }
+        | Error::NoLeader { .. }
+        | Error::RateLimited { .. }
+        | Error::TooLarge { .. }
+        | Error::InvalidSession { .. }
+        | Error::Unfit { .. }
+        | Error::BadRequest { .. }
+        | Error::InvalidKey { .. }
+        | Error::Token { .. }
+        | Error::NotSent { .. }
+        | Error::Timeout { .. }
+        | Error::BadAnswer { .. } => error.to_string(),
+    }
+}
+
+/// What the end of a request, with the error that it is if it is one, says of the target that it was sent to. A long poll
+/// that is cut says nothing: proxies cut them for their age alone.
+pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
+    let Some(error) = error else { return Outcome::Answered };
+    match error.class() {
+        Class::NoLeader => Outcome::NoLeader,
+        Class::Unreachable => Outcome::Failed(in_short(error)),
+        Class::Timeout | Class::Unexpected | Class::Interrupted if is_poll => Outcome::Other,
+        // A balancer without a backend takes connections and closes them.
+        Class::Timeout | Class::Interrupted => Outcome::Silent,
+        Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
+            Outcome::Failed(in_short(error))
+        }
+        Class::Unexpected if matches!(error, Error::Unexpected { status: 408 | 499 | 504, .. }) => {
+            Outcome::Silent
+        }
+        Class::Unexpected | Class::Cut | Class::BadAnswer | Class::Token | Class::NotSent => Outcome::Other,
+        Class::NotFound | Class::Denied => Outcome::TurnedAway,
+        Class::RateLimited
+        | Class::TooLarge
+        | Class::InvalidSession
+        | Class::Unfit
+        | Class::InvalidKey
+        | Class::BadRequest => Outcome::Answered,
+    }
+}

@@ -1,0 +1,273 @@
+//! ACL tokens: kept out of sight, and where they come from.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use reqwest::header::HeaderValue;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use tokio::time::Instant;
+
+use super::{Client, Error};
+
+mod file;
+mod logins;
+mod pace;
+
+use file::TokenFile;
+pub use logins::AuthMethod;
+use logins::Logins;
+
+/// A text that nobody gets to see: neither `Debug` nor `Display` shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself. Not for logs, not for errors.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Where the token comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// It is given. An empty one is none.
+    Value(Secret),
+    /// A file has it, with white space around it or not, and is looked at again at most every second and after each
+    /// refusal. While a changed file cannot be read, the last good token serves on.
+    File(PathBuf),
+    /// A login gives it, at the first request and again when it is needed: see [`AuthMethod`].
+    Login(AuthMethod),
+}
+
+/// Why there is no token to send. The token is never in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error("the token file {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// The file has nothing in it.
+    #[error("the token file {} is empty", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is far too long for a token.
+    #[error("the token file {} has more than {} bytes, so it is no token", path.display(), file::MAX_BYTES)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A header cannot carry it.
+    #[error("the token {} has characters in it that no HTTP header can carry", place(path.as_deref()))]
+    NotAHeader {
+        /// The file, where it is from one.
+        path: Option<PathBuf>,
+    },
+    /// The login that was to give it has failed.
+    #[error("{0}")]
+    Login(Box<Error>),
+}
+
+fn place(path: Option<&Path>) -> String {
+    path.map_or_else(|| "that was given".into(), |path| format!("in the file {}", path.display()))
+}
+
+/// A token that can be sent.
+#[derive(Clone)]
+pub(super) struct Ready {
+    /// To find it in texts that must not have it.
+    pub(super) secret: Secret,
+    /// Marked sensitive.
+    pub(super) header: HeaderValue,
+}
+
+impl Ready {
+    pub(super) fn new(text: &str, path: Option<&Path>) -> Result<Arc<Self>, TokenError> {
+        let mut header = HeaderValue::from_str(text)
+            .map_err(|_| TokenError::NotAHeader { path: path.map(Path::to_path_buf) })?;
+        header.set_sensitive(true);
+        Ok(Arc::new(Self { secret: Secret::new(text), header }))
+    }
+}
+
+/// The token to send now.
+pub(super) enum Token {
+    /// Nobody gave one: the anonymous token's rights.
+    Anonymous,
+    /// Given once and for all.
+    Fixed(Arc<Ready>),
+    /// From a file.
+    File(TokenFile),
+    /// From logins.
+    Login(Arc<Logins>),
+}
+
+/// How Consul refuses a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It does not know it, or does no longer.
+    Unknown,
+    /// It knows it, and the right is not among its rights.
+    Denied,
+}
+
+impl Token {
+    pub(super) fn new(source: Option<&TokenSource>) -> Result<Self, TokenError> {
+        match source {
+            None => Ok(Self::Anonymous),
+            Some(TokenSource::Value(secret)) if secret.expose().is_empty() => Ok(Self::Anonymous),
+            Some(TokenSource::Value(secret)) => Ok(Self::Fixed(Ready::new(secret.expose(), None)?)),
+            Some(TokenSource::File(path)) => Ok(Self::File(TokenFile::new(path.clone()))),
+            Some(TokenSource::Login(method)) => Ok(Self::Login(Arc::new(Logins::new(method.clone())))),
+        }
+    }
+
+    /// Whether it comes from the same file, or by the same login.
+    pub(super) fn is_got_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(own), Self::File(theirs)) => own.path() == theirs.path(),
+            (Self::Login(own), Self::Login(theirs)) => own.is_by(theirs),
+            (Self::Anonymous | Self::Fixed(_) | Self::File(_) | Self::Login(_), _) => false,
+        }
+    }
+
+    /// The token for a request of `client`.
+    pub(super) async fn current(&self, client: &Client) -> Result<Option<Arc<Ready>>, TokenError> {
+        match self {
+            Self::Anonymous => Ok(None),
+            Self::Fixed(ready) => Ok(Some(Arc::clone(ready))),
+            Self::File(file) => file.current(Instant::now()).await.map(Some),
+            Self::Login(logins) => logins.current(client).await.map(Some),
+        }
+    }
+
+    /// The token that there is, without a login for it.
+    pub(super) async fn at_hand(&self) -> Option<Arc<Ready>> {
+        match self {
+            Self::Anonymous => None,
+            Self::Fixed(ready) => Some(Arc::clone(ready)),
+            Self::File(file) => file.current(Instant::now()).await.ok(),
+            Self::Login(logins) => logins.at_hand(),
+        }
+    }
+
+    /// After a refusal of `used`: another token, if there is one by now.
+    pub(super) async fn instead_of(
+        &self,
+        used: Option<&Ready>,
+        refusal: Refusal,
+        client: &Client,
+    ) -> Result<Option<Arc<Ready>>, TokenError> {
+        match (self, used) {
+            (Self::File(file), used) => {
+                let read = file.reread(Instant::now()).await.ok();
+                Ok(read.filter(|read| used.map(|used| &used.secret) != Some(&read.secret)))
+            }
+            (Self::Login(logins), Some(used)) => logins.instead_of(used, refusal, client).await,
+            (Self::Anonymous | Self::Fixed(_) | Self::Login(_), _) => Ok(None),
+        }
+    }
+
+    /// The auth method that gives it, where one does.
+    pub(super) fn auth_method(&self) -> &str {
+        match self {
+            Self::Anonymous | Self::Fixed(_) | Self::File(_) => "",
+            Self::Login(logins) => logins.auth_method(),
+        }
+    }
+
+    /// Where the token comes from and what to do about one that was refused, for people.
+    pub(super) fn advice(&self) -> String {
+        match self {
+            Self::Anonymous => {
+                "no token was sent: set consul.token_file, CONSUL_HTTP_TOKEN_FILE or CONSUL_HTTP_TOKEN".into()
+            }
+            Self::Fixed(_) => {
+                "the token that was given lacks this right, is mistyped, or has been deleted".into()
+            }
+            Self::File(file) => match file.failure() {
+                None => {
+                    format!(
+                        "the token in {} lacks this right, is mistyped, or has been deleted",
+                        file.path().display()
+                    )
+                }
+                Some(error) => format!("the token that was sent is an old one, since {error}"),
+            },
+            Self::Login(logins) => logins.advice(),
+        }
+    }
+}
+
+/// From a string. No error shows the value: a token that is not quoted may read as a number.
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Hidden;
+        impl Visitor<'_> for Hidden {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a token in quotes")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
+                Ok(Secret::new(text.to_owned()))
+            }
+
+            // The default messages of these would show the value, which may be most of a token.
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+        }
+        deserializer.deserialize_any(Hidden)
+    }
+}
+
+const UNQUOTED: &str = "reads as a number; write the token in quotes";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_shows_nothing() {
+        let secret = Secret::new("hunter2");
+        assert!(!format!("{secret} {secret:?}").contains("hunter2"));
+        let source = TokenSource::Value(secret);
+        assert!(!format!("{source:?}").contains("hunter2"));
+        let ready = Ready::new("hunter2", None).unwrap();
+        assert!(!format!("{:?}", ready.header).contains("hunter2"));
+    }
+}

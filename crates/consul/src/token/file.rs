@@ -1,0 +1,261 @@
+//! A token file: read again now and then, and after a refusal. A file system may not answer, so reading has a thread of its
+//! own, there is one read at a time, and no request waits for it for long that has a token.
+
+use std::future::Future;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Ready, TokenError};
+use crate::file::open_regular;
+
+/// Time between two looks at a token file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// So long after a read has begun requests go on with the token of before, and so long after it the read has failed.
+const LIMITS: Limits = Limits { patience: Duration::from_secs(1), timeout: Duration::from_secs(10) };
+
+/// A token is 36 bytes; a JWT a few thousand. More than this is the wrong file.
+pub(super) const MAX_BYTES: u64 = 16 * 1024;
+
+#[derive(Clone, Copy)]
+struct Limits {
+    patience: Duration,
+    timeout: Duration,
+}
+
+type Outcome = Result<Arc<Ready>, TokenError>;
+
+/// How a file is read.
+type ReadFile = Arc<dyn Fn(&Path) -> Outcome + Send + Sync>;
+
+/// A token file and what was last read of it.
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    read: ReadFile,
+    limits: Limits,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    token: Option<Arc<Ready>>,
+    /// Why the last read failed, if it did.
+    failed: Option<TokenError>,
+    /// When the last one began.
+    looked: Option<Instant>,
+    under_way: Option<Look>,
+}
+
+/// A read that has not ended.
+#[derive(Clone)]
+struct Look {
+    began: Instant,
+    outcome: Shared<BoxFuture<'static, Outcome>>,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, read: Arc::new(read_token), limits: LIMITS, kept: Arc::default() }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The token, after a look at the file where the last one is a while ago.
+    pub(super) async fn current(&self, now: Instant) -> Outcome {
+        let (known, looked) = self.keep(|kept| (kept.token.clone(), kept.looked));
+        let Some(known) = known else { return self.reread(now).await };
+        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            return Ok(known);
+        }
+        let Look { began, outcome } = self.look(now);
+        Ok(timeout_at(began + self.limits.patience, outcome).await.ok().and_then(Result::ok).unwrap_or(known))
+    }
+
+    /// What the file holds now.
+    pub(super) async fn reread(&self, now: Instant) -> Outcome {
+        let Look { began, outcome } = self.look(now);
+        let timed_out = || TokenError::Unreadable {
+            path: self.path.clone(),
+            why: format!("its file system has not answered for {} s", self.limits.timeout.as_secs()),
+        };
+        timeout_at(began + self.limits.timeout, outcome).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    /// Why the last read failed, if it did.
+    pub(super) fn failure(&self) -> Option<TokenError> {
+        self.keep(|kept| kept.failed.clone())
+    }
+
+    /// The read that is under way, or another one.
+    fn look(&self, now: Instant) -> Look {
+        self.keep(|kept| {
+            if let Some(look) = kept.under_way.as_ref().filter(|look| look.outcome.peek().is_none()) {
+                return look.clone();
+            }
+            kept.looked = Some(now);
+            let look = Look { began: Instant::now(), outcome: self.begin().boxed().shared() };
+            kept.under_way = Some(look.clone());
+            look
+        })
+    }
+
+    /// Goes on where nobody waits for it, and notes what it has read.
+    fn begin(&self) -> impl Future<Output = Outcome> + Send + use<> {
+        let (path, read, kept) = (self.path.clone(), Arc::clone(&self.read), Arc::clone(&self.kept));
+        let what = self.path.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let outcome = read(&path);
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.under_way = None;
+            kept.failed = outcome.as_ref().err().cloned();
+            if let Ok(token) = &outcome {
+                kept.token = Some(Arc::clone(token));
+            }
+            outcome
+        });
+        async move {
+            let failed =
+                |error: tokio::task::JoinError| TokenError::Unreadable { path: what, why: error.to_string() };
+            task.await.unwrap_or_else(|error| Err(failed(error)))
+        }
+    }
+
+    fn keep<T>(&self, what: impl FnOnce(&mut Kept) -> T) -> T {
+        what(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn read_token(path: &Path) -> Outcome {
+    let unreadable =
+        |error: io::Error| TokenError::Unreadable { path: path.to_path_buf(), why: error.to_string() };
+    let mut bytes = Vec::new();
+    let file = open_regular(path).map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_BYTES {
+        return Err(TokenError::TooLarge { path: path.to_path_buf() });
+    }
+    let text =
+        String::from_utf8(bytes).map_err(|_| TokenError::NotAHeader { path: Some(path.to_path_buf()) })?;
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(TokenError::Empty { path: path.to_path_buf() });
+    }
+    Ready::new(text, Some(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        (folder, path)
+    }
+
+    fn text(ready: Outcome) -> String {
+        ready.unwrap().secret.expose().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_read_again_after_a_second() {
+        let (_folder, path) = folder();
+        let start = Instant::now();
+        fs::write(&path, "  first\n").unwrap();
+        let file = TokenFile::new(path.clone());
+        assert_eq!(text(file.current(start).await), "first");
+        fs::write(&path, "second, longer").unwrap();
+        assert_eq!(text(file.current(start).await), "first");
+        assert_eq!(text(file.current(start + LOOK_EVERY).await), "second, longer");
+    }
+
+    #[tokio::test]
+    async fn the_last_good_token_serves_while_the_file_cannot_be_read() {
+        let (_folder, path) = folder();
+        let mut now = Instant::now();
+        fs::write(&path, "first").unwrap();
+        let file = TokenFile::new(path.clone());
+        assert_eq!(text(file.current(now).await), "first");
+        fs::write(&path, "").unwrap();
+        now += LOOK_EVERY;
+        assert_eq!(text(file.current(now).await), "first");
+        assert!(matches!(file.failure(), Some(TokenError::Empty { .. })));
+        fs::remove_file(&path).unwrap();
+        now += LOOK_EVERY;
+        assert_eq!(text(file.current(now).await), "first");
+        fs::write(&path, "second").unwrap();
+        now += LOOK_EVERY;
+        assert_eq!(text(file.current(now).await), "second");
+        assert_eq!(file.failure(), None);
+    }
+
+    /// A file system that stops answering after the first read.
+    #[tokio::test]
+    async fn nothing_waits_for_a_read_that_hangs_and_there_is_one_of_them() {
+        let (go_on, gate) = mpsc::channel::<()>();
+        let (gate, reads) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&reads);
+        let read = move |_: &Path| {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            if number > 0 {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            Ready::new(&format!("token {number}"), None)
+        };
+        let limits = Limits { patience: Duration::from_millis(1), timeout: Duration::from_secs(1) };
+        let file = TokenFile { read: Arc::new(read), limits, ..TokenFile::new("/hangs".into()) };
+        let mut now = Instant::now();
+        assert_eq!(text(file.current(now).await), "token 0");
+        for _ in 0..5 {
+            now += LOOK_EVERY;
+            // It would hang here for ever.
+            assert_eq!(text(file.current(now).await), "token 0");
+        }
+        let failed = file.reread(now).await.err().unwrap().to_string();
+        assert!(
+            failed.contains("/hangs cannot be read: its file system has not answered for 1 s"),
+            "{failed}"
+        );
+        assert_eq!(reads.load(Ordering::SeqCst), 2, "one that was answered, and one that hangs");
+        go_on.send(()).unwrap();
+        while file.keep(|kept| kept.under_way.is_some()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(text(file.current(now).await), "token 1");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_token_file() {
+        let (folder, path) = folder();
+        let fault = async |content: &[u8]| {
+            fs::write(&path, content).unwrap();
+            TokenFile::new(path.clone()).reread(Instant::now()).await.err().unwrap()
+        };
+        assert!(matches!(fault(b" \n").await, TokenError::Empty { .. }));
+        assert!(matches!(fault(&[b'x'; 20_000]).await, TokenError::TooLarge { .. }));
+        assert!(matches!(fault(b"hunter2\nhunter3").await, TokenError::NotAHeader { .. }));
+        assert!(!fault(b"hunter2\nhunter3").await.to_string().contains("hunter"));
+        assert!(matches!(fault(&[0xff]).await, TokenError::NotAHeader { .. }));
+        let missing = async |path: PathBuf| {
+            TokenFile::new(path).reread(Instant::now()).await.err().unwrap().to_string()
+        };
+        assert!(missing(folder.path().join("none")).await.contains("none cannot be read"));
+        assert!(missing(folder.path().to_path_buf()).await.contains("not a regular file"));
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(missing(pipe).await.contains("not a regular file"));
+    }
+}

@@ -1,0 +1,247 @@
+//! The value of our contender entry `<prefix>/<session>`: what other agents need of it, and who and where for people.
+
+use serde::{Deserialize, Serialize};
+
+use super::printable;
+
+/// The version that this code writes. A reader takes any version up to its own, and what is newer as foreign.
+const VERSION: u32 = 1;
+
+/// Bytes of an entry that anybody else has to write again when it is granted its slots. What is larger is no client of ours,
+/// and would make that transaction too large.
+const MAX_WAITING: usize = 32 * 1024;
+
+/// Where a participant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// In line.
+    Waiting,
+    /// In `.lock`.
+    Held,
+}
+
+/// Who a participant is, for the people who look at the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// The pod's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The pod's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The Kubernetes node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The host's name, in a container the container's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The agent's process id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+impl Identity {
+    /// As it is told to people, to hooks and to whoever asks: anybody may have written it.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        // The longest names that Kubernetes and DNS have.
+        let name = |name: &Option<String>| name.as_deref().map(|name| printable(name, 253));
+        let label = |name: &Option<String>| name.as_deref().map(|name| printable(name, 63));
+        let [pod, node, host] = [&self.pod, &self.node, &self.host].map(name);
+        Self { pod, namespace: label(&self.namespace), node, host, pid: self.pid }
+    }
+
+    /// In a few words, harmless wherever they are shown: `batch-7 on n1`, `vm pid 763`; `None` where it has no name.
+    pub fn in_words(&self) -> Option<String> {
+        let text = |text: &String| printable(text, 100);
+        let name = match (&self.pod, &self.host, self.pid) {
+            (Some(pod), ..) => text(pod),
+            (None, Some(host), Some(pid)) => format!("{} pid {pid}", text(host)),
+            (None, Some(host), None) => text(host),
+            (None, None, _) => return None,
+        };
+        Some(match &self.node {
+            Some(node) => format!("{name} on {}", text(node)),
+            None => name,
+        })
+    }
+}
+
+/// The decoded value of a slotkeeper contender entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Marks the value as ours, and its version.
+    slotkeeper: u32,
+    /// Where its owner stands.
+    pub state: Standing,
+    /// Slots its owner takes or wants.
+    pub slots: u32,
+    /// The numbers of the slots that its owner holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<u32>,
+    /// Higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// The prefixes whose slots its owner takes together or not at all, where that is so. Nobody else can grant one
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<String>,
+    /// Since when it stands so, RFC 3339; for people.
+    #[serde(default)]
+    pub since: String,
+    /// Who wrote it.
+    #[serde(default)]
+    pub who: Identity,
+    /// Text from the configuration, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// Whether its owner waits, and watches over the semaphore for all who wait: it was told so by whoever named it last in
+    /// `.lock`. `None` where a slotkeeper wrote it that knows of no such watch: it waits as those did, or has let its owner
+    /// in as those did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookout: Option<bool>,
+    /// How many have come to stand ahead of its owner, where it was the first of ours and clients of another kind take part: it takes
+    /// a slot only as long as this stands as it knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<u32>,
+    /// How many were let in by the same write, where its owner was not the only one: they may well leave at one instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<u32>,
+    /// The operator who wants its owner out, where one does: it stops its workload and then leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted_by: Option<String>,
+    /// The process that has resumed the session, by a random number of its own. Without one nothing is known: who made
+    /// the session writes none, and a handoff by name drops it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
+}
+
+impl Entry {
+    /// An entry of this version.
+    pub fn new(state: Standing, slots: u32, priority: i32, since: String, who: Identity) -> Self {
+        let (indexes, together) = (Vec::new(), Vec::new());
+        Self {
+            slotkeeper: VERSION,
+            state,
+            slots,
+            indexes,
+            priority,
+            together,
+            since,
+            who,
+            body: None,
+            lookout: Some(false),
+            passed: None,
+            beside: None,
+            evicted_by: None,
+            nonce: None,
+        }
+    }
+
+    /// The same entry once it is let in: with the numbers of its slots, at a date for people.
+    #[must_use]
+    pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
+        let (since, lookout) = (since.to_owned(), Some(false));
+        Self { state: Standing::Held, indexes, since, lookout, passed: None, ..self }
+    }
+
+    /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
+    pub fn agrees(&self, other: &Self) -> bool {
+        let Self { lookout, passed, .. } = *self;
+        *self == Self { since: self.since.clone(), lookout, passed, ..other.clone() }
+    }
+
+    /// The same entry of one that watches over the semaphore for all who wait.
+    #[must_use]
+    pub fn as_lookout(self) -> Self {
+        Self { lookout: Some(true), ..self }
+    }
+
+    /// The same entry of one that stands behind one more.
+    #[must_use]
+    pub fn as_passed(self) -> Self {
+        let passed = self.passed.unwrap_or_default().wrapping_add(1);
+        Self { lookout: Some(false), passed: Some(passed), ..self }
+    }
+
+    /// Whether its owner was told to watch over the semaphore for all who wait.
+    pub fn is_lookout(&self) -> bool {
+        self.lookout == Some(true)
+    }
+
+    /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let entry: Self = serde_json::from_slice(value).ok()?;
+        let fits = entry.state == Standing::Held || value.len() <= MAX_WAITING;
+        (entry.slotkeeper <= VERSION && fits).then_some(entry)
+    }
+
+    /// Whether a later version of slotkeeper wrote a contender's value.
+    pub fn is_newer(value: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Mark {
+            slotkeeper: u32,
+        }
+        serde_json::from_slice(value).is_ok_and(|Mark { slotkeeper }| slotkeeper > VERSION)
+    }
+
+    /// The value to store.
+    pub fn encode(&self) -> Vec<u8> {
+        // A struct of texts and numbers always serialises.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let who = Identity { pod: Some("p-1".into()), pid: Some(7), ..Identity::default() };
+        let mut entry = Entry::new(Standing::Held, 2, 5, "2026-01-02T03:04:05Z".into(), who);
+        entry.body = Some("nightly".into());
+        entry.evicted_by = Some("root@vm".into());
+        assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+    }
+
+    #[test]
+    fn people_are_told_who_it_is_in_words_that_no_terminal_obeys() {
+        let of = |pod: Option<&str>, host: Option<&str>, pid, node: Option<&str>| {
+            let [pod, host, node] = [pod, host, node].map(|text| text.map(str::to_owned));
+            Identity { pod, namespace: None, node, host, pid }.in_words()
+        };
+        for (words, expected) in [
+            (of(Some("batch-7"), Some("vm"), Some(1), Some("n1")), Some("batch-7 on n1")),
+            (of(None, Some("vm"), Some(763), None), Some("vm pid 763")),
+            (of(None, Some("vm\u{1b}[2J"), None, Some("n\r")), Some("vm\\u{1b}[2J on n\\r")),
+            (of(None, None, Some(7), Some("n1")), None),
+        ] {
+            assert_eq!(words.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_to_be_written_again_is_foreign() {
+        let entry = |state, bytes| {
+            let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
+            entry.body = Some("x".repeat(bytes));
+            Entry::decode(&entry.encode()).is_some()
+        };
+        assert!(entry(Standing::Waiting, 31 * 1024) && !entry(Standing::Waiting, 32 * 1024));
+        // One that holds is written by itself alone.
+        assert!(entry(Standing::Held, 32 * 1024));
+    }
+
+    #[test]
+    fn foreign_values_are_opaque() {
+        for value in [&b""[..], b"null", b"\"text\"", b"{}", br#"{"state":"held","slots":1}"#, b"\xff"] {
+            assert_eq!(Entry::decode(value), None);
+        }
+        let newer = br#"{"slotkeeper":2,"state":"held","slots":1}"#;
+        assert_eq!(Entry::decode(newer), None);
+        assert!(Entry::is_newer(newer) && Entry::is_newer(br#"{"slotkeeper":2,"state":"unheard-of"}"#));
+        assert!(!Entry::is_newer(br#"{"slotkeeper":1,"state":"held","slots":1}"#) && !Entry::is_newer(b"2"));
+    }
+}

@@ -1,0 +1,587 @@
+//! One agent's whole core: the session, and a machine for each semaphore that hangs on it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::command::{Command, Commit, Event, Failure, Name, Part};
+use super::machine::{Context, Machine, Phase};
+use super::machines::Machines;
+use super::notice::{LossReason, Notice};
+use super::party::{Move, Party};
+use super::session::{Change, Marks, Session};
+use super::settings::Settings;
+use super::{Identity, Lease, Moment, SessionId, Wall};
+
+mod contest;
+
+/// What an earlier process of the same agent left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Its session.
+    pub session: SessionId,
+    /// The prefixes that it had to do with, each with the fencing token of the slot that it held there, if it did.
+    pub prefixes: BTreeMap<String, Option<u64>>,
+    /// The same of the keys of single-key locks.
+    pub locks: BTreeMap<String, Option<u64>>,
+    /// The nonces of this process and of those before it, as far as they are known, the latest last.
+    pub nonces: Vec<String>,
+}
+
+impl Resume {
+    /// Nonces that are kept. A request of an earlier process is seconds late at most, and so many processes do not come and
+    /// go in that time.
+    pub const MAX_NONCES: usize = 16;
+
+    /// What a keeper would leave behind, were its process killed now; `None` while it has no session.
+    pub fn of(keeper: &Keeper) -> Option<Self> {
+        let session = keeper.session()?.clone();
+        let (mut prefixes, mut locks) = (BTreeMap::new(), BTreeMap::new());
+        // Where there is another look to come, the next process takes it.
+        let may_have = |machine: &&Machine| !machine.is_gone() || machine.looks_again();
+        for machine in keeper.machines().filter(may_have) {
+            let held = if let Phase::Held { token, .. } = machine.phase() { Some(token) } else { None };
+            let token = held.or(machine.withheld()).or(machine.remembered());
+            let Settings { prefix, .. } = machine.settings();
+            let of_its_kind = if machine.settings().is_lock() { &mut locks } else { &mut prefixes };
+            of_its_kind.insert(prefix.clone(), token);
+        }
+        let nonces = latest(keeper.past.iter().cloned().chain([keeper.nonce.clone()]).collect());
+        Some(Self { session, prefixes, locks, nonces })
+    }
+}
+
+fn latest(mut nonces: Vec<String>) -> Vec<String> {
+    nonces.drain(..nonces.len().saturating_sub(Resume::MAX_NONCES));
+    nonces
+}
+
+/// What a keeper begins with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The session's TTL.
+    pub ttl: Duration,
+    /// How long a failing watch is tolerated while a slot is held; `None`: to the lease's end.
+    pub watch_grace: Option<Duration>,
+    /// Who it is, for people.
+    pub who: Identity,
+    /// For dates that people read.
+    pub wall: Wall,
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
+    /// of it.
+    pub nonce: u64,
+    /// What was left behind by an earlier process.
+    pub resume: Option<Resume>,
+    /// That process may still run.
+    pub contested: bool,
+    /// The semaphores to be held.
+    pub semaphores: Vec<(Name, Settings)>,
+    /// Those of them whose slots are taken together or not at all.
+    pub together: Vec<Name>,
+}
+
+/// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    session: Session,
+    ttl: Duration,
+    watch_grace: Option<Duration>,
+    who: Identity,
+    /// What tells this process from others that resume its session.
+    nonce: String,
+    /// The nonces of the processes that had its session before, and have gone or are to go.
+    past: Vec<String>,
+    contested: bool,
+    begun: Moment,
+    wall: Wall,
+    machines: Machines,
+    party: Party,
+    /// The prefixes under which slots are held.
+    held: Vec<String>,
+    /// Those on whose slots a workload runs: nothing of them is given back.
+    occupied: BTreeSet<Name>,
+    /// Taken out of the configuration, and to be forgotten once gone.
+    removed: Vec<Name>,
+    /// What is not held is not asked for any more.
+    ending: bool,
+    draining: bool,
+    /// Consul has answered something.
+    reached: bool,
+    settled_at: Moment,
+    rng: fastrand::Rng,
+    out: VecDeque<Command>,
+}
+
+impl Keeper {
+    /// A keeper that begins to ask for the semaphores. What an earlier process left under other prefixes is cleared
+    /// away, while its session lives.
+    pub fn new(start: Start, now: Moment) -> Self {
+        let (session, mut prefixes, mut locks, past) = match start.resume {
+            Some(Resume { session, prefixes, locks, nonces }) => {
+                (Some(session), prefixes, locks, latest(nonces))
+            }
+            None => (None, BTreeMap::new(), BTreeMap::new(), Vec::new()),
+        };
+        let mut machines = Machines::default();
+        for (name, settings) in start.semaphores {
+            let left = if settings.is_lock() { &mut locks } else { &mut prefixes };
+            let token = left.remove(&settings.prefix).flatten();
+            machines.add(name, |name| Machine::new(name, settings, token, now));
+        }
+        let prefixes = prefixes.into_keys().map(Settings::of_prefix);
+        // What became of the key of a lock that is left has been said by a configuration that is gone: it is left there.
+        let locks = locks.into_keys().map(|key| Settings::of_lock(key, true, Duration::ZERO));
+        let mut removed = Vec::new();
+        for left in prefixes.chain(locks) {
+            // No configured name has a blank.
+            let what = if left.is_lock() { "lock left behind" } else { "left behind" };
+            let name = Name::from(format!("{what}: {}", left.prefix));
+            removed.push(name.clone());
+            machines.add(name, |name| Machine::clearing(name, left, now));
+        }
+        let marks = Marks::new(start.who.in_words().unwrap_or_else(|| "(nameless)".into()), start.nonce);
+        let mut keeper = Self {
+            rng: fastrand::Rng::with_seed(start.seed),
+            session: Session::new(start.ttl, marks, session, now),
+            ttl: start.ttl,
+            watch_grace: start.watch_grace,
+            who: start.who,
+            nonce: format!("{:016x}", start.nonce),
+            past,
+            contested: start.contested,
+            begun: now,
+            wall: start.wall,
+            machines,
+            party: Party::of(start.together),
+            held: Vec::new(),
+            occupied: BTreeSet::new(),
+            removed,
+            ending: false,
+            draining: false,
+            reached: false,
+            settled_at: now,
+            out: VecDeque::new(),
+        };
+        keeper.settle(now);
+        keeper
+    }
+
+    /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
+    pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
+        // The session may have stood in that line before, and be named there still.
+        let stood = self.session.id().is_some();
+        self.machines.add(name, |name| {
+            let machine = Machine::new(name, settings, None, now);
+            if stood { machine.that_lists_first() } else { machine }
+        });
+        self.settle(now);
+    }
+
+    /// Takes over changed settings; prefix and slots must be the same.
+    pub fn reconfigure(&mut self, name: &Name, settings: Settings, now: Moment) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.reconfigure(settings, now);
+        }
+        self.settle(now);
+    }
+
+    /// Gives the slot back and forgets the semaphore; [`Notice::Removed`] tells when. If its slot was taken together with
+    /// others, it is not from here on: one that is added again has its slot apart from them.
+    pub fn remove(&mut self, name: &Name, now: Moment) {
+        self.party.forget(name);
+        if !self.removed.contains(name) {
+            self.removed.push(name.clone());
+        }
+        self.with(name, now, |machine, _| machine.leave());
+        self.settle(now);
+    }
+
+    /// A workload runs on the slots of these from here on, or on none. It can lose a slot, but until it has ended nothing
+    /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
+    pub fn occupy(&mut self, names: BTreeSet<Name>, now: Moment) {
+        self.occupied = names;
+        self.settle(now);
+    }
+
+    /// The slots on which a workload runs count as lost from here on, since it is being stopped for want of a renewal.
+    pub fn forfeit(&mut self, now: Moment) {
+        for name in self.occupied.clone() {
+            self.with(&name, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
+        }
+        self.settle(now);
+    }
+
+    /// What ran on the slot that it was told to leave has ended, or has had its time: the slot is given on.
+    pub fn give_on(&mut self, name: &Name, now: Moment) {
+        self.with(name, now, |machine, _| machine.give_on());
+        self.settle(now);
+    }
+
+    /// Is about to drain, when the workload has stopped: what is held stays until then, and nothing new is asked for.
+    pub fn ask_no_more(&mut self, now: Moment) {
+        self.ending = true;
+        for name in self.names() {
+            self.with(&name, now, |machine, _| machine.ask_no_more());
+        }
+        self.settle(now);
+    }
+
+    /// Gives everything back, then destroys the session; [`Keeper::has_ended`] tells when that is done.
+    pub fn drain(&mut self, now: Moment) {
+        (self.ending, self.draining) = (true, true);
+        for name in self.names() {
+            self.with(&name, now, |machine, _| {
+                machine.leave();
+                machine.give_on();
+            });
+        }
+        self.settle(now);
+    }
+
+    /// Ends a drain that does not come to its end: what could not be given back stays in `.lock` until somebody prunes
+    /// it, but the session is destroyed, so that it may be pruned at once.
+    pub fn abandon(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| machine.abandon(cx));
+        }
+        self.settle(now);
+    }
+
+    /// Whether a drain is complete.
+    pub fn has_ended(&self) -> bool {
+        self.session.has_ended()
+    }
+
+    /// Consul is asked at another address from here on, which may belong to another cluster: nothing counts that was learnt
+    /// before, and a new session is made there.
+    pub fn change_cluster(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| machine.session_gone(LossReason::SessionGone, cx));
+        }
+        self.session.leave(now);
+        self.settle(now);
+    }
+
+    /// Takes in what was observed.
+    pub fn handle(&mut self, event: Event, now: Moment) {
+        self.reached |= event.is_answer();
+        match event {
+            Event::SessionCreated(answer) => {
+                let change = self.session.created(answer, now, &mut self.rng, &mut self.out);
+                self.session_changed(&change, now);
+            }
+            Event::SessionRenewed(sent, answer) => {
+                let change = self.session.renewed(sent, answer, now, &mut self.rng, &mut self.out);
+                self.session_changed(&change, now);
+            }
+            Event::SessionsCleared(answer) => {
+                self.session.cleared(answer, now, &mut self.rng, &mut self.out);
+            }
+            Event::SessionDestroyed(answer) => {
+                self.session.destroyed(answer, now, &mut self.rng, &mut self.out);
+            }
+            Event::Listed(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.listed(answer, cx));
+            }
+            Event::Looked(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.looked(answer, cx));
+            }
+            Event::Confirmed(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.confirmed(answer, cx));
+            }
+            Event::DelayRead(name, session, answer) => {
+                self.with(&name, now, |machine, _| machine.delay_read(&session, answer));
+            }
+            Event::Watched(name, key, answer) => {
+                self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));
+            }
+            Event::Committed(names, answer) => self.committed(&names, &answer, now),
+        }
+        self.settle(now);
+    }
+
+    /// Does what is due at `now`.
+    pub fn tick(&mut self, now: Moment) {
+        self.settle(now);
+    }
+
+    /// When [`Keeper::tick`] is wanted next.
+    pub fn deadline(&self) -> Option<Moment> {
+        let lease_is_valid = self.session.lease().is_some_and(|lease| lease.is_valid(self.settled_at));
+        let claims = self.is_contested() && lease_is_valid;
+        let machines = self.machines.iter().flat_map(|machine| machine.timers(self.watch_grace, claims));
+        let lease = self.session.lease().map(Lease::ends);
+        let timers =
+            machines.chain(lease).chain(self.session.deadline(self.wants_session(), self.has_slots()));
+        // What was due by then has been looked at; if it was not done, it waits for an answer and not for the clock.
+        timers.filter(|at| *at > self.settled_at).min()
+    }
+
+    /// The next thing to do.
+    pub fn next_command(&mut self) -> Option<Command> {
+        self.out.pop_front()
+    }
+
+    /// Somebody wants to know how things stand: what is not watched is looked at anew.
+    pub fn show(&mut self, now: Moment) {
+        let semaphores = u32::try_from(self.machines.names().count()).unwrap_or(u32::MAX);
+        for machine in self.machines.iter_mut() {
+            machine.show(semaphores, now);
+        }
+        self.settle(now);
+    }
+
+    /// What is held is held on with no more than is needed for that: who else takes part is known to another keeper of this agent.
+    pub fn forget_others(&mut self) {
+        let Some(session) = self.session.id() else { return };
+        for machine in self.machines.iter_mut() {
+            machine.forget_others(session);
+        }
+    }
+
+    /// The semaphores.
+    pub fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.iter()
+    }
+
+    /// One semaphore.
+    pub fn machine(&self, name: &str) -> Option<&Machine> {
+        self.machines.get(name)
+    }
+
+    /// The session, once it is known to live.
+    pub fn session(&self) -> Option<&SessionId> {
+        self.session.id()
+    }
+
+    /// Who it says it is, for people.
+    pub fn who(&self) -> &Identity {
+        &self.who
+    }
+
+    /// Whether Consul has answered anything yet.
+    pub fn has_reached_consul(&self) -> bool {
+        self.reached
+    }
+
+    /// The other semaphores for which one of a party waits, although it could take its own slot.
+    pub fn hindrances(&self, name: &Name) -> Vec<&Name> {
+        self.party.hindrances(name, &self.machines)
+    }
+
+    /// What fails with the session at present, if anything does: what was tried, on what, what came back.
+    pub fn trouble(&self) -> Option<&str> {
+        self.session.trouble().map(|failure| failure.text.as_str())
+    }
+
+    /// All that fails at present, of the session and of each semaphore.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        let asks = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
+        let session = self.session.trouble().filter(|_| asks);
+        session.into_iter().chain(self.machines.iter().filter_map(Machine::failure))
+    }
+
+    /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
+    pub fn unanswered(&self) -> impl Iterator<Item = &str> {
+        self.session.unanswered().marks()
+    }
+
+    /// Goes on looking for such sessions of another keeper, which has looked once and has ended.
+    pub fn take_over_unanswered(&mut self, ended: &mut Self, now: Moment) {
+        self.session.take_over(&mut ended.session, now);
+        self.settle(now);
+    }
+
+    /// Why it is not known whether there are such sessions, where Consul refuses to say.
+    pub fn unanswered_refused(&self) -> Option<&str> {
+        self.session.unanswered().refused().map(|failure| failure.text.as_str())
+    }
+
+    /// The session's lease, valid or run out.
+    pub fn lease(&self) -> Option<Lease> {
+        self.session.lease()
+    }
+
+    /// When the renewals that are under way were sent, the first one first. For tests.
+    #[doc(hidden)]
+    pub fn renewals(&self) -> Vec<Moment> {
+        self.session.renewals()
+    }
+
+    /// Begins chance anew, so that what comes next follows from the rest of the state alone.
+    /// For model checks.
+    #[doc(hidden)]
+    pub fn reseed(&mut self) {
+        self.rng = fastrand::Rng::with_seed(0);
+    }
+
+    /// Tells each of a transaction's semaphores how its own part ended.
+    fn committed(&mut self, names: &[Name], answer: &Result<Commit, Failure>, now: Moment) {
+        let mut before = 0;
+        for name in names {
+            let part = before..before + self.machines.get(name).map_or(0, Machine::steps_under_way);
+            let own = |steps: &[usize]| {
+                steps.iter().filter(|step| part.contains(step)).map(|step| step - part.start).collect()
+            };
+            let own = match answer {
+                Ok(Commit::Stale { steps }) => Ok(Commit::Stale { steps: own(steps) }),
+                Ok(Commit::Delayed { steps }) => Ok(Commit::Delayed { steps: own(steps) }),
+                other => other.clone(),
+            };
+            before = part.end;
+            self.with(name, now, |machine, cx| machine.committed(own, cx));
+        }
+    }
+
+    fn act_together(&mut self, now: Moment) {
+        match self.party.next_move(&self.machines) {
+            Move::None => {}
+            Move::Commit(names) => {
+                let part = |name: Name| {
+                    let ops = self.machines.get_mut(&name)?.accept(now)?;
+                    Some(Part { name, ops })
+                };
+                let parts = names.into_iter().filter_map(part).collect();
+                self.out.push_back(Command::Commit { parts });
+            }
+            Move::Begin(names) => {
+                for name in names {
+                    self.with(&name, now, |machine, cx| {
+                        machine.begin(cx);
+                        machine.drive(cx);
+                    });
+                }
+            }
+            Move::GiveBack(names) => {
+                for name in names {
+                    self.with(&name, now, |machine, cx| {
+                        machine.give_back();
+                        machine.drive(cx);
+                    });
+                }
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<Name> {
+        self.machines.names().cloned().collect()
+    }
+
+    fn session_changed(&mut self, change: &Change, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, |machine, cx| match change {
+                Change::Gone => machine.session_gone(LossReason::SessionGone, cx),
+                Change::Proved | Change::Unproved => machine.session_checked(),
+                Change::None => {}
+            });
+        }
+    }
+
+    /// Where a semaphore is asked for again whose prefix is only looked at, what is found there is its own.
+    fn leave_to_others(&mut self) {
+        let looks = self.machines.iter().filter(|one| one.looks_again());
+        let prefix_of = |one: &Machine| one.settings().prefix.clone();
+        let looked: Vec<_> = looks.map(|one| (one.name().clone(), prefix_of(one))).collect();
+        for (name, prefix) in looked {
+            let is_other = |one: &Machine| *one.name() != name && prefix_of(one) == prefix;
+            if self.machines.iter().any(is_other) {
+                self.machines.get_mut(&name).map(Machine::look_no_more);
+            }
+        }
+    }
+
+    /// Lets everything act on what has become of the state.
+    fn settle(&mut self, now: Moment) {
+        self.settled_at = now;
+        self.leave_to_others();
+        if self.machines.iter_mut().any(Machine::take_displaced) {
+            self.leave_session(now);
+        }
+        self.party.look(&self.machines, &self.who);
+        let held = self.machines.iter().filter(|machine| machine.holds());
+        self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
+        if self.contested && !self.session.is_resumed() {
+            self.end_contest(now);
+        }
+        self.drive(now);
+        if self.contested && self.ends_contest(now) {
+            self.end_contest(now);
+            self.drive(now);
+        }
+        self.act_together(now);
+        let (machines, out, draining) = (&mut self.machines, &mut self.out, self.draining);
+        self.removed.retain(|name| {
+            let is_gone = |one: &Machine| one.is_gone() && (draining || !one.looks_again());
+            let gone = machines.get(name).is_none_or(is_gone);
+            if gone && machines.remove(name).is_some() {
+                out.push_back(Command::Tell(Notice::Removed { name: name.clone() }));
+            }
+            !gone
+        });
+        // Who drains needs no new session, whatever became of the old one.
+        if self.draining
+            && (self.session.is_none() || self.machines.iter().all(Machine::is_gone) && !self.is_contested())
+        {
+            self.session.end(now);
+        }
+        let (wanted, holding) = (self.wants_session(), self.has_slots());
+        self.session.act(wanted, holding, now, &mut self.rng, &mut self.out);
+    }
+
+    fn drive(&mut self, now: Moment) {
+        for name in self.names() {
+            self.with(&name, now, Machine::drive);
+            let wants_check = self.machines.get_mut(&name).is_some_and(Machine::take_check_session);
+            if wants_check {
+                self.session.check(now);
+            }
+        }
+    }
+
+    /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
+    /// old one is gone.
+    fn wants_session(&self) -> bool {
+        self.machines.iter().any(Machine::asks)
+    }
+
+    /// Whether the session has slots that are to last: then it is renewed as often as a holder's.
+    fn has_slots(&self) -> bool {
+        self.machines.iter().any(Machine::has_slots)
+    }
+
+    fn with<T>(
+        &mut self,
+        name: &Name,
+        now: Moment,
+        act: impl FnOnce(&mut Machine, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let machine = self.machines.get_mut(name)?;
+        let mut cx = Context {
+            session: self.session.id(),
+            remembered: self.session.remembered(),
+            nonce: &self.nonce,
+            past: &self.past,
+            resumed: self.session.is_resumed(),
+            contested: self.session.lasts().filter(|_| self.contested),
+            reached: self.reached,
+            trouble: self.session.trouble(),
+            lease: self.session.lease(),
+            now,
+            who: &self.who,
+            wall: self.wall,
+            ttl: self.ttl,
+            watch_grace: self.watch_grace,
+            together: self.party.of_member(name),
+            holds: &self.held,
+            ending: self.ending,
+            occupied: self.occupied.contains(name),
+            rng: &mut self.rng,
+            out: &mut self.out,
+        };
+        Some(act(machine, &mut cx))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,733 @@
+use std::time::SystemTime;
+
+use super::*;
+use crate::command::{Listing, Op, Reading};
+use crate::contender::{Entry, Standing};
+use crate::settings::{LimitPolicy, OnLost};
+use crate::view::Pair;
+use crate::{FailureKind, Form, NotCreated, Phase};
+
+const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+fn settings(prefix: &str, wait: Option<Duration>) -> Settings {
+    Settings {
+        limit: 1,
+        wait,
+        on_lost: OnLost::Reacquire,
+        limit_policy: LimitPolicy::Refuse,
+        form: Form::List,
+        ..Settings::of_prefix(prefix.into())
+    }
+}
+
+/// One that wants a slot of `a` and one of `b` together, and is about to have a session.
+fn begun(wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
+    wanting(&["a", "b"], &["a", "b"], wait, resume)
+}
+
+/// What an earlier process has left that had to do with these prefixes.
+fn left(prefixes: BTreeMap<String, Option<u64>>) -> Resume {
+    Resume { session: "me".into(), prefixes, locks: BTreeMap::new(), nonces: vec!["earlier".into()] }
+}
+
+/// One that wants a slot of each.
+fn wanting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Keeper {
+    Keeper::new(starting(names, together, wait, resume), NOW)
+}
+
+fn starting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: Option<Resume>) -> Start {
+    Start {
+        ttl: Duration::from_secs(30),
+        watch_grace: None,
+        who: Identity::default(),
+        wall: Wall::new(SystemTime::UNIX_EPOCH, NOW),
+        seed: 0,
+        nonce: 0,
+        resume,
+        contested: false,
+        semaphores: names.iter().map(|name| ((*name).into(), settings(name, wait))).collect(),
+        together: together.iter().map(|name| Name::from(*name)).collect(),
+    }
+}
+
+fn party(wait: Option<Duration>) -> Keeper {
+    let mut keeper = begun(wait, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    keeper
+}
+
+fn lock(name: &str, limit: u32, holders: &str, index: u64) -> Pair {
+    let value = format!("{{\"Limit\":{limit},\"Holders\":[{holders}]}}\t").into_bytes();
+    let key = format!("{name}/.lock");
+    Pair { key, value, flags: 0, session: None, times_locked: 0, create_index: 1, modify_index: index }
+}
+
+/// The record of `a`, with the names of those who are next.
+fn named(limit: u32, holders: &str, next: &str, index: u64) -> Pair {
+    let value = format!(r#"{{"Limit":{limit},"Holders":[{holders}],"Next":[{next}]}} "#).into_bytes();
+    Pair { value, ..lock("a", limit, "", index) }
+}
+
+fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
+    let mut entry = standing.map(|it| Entry::new(it, 1, 0, String::new(), Identity::default()));
+    if let Some(entry) = entry.as_mut().filter(|_| session == "me") {
+        entry.together = vec!["a".into(), "b".into()];
+    }
+    Pair {
+        key: format!("{name}/{session}"),
+        value: entry.map(|entry| entry.encode()).unwrap_or_default(),
+        flags: 0,
+        session: Some(session.into()),
+        times_locked: 0,
+        create_index: index,
+        modify_index: index,
+    }
+}
+
+fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
+    keeper.handle(Event::Listed(name.into(), Ok(Listing { pairs, index: 30, filtered: false })), NOW);
+}
+
+/// The own contender of one that takes no slots together.
+fn alone(name: &str, index: u64) -> Pair {
+    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    Pair { value: entry.encode(), ..contender(name, "me", None, index) }
+}
+
+fn creates(command: &Command) -> bool {
+    matches!(command, Command::CreateSession { .. })
+}
+
+/// Whether a step is more than a guard of a contender.
+fn writes_or_guards_the_record(op: &Op) -> bool {
+    !matches!(op, Op::CheckIndex { key, .. } if !key.ends_with("/.lock"))
+}
+
+/// What it writes, each transaction by the keys of its steps.
+fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let commits = commands
+        .into_iter()
+        .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
+    let ops =
+        |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.ops).filter(writes_or_guards_the_record);
+    let said = |op: Op| {
+        let deletes = matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
+        format!("{}{}", if deletes { "-" } else { "" }, op.key())
+    };
+    commits.map(|parts| ops(parts).map(said).collect()).collect()
+}
+
+/// The semaphores whose slots it says that it has, and the keys of what it writes.
+fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
+    let (mut names, mut keys) = (Vec::new(), Vec::new());
+    while let Some(command) = keeper.next_command() {
+        if let Command::Tell(Notice::Acquired { name, .. }) = &command {
+            names.push(name.to_string());
+        }
+        if let Command::Commit { parts } = command {
+            let ops = parts.iter().flat_map(|part| &part.ops).filter(|op| writes_or_guards_the_record(op));
+            keys.extend(ops.map(|op| op.key().to_owned()));
+        }
+    }
+    (names, keys)
+}
+
+/// Lets time pass, with its renewals answered, until it reads what tells whether it still holds; when.
+fn confirms(keeper: &mut Keeper, from: Moment) -> Moment {
+    let mut now = from;
+    loop {
+        for sent in keeper.renewals() {
+            keeper.handle(Event::SessionRenewed(sent, Ok(Duration::from_secs(30))), now);
+        }
+        let mut commands = std::iter::from_fn(|| keeper.next_command());
+        if commands.any(|it| matches!(it, Command::Confirm { .. })) {
+            return now;
+        }
+        now = keeper.deadline().expect("a holder confirms");
+        assert!(now <= from + Duration::from_secs(61), "within a minute");
+        keeper.tick(now);
+    }
+}
+
+/// What that has read of `a`: its contender, and the record.
+fn confirmed(keeper: &mut Keeper, own: Pair, record: Pair, now: Moment) {
+    let readings = [own, record].map(|pair| Reading { index: pair.modify_index, pair: Some(pair) });
+    keeper.handle(Event::Confirmed("a".into(), Ok(readings.into())), now);
+}
+
+/// The first of the renewals that are under way ends.
+fn renewed(keeper: &mut Keeper, answer: Result<Duration, Failure>, now: Moment) {
+    let sent = *keeper.renewals().first().expect("a renewal is under way");
+    keeper.handle(Event::SessionRenewed(sent, answer), now);
+}
+
+/// The same in the nonce of the process that has resumed the session.
+fn resumed_by_us(own: Pair) -> Pair {
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.nonce = Some(format!("{:016x}", 0));
+    Pair { value: entry.encode(), ..own }
+}
+
+/// A party whose session an earlier process had, which held a slot of `a`.
+fn resumed() -> Keeper {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
+    let mut keeper = begun(None, Some(left(prefixes)));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
+    let own = resumed_by_us(contender("a", "me", Some(Standing::Held), 5));
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+    keeper
+}
+
+#[test]
+fn a_party_that_is_found_whole_is_taken_up_at_once() {
+    let mut keeper = resumed();
+    let own = resumed_by_us(contender("b", "me", Some(Standing::Held), 5));
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+    let token = |name| match keeper.machine(name).map(Machine::phase) {
+        Some(Phase::Held { token, .. }) => Some(token),
+        Some(_) | None => None,
+    };
+    assert_eq!((token("a"), token("b")), (Some(3), Some(5)));
+}
+
+/// One that is added again has a slot of its own: the others keep theirs while it waits.
+#[test]
+fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
+    let mut keeper = resumed();
+    let own = |index| resumed_by_us(contender("b", "me", Some(Standing::Held), index));
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own(5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
+    keeper.remove(&"b".into(), NOW);
+    assert_eq!(writes(&mut keeper), [["b/.lock", "-b/me"]]);
+    let released = Commit::Done { index: 31, listing: None };
+    keeper.handle(Event::Committed(vec!["b".into()], Ok(released)), NOW);
+    assert!(keeper.machine("b").is_none());
+    keeper.add("b".into(), settings("b", None), NOW);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 32), contender("b", "x", Some(Standing::Held), 32)]);
+    let written = writes(&mut keeper);
+    assert!(!written.is_empty() && written.iter().flatten().all(|key| key.contains("b/")), "{written:?}");
+    assert!(keeper.machine("a").unwrap().holds());
+}
+
+#[test]
+fn a_resumed_session_ends_in_no_words_but_consuls_own() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = left(prefixes);
+    let mut keeper = wanting(&["a"], &[], None, Some(resume));
+    let mut now = NOW;
+    for kind in [FailureKind::Rejected, FailureKind::Unavailable, FailureKind::Denied] {
+        renewed(&mut keeper, Err(Failure { kind, text: String::new() }), now);
+        now = now + Duration::from_secs(10);
+        keeper.tick(now);
+        let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+        let renews =
+            |it: &Command| matches!(it, Command::RenewSession { session, .. } if session.as_str() == "me");
+        assert!(commands.iter().any(renews), "{kind:?}: {commands:?}");
+        assert!(!commands.iter().any(creates), "{kind:?}: {commands:?}");
+    }
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    renewed(&mut keeper, Err(gone), now);
+    assert!(std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
+}
+
+fn cleared(keeper: &mut Keeper) -> Option<Vec<String>> {
+    std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::ClearSessions { marks } = it { Some(marks) } else { None })
+}
+
+fn lost(keeper: &mut Keeper, now: Moment) -> String {
+    let mark = std::iter::from_fn(|| keeper.next_command())
+        .find_map(|it| if let Command::CreateSession { mark } = it { Some(mark) } else { None });
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })), now);
+    mark.expect("a creation")
+}
+
+#[test]
+fn no_session_is_created_before_the_last_one_without_an_answer_was_looked_for() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let first = lost(&mut keeper, NOW);
+    assert!(first.starts_with("(nameless) "), "{first}");
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    let mut now = NOW + Duration::from_secs(60);
+    keeper.tick(now);
+    assert_eq!(keeper.next_command(), None);
+    // No answer to the look: it is sent again, and nothing else.
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    keeper.handle(Event::SessionsCleared(Err(failure)), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![first.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![first.clone()])), now);
+    let second = lost(&mut keeper, now);
+    assert_ne!(first, second);
+    assert_eq!(cleared(&mut keeper), Some(vec![second.clone()]));
+    // It was not there: looked for once more when it can have been created late, and meanwhile another one is.
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    now = now + Duration::from_secs(10);
+    keeper.tick(now);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), now);
+    assert_eq!(keeper.unanswered().collect::<Vec<_>>(), [&second]);
+    while keeper.next_command().is_some() {}
+    now = now + Duration::from_secs(20);
+    keeper.tick(now);
+    assert_eq!(cleared(&mut keeper), Some(vec![second]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), now);
+    assert_eq!(keeper.unanswered().count(), 0);
+}
+
+#[test]
+fn whoever_ends_looks_once_more_for_what_was_not_answered() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let mark = lost(&mut keeper, NOW);
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    keeper.drain(NOW);
+    assert!(!keeper.has_ended());
+    assert_eq!(cleared(&mut keeper), Some(vec![mark.clone()]));
+    keeper.handle(Event::SessionsCleared(Ok(vec![mark])), NOW);
+    assert!(keeper.has_ended() && keeper.unanswered().count() == 0);
+}
+
+#[test]
+fn what_one_that_has_ended_would_have_looked_for_another_one_looks_for() {
+    let mut ended = wanting(&["a"], &[], None, None);
+    let mark = lost(&mut ended, NOW);
+    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    ended.drain(NOW);
+    ended.handle(Event::SessionsCleared(Ok(Vec::new())), NOW);
+    assert!(ended.has_ended());
+    let mut heir = wanting(&[], &[], None, None);
+    heir.take_over_unanswered(&mut ended, NOW);
+    assert_eq!((ended.unanswered().count(), cleared(&mut heir)), (0, None));
+    let mut now = heir.deadline().expect("another look");
+    heir.tick(now);
+    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
+    // Nothing waits for it, so that nothing is wrong; it comes again.
+    let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
+    heir.handle(Event::SessionsCleared(Err(failure)), now);
+    assert_eq!(heir.trouble(), None);
+    now = heir.deadline().expect("another look");
+    heir.tick(now);
+    assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
+    heir.handle(Event::SessionsCleared(Ok(vec![mark])), now);
+    assert_eq!((heir.unanswered().count(), heir.deadline()), (0, None));
+}
+
+#[test]
+fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
+    let mut keeper = resumed();
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]));
+}
+
+#[test]
+fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
+    let mut keeper = party(None);
+    keeper.remove(&"b".into(), NOW);
+    let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
+    listed(&mut keeper, "a", held(1));
+    while keeper.next_command().is_some() {}
+    let listing = Some(Listing { pairs: held(2), index: 31, filtered: false });
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
+    let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
+}
+
+#[test]
+fn who_asks_again_after_having_given_up_looks_first() {
+    let mut keeper = party(Some(Duration::ZERO));
+    keeper.remove(&"b".into(), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
+    while keeper.next_command().is_some() {}
+    keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
+    assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
+}
+
+#[test]
+fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    let set = |wait| Settings { limit_policy: LimitPolicy::Set, limit: 2, ..settings("a", wait) };
+    keeper.reconfigure(&"a".into(), set(Some(Duration::ZERO)), NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let held = |limit, holders, index| vec![lock("a", limit, holders, index), contender("a", "x", None, 4)];
+    // Its own limit is there: there is nothing to set.
+    listed(&mut keeper, "a", held(2, r#""x","x""#, 5));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
+    keeper.reconfigure(&"a".into(), set(Some(Duration::from_millis(1))), NOW);
+    listed(&mut keeper, "a", held(1, r#""x""#, 6));
+    let writes = std::iter::from_fn(|| keeper.next_command())
+        .filter_map(|command| if let Command::Commit { parts } = command { Some(parts) } else { None });
+    let keys: Vec<_> = writes.flatten().flat_map(|part| part.ops).map(|op| op.key().to_owned()).collect();
+    assert!(!keys.contains(&"a/.lock".to_owned()), "it writes no limit: {keys:?}");
+}
+
+#[test]
+fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
+    let mut keeper = party(None);
+    for name in ["a", "b"] {
+        let pairs = vec![
+            lock(name, 1, r#""x""#, 5),
+            contender(name, "me", Some(Standing::Waiting), 7),
+            contender(name, "x", None, 4),
+        ];
+        listed(&mut keeper, name, pairs);
+    }
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    let pair = Some(lock("a", 2, r#""x""#, 40));
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 40 })), NOW);
+    assert_eq!(writes(&mut keeper), [["-a/me"], ["-b/me"]]);
+    let gone = || Ok(Commit::Done { index: 0, listing: None });
+    for name in ["a", "b"] {
+        keeper.handle(Event::Committed(vec![name.into()], gone()), NOW);
+    }
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    // Once it is mended they enter together.
+    let pair = Some(lock("a", 1, r#""x""#, 50));
+    keeper.handle(Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair, index: 50 })), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 50), contender("a", "x", None, 4)]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(writes(&mut keeper), [["a/me", "a/me", "b/me", "b/me"]]);
+}
+
+/// What it tells of a semaphore's limit, and of where it begins to wait.
+fn told(keeper: &mut Keeper) -> Vec<String> {
+    let commands = std::iter::from_fn(|| keeper.next_command());
+    let said = |command| {
+        let Command::Tell(notice) = command else { return None };
+        if let Notice::LimitDiffers { stored, policy, .. } = notice {
+            Some(format!("{stored} governs under {policy:?}"))
+        } else if let Notice::LimitChanged { from, to, .. } = notice {
+            Some(format!("{from} to {to}"))
+        } else if let Notice::Waiting { name, position, .. } = notice {
+            Some(format!("{name} at {position}"))
+        } else {
+            matches!(notice, Notice::Blocked { .. }).then(|| "blocked".to_owned())
+        }
+    };
+    commands.filter_map(said).collect()
+}
+
+#[test]
+fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
+    let mut keeper = party(None);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(told(&mut keeper), ["a at 1", "b at 1"]);
+    let mut keeper = party(None);
+    let me = |name| contender(name, "me", Some(Standing::Waiting), 7);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5), me("a")]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4), me("b")]);
+    assert_eq!(keeper.hindrances(&"a".into()), [&Name::from("b")]);
+    assert!(keeper.hindrances(&"b".into()).is_empty());
+}
+
+#[test]
+fn every_change_of_the_stored_limit_is_told_once() {
+    for (policy, said) in [
+        (LimitPolicy::Adopt, ["2 governs under Adopt", "2 to 1"]),
+        (LimitPolicy::Set, ["2 governs under Set", "2 to 1"]),
+        (LimitPolicy::Refuse, ["1 to 2", "2 to 1"]),
+    ] {
+        let mut keeper = wanting(&["a"], &[], None, None);
+        keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+        let settings = Settings { limit_policy: policy, ..settings("a", None) };
+        keeper.reconfigure(&"a".into(), settings, NOW);
+        listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
+        assert!(keeper.machine("a").unwrap().holds(), "{policy:?}");
+        assert_eq!(told(&mut keeper), [""; 0], "{policy:?}");
+        let mut now = NOW;
+        let mut reads = |limit, index| {
+            now = confirms(&mut keeper, now);
+            let own = alone("a", 5);
+            confirmed(&mut keeper, own, lock("a", limit, r#""me""#, index), now);
+            told(&mut keeper)
+        };
+        assert_eq!([reads(2, 40), reads(1, 50)].concat(), said, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let pairs = |limit, index| vec![lock("a", limit, r#""x""#, index), contender("a", "x", None, 4)];
+    listed(&mut keeper, "a", pairs(2, 5));
+    assert_eq!(told(&mut keeper), ["blocked"]);
+    let pair = pairs(3, 40).swap_remove(0);
+    keeper.handle(
+        Event::Watched("a".into(), "a/.lock".into(), Ok(Reading { pair: Some(pair), index: 40 })),
+        NOW,
+    );
+    assert_eq!(told(&mut keeper), ["blocked"]);
+}
+
+#[test]
+fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
+    let mut keeper = party(Some(Duration::ZERO));
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+}
+
+#[test]
+fn a_newcomer_that_is_outrun_goes_to_the_end_of_the_line_without_another_look() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
+    assert_eq!(writes(&mut keeper), [["a/.lock", "a/me", "a/me"]]);
+    let stale =
+        |steps: &[usize]| Event::Committed(vec!["a".into()], Ok(Commit::Stale { steps: steps.to_vec() }));
+    keeper.handle(stale(&[0]), NOW);
+    // A check that it is not there, its contender, and the listing.
+    assert_eq!(writes(&mut keeper), [["a/me", "a/me", "a/"]]);
+    // Somebody has written its contender: only a look tells who.
+    keeper.handle(stale(&[0]), NOW);
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+}
+
+#[test]
+fn without_anything_to_hold_there_is_no_session() {
+    let mut keeper = wanting(&[], &[], None, None);
+    assert_eq!((keeper.next_command(), keeper.deadline()), (None, None));
+    keeper.add("a".into(), settings("a", None), NOW);
+    assert!(keeper.next_command().is_some_and(|command| creates(&command)));
+
+    let mut keeper = wanting(&[], &[], None, None);
+    keeper.drain(NOW);
+    assert!(keeper.has_ended() && keeper.next_command().is_none());
+}
+
+#[test]
+fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.reconfigure(&"a".into(), Settings { on_lost: OnLost::Exit, ..settings("a", None) }, NOW);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    let own = contender("a", "me", Some(Standing::Held), 5);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let later = NOW + Duration::from_secs(10);
+    keeper.tick(later);
+    assert!(
+        std::iter::from_fn(|| keeper.next_command()).any(|it| matches!(it, Command::RenewSession { .. }))
+    );
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    renewed(&mut keeper, Err(gone), later);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
+    assert!(!commands.iter().any(creates), "{commands:?}");
+    keeper.drain(later);
+    assert!(keeper.has_ended());
+}
+
+#[test]
+fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
+    let mut keeper = wanting(&["a", "b", "c"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", Some(Standing::Held), 4)];
+    let standing = |name: &str| {
+        let value = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
+        [taken(name), vec![Pair { value, ..contender(name, "me", None, 31) }]].concat()
+    };
+    let entered = |name: &str| {
+        let pairs = standing(name);
+        let listing = Some(Listing { pairs, index: 31, filtered: false });
+        Event::Committed(vec![name.into()], Ok(Commit::Done { index: 31, listing }))
+    };
+    listed(&mut keeper, "b", taken("b"));
+    listed(&mut keeper, "c", taken("c"));
+    assert_eq!(writes(&mut keeper), [["b/me", "b/me", "b/"], ["c/me", "c/me", "c/"]]);
+    keeper.handle(entered("b"), NOW);
+    assert_eq!(writes(&mut keeper), [["b/.lock"]], "it names itself as the next");
+    keeper.handle(Event::Committed(vec!["b".into()], Ok(Commit::Done { index: 32, listing: None })), NOW);
+    assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Waiting);
+    keeper.ask_no_more(NOW);
+    // It is the last one that is named: whoever has come behind it relies on that.
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    let mut pairs = standing("b");
+    pairs[0] = Pair { key: "b/.lock".into(), ..named(1, r#""x""#, r#""me""#, 32) };
+    listed(&mut keeper, "b", pairs);
+    assert_eq!(writes(&mut keeper), [["-b/me", "b/.lock", "b/"]]);
+    assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));
+    // What was on its way is undone: it has come and goes.
+    keeper.handle(entered("c"), NOW);
+    assert_eq!(writes(&mut keeper), [["-c/me"]]);
+}
+
+/// One that resumes a session which has a slot of `a`, and whose maker may still run.
+fn contested() -> Keeper {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = left(prefixes);
+    let mut start = starting(&["a"], &[], None, Some(resume));
+    start.contested = true;
+    let mut keeper = Keeper::new(start, NOW);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
+    let mut own = contender("a", "me", Some(Standing::Held), 5);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.together.clear();
+    own.value = entry.encode();
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
+    keeper
+}
+
+#[test]
+fn what_another_process_may_believe_in_is_held_once_that_has_had_its_time_to_read() {
+    let mut keeper = contested();
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/.lock".into(), "a/me".into()]), "the nonce");
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
+    assert_eq!(acquired(&mut keeper), (vec![], vec![]));
+    // Nor is anything given back, or the session destroyed, by one that ends meanwhile.
+    let mut ends = keeper.clone();
+    ends.drain(NOW);
+    ends.abandon(NOW + Duration::from_secs(1));
+    let commands: Vec<_> = std::iter::from_fn(|| ends.next_command()).collect();
+    let harms = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
+    assert!(!commands.iter().any(harms) && !ends.has_ended(), "{commands:?}");
+    let later = NOW + Duration::from_secs(75);
+    for seconds in [10, 20, 29, 40, 50, 59, 70] {
+        keeper.tick(NOW + Duration::from_secs(seconds));
+        renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW + Duration::from_secs(seconds));
+        assert!(!keeper.machine("a").unwrap().holds());
+    }
+    keeper.tick(later);
+    let mut own = contender("a", "me", Some(Standing::Held), 31);
+    let mut entry = Entry::decode(&own.value).unwrap();
+    entry.together.clear();
+    own.value = entry.encode();
+    let own = resumed_by_us(own);
+    keeper.handle(
+        Event::Listed(
+            "a".into(),
+            Ok(Listing { pairs: vec![lock("a", 1, r#""me""#, 5), own], index: 40, filtered: false }),
+        ),
+        later,
+    );
+    let token = match keeper.machine("a").map(Machine::phase) {
+        Some(Phase::Held { token, .. }) => Some(token),
+        Some(_) | None => None,
+    };
+    assert_eq!(token, Some(3));
+}
+
+#[test]
+fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3))]);
+    let resume = left(prefixes);
+    let mut keeper = wanting(&["a"], &[], None, Some(resume));
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
+    listed(&mut keeper, "a", vec![contender("a", "me", Some(Standing::Held), 5)]);
+    assert_eq!(acquired(&mut keeper), (vec![], vec!["a/me".into()]), "the nonce");
+    keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
+    let (held, written) = acquired(&mut keeper);
+    assert_eq!(held, [""; 0]);
+    assert!(written.contains(&"a/.lock".to_owned()), "it makes a record and takes its slot: {written:?}");
+}
+
+#[test]
+fn a_contested_session_that_has_nothing_is_left_to_the_other_process() {
+    let prefixes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), None)]);
+    let resume = left(prefixes);
+    let mut start = starting(&["a", "b"], &[], None, Some(resume));
+    start.contested = true;
+    let mut keeper = Keeper::new(start, NOW);
+    renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
+    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", None, 4)];
+    listed(&mut keeper, "a", taken("a"));
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0], "the other prefix may have something of the session");
+    listed(&mut keeper, "b", taken("b"));
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let touches = |it: &Command| matches!(it, Command::Commit { .. } | Command::DestroySession { .. });
+    assert!(commands.iter().any(creates) && !commands.iter().any(touches), "{commands:?}");
+}
+
+#[test]
+fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_session() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
+    assert_eq!(acquired(&mut keeper).0, ["a"]);
+    let mut entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    entry.nonce = Some("another".into());
+    let own = Pair { value: entry.encode(), modify_index: 31, ..contender("a", "me", None, 5) };
+    let now = confirms(&mut keeper, NOW);
+    confirmed(&mut keeper, own, lock("a", 1, r#""me""#, 5), now);
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    let taken = Command::Tell(Notice::SessionTaken { session: "me".into() });
+    assert!(commands.contains(&taken), "{commands:?}");
+    let lost =
+        |it: &Command| matches!(it, Command::Tell(Notice::Lost { reason: LossReason::SessionTaken, .. }));
+    assert!(commands.iter().any(lost) && commands.iter().any(creates), "{commands:?}");
+    let touches = |it: &Command| {
+        matches!(it, Command::Commit { .. } | Command::DestroySession { .. } | Command::RenewSession { .. })
+    };
+    assert!(!commands.iter().any(touches), "{commands:?}");
+}
+
+#[test]
+fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
+    let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
+    let resume = left(prefixes);
+    let held = |name: &str| {
+        let value = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
+        let own = resumed_by_us(Pair { value, ..contender(name, "me", None, 3) });
+        vec![lock(name, 1, r#""me""#, 3), own]
+    };
+    let taken = || vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)];
+    let ending = || {
+        let mut keeper = wanting(&["a", "b"], &[], None, Some(resume.clone()));
+        renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
+        listed(&mut keeper, "a", held("a"));
+        assert_eq!(acquired(&mut keeper).0, ["a"]);
+        keeper.ask_no_more(NOW);
+        assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+        keeper
+    };
+    let mut keeper = ending();
+    listed(&mut keeper, "b", held("b"));
+    assert_eq!(acquired(&mut keeper), (vec!["b".to_owned()], Vec::new()));
+    // What is somebody else's by now is not asked for again.
+    let mut keeper = ending();
+    listed(&mut keeper, "b", taken());
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Released);
+    // Nor anything that ended with the session.
+    let mut keeper = ending();
+    let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
+    keeper.tick(NOW + Duration::from_secs(10));
+    renewed(&mut keeper, Err(gone), NOW + Duration::from_secs(10));
+    assert!(!std::iter::from_fn(|| keeper.next_command()).any(|command| creates(&command)));
+}
+
+#[test]
+fn nothing_of_another_cluster_is_acted_on() {
+    let mut keeper = wanting(&["a"], &[], None, None);
+    keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
+    while keeper.next_command().is_some() {}
+    keeper.change_cluster(NOW);
+    assert!(keeper.session().is_none());
+    let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
+    assert!(commands.iter().any(creates), "{commands:?}");
+    // The listing that was under way there, where the slot would be free.
+    listed(&mut keeper, "a", Vec::new());
+    assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
+    // Only what the new one says counts.
+    keeper.handle(Event::SessionCreated(Ok("new".into())), NOW);
+    listed(&mut keeper, "a", Vec::new());
+    assert_eq!(writes(&mut keeper), [["a/.lock", "a/new", "a/new"]]);
+}
+
+mod again;
+mod contest;
+mod cuts;
+mod filtered;
+mod follow;
+mod large;
+mod late;
+mod renewals;

@@ -1,0 +1,629 @@
+//! One semaphore's state machine: what was observed goes in, commands come out.
+//!
+//! Whether a slot is held is never remembered from a write that was sent; it is read off the view, which a committed
+//! transaction moves. So a lost answer, a restart and an operator's edit all take the same way: look again, plan again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::backoff::{Backoff, jittered};
+use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
+use super::notice::{Leader, LossReason, Notice};
+use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
+use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
+use super::single::Single;
+use super::unanswered::LATE;
+use super::view::View;
+use super::{Moment, SessionId};
+
+mod answers;
+mod context;
+mod decide;
+mod evicted;
+mod hindsight;
+mod offers;
+mod resumed;
+mod rounds;
+mod stay;
+mod timers;
+mod told;
+mod trouble;
+mod watches;
+
+pub(super) use context::Context;
+use hindsight::Hindsight;
+use offers::Offers;
+pub(super) use resumed::{Claim, settling};
+pub use stay::Phase;
+use stay::{Asking, End, Farewell, Finds, Intent, KeepsOut, Slot, Stay};
+use timers::{Timer, Timers};
+use told::Told;
+use trouble::Trouble;
+use watches::Watches;
+
+/// A semaphore that is tried once is given up after this long without any answer.
+const TRY_ONCE: Duration = Duration::from_secs(10);
+/// Tidying up waits for a random time up to this, so that not everybody does it.
+const TIDY: Duration = Duration::from_secs(1);
+/// The wait after a lost check-and-set, first and longest, for each other who may be writing at that time: each of those who were let
+/// in together, or else the root of the slots that are held.
+const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
+/// But never longer than this.
+const MOST_CONTENDED: Duration = Duration::from_secs(2);
+/// More than these do not make the wait after a lost check-and-set longer.
+const CONTENDERS: u32 = 100;
+/// For how long one that comes leaves free slots to whoever has come at the same time.
+const PATIENCE: Duration = Duration::from_millis(60);
+/// The same, for each write to Consul since the last one to `.lock`: so many may have come before.
+const PER_WRITE: Duration = Duration::from_millis(1);
+/// For how long one that is in line leaves free slots to whoever watches over all.
+const TRUST: Duration = Duration::from_secs(1);
+/// Writes to Consul from one's last to `.lock` to the next one's first, where nobody else is there: a session ends, and one is made.
+const QUIET: u64 = 4;
+/// Attempts of one that has gone to serve whoever has come meanwhile.
+const FOLLOW_UPS: u32 = 3;
+/// A poll waits for so long. Consul's own bound is ten minutes.
+const POLL: Duration = Duration::from_secs(300);
+/// The wait after a failed request, first and longest.
+const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
+const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Half a TTL, within its bounds.
+fn half(ttl: Duration) -> Duration {
+    (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
+}
+
+/// Others in line list everything at the latest after this long, and after half of it at the earliest.
+const SELDOM: Duration = Duration::from_secs(600);
+/// Who is looked at lists at most so often, for each that takes part.
+const PER_CONTENDER: Duration = Duration::from_millis(500);
+
+/// The one request under way besides the watch.
+#[derive(Clone, Debug)]
+enum Flight {
+    None,
+    Listing,
+    /// `.lock` is being read.
+    Looking {
+        /// The index of the latest change that was known before.
+        after: u64,
+        /// Whether the read proves anything.
+        consistent: bool,
+    },
+    /// The own contender and `.lock` are being read, and the contender of whoever one in line relies on.
+    Confirming {
+        /// The index of the latest change that was known before.
+        after: u64,
+        relies_on: Option<SessionId>,
+    },
+    /// The session is being renewed to see whether it lives; its answer goes on from here.
+    Checking,
+    Committing {
+        write: Write,
+        sent: Moment,
+    },
+    /// The session it was sent for has ended: its answer says nothing.
+    Void,
+}
+
+/// One semaphore of one agent.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    name: Name,
+    settings: Settings,
+    stay: Stay,
+    view: Option<View>,
+    /// What must be read again, consistently, before anything is decided by the view.
+    need: Option<Need>,
+    /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
+    proved: bool,
+    flight: Flight,
+    timers: Timers,
+    watches: Watches,
+    watch_failing_since: Option<Moment>,
+    /// The role in which one waits, and since when.
+    stood: (Role, Moment),
+    free_since: Option<Moment>,
+    offers: Offers,
+    /// Since which index it has stood in line.
+    arrival: Option<u64>,
+    /// The last write that was to let it in came too late.
+    crowded: bool,
+    /// The index of the last `.lock` that was seen to be attended when it was read.
+    trusted: Option<u64>,
+    /// The last write has told who has come meanwhile, and what follows from that is done at once.
+    follows_up: bool,
+    /// The own contender and `.lock` have just been read.
+    confirmed: bool,
+    dead_since: BTreeMap<SessionId, Moment>,
+    /// What is known of a lock besides its key.
+    hindsight: Hindsight,
+    /// The configured limit is still to be written (policy `set`).
+    set_limit: bool,
+    told: Told,
+    /// When everything was listed last.
+    listed_at: Option<Moment>,
+    /// The token of a slot that an earlier process of ours left in `.lock`.
+    token: Option<u64>,
+    /// The operator by whom it was told to leave, until it asks anew.
+    evicted_by: Option<String>,
+    /// The token of the slot that was lost, while its workload is being stopped and nobody else can have it: it was told to
+    /// leave it, or does not know whether the session lives.
+    stopping: Option<u64>,
+    /// Of a resumed session: how far it is known to be ours alone.
+    claim: Claim,
+    /// Another process has taken the session over.
+    displaced: bool,
+    check_session: bool,
+    /// The session was looked at since the contender was seen to be gone, and lives.
+    session_lives: bool,
+    trouble: Trouble,
+    contention: Backoff,
+}
+
+impl Machine {
+    /// `token` is that of the slot which an earlier process may have left.
+    pub(super) fn new(name: Name, settings: Settings, token: Option<u64>, now: Moment) -> Self {
+        Self {
+            name,
+            set_limit: settings.limit_policy == LimitPolicy::Set,
+            settings,
+            stay: Stay::begin(now),
+            view: None,
+            need: None,
+            proved: false,
+            flight: Flight::None,
+            timers: Timers::default(),
+            watches: Watches::default(),
+            watch_failing_since: None,
+            stood: (Role::default(), now),
+            free_since: None,
+            offers: Offers::default(),
+            arrival: None,
+            crowded: false,
+            trusted: None,
+            follows_up: false,
+            confirmed: false,
+            dead_since: BTreeMap::new(),
+            hindsight: Hindsight::default(),
+            told: Told::default(),
+            listed_at: None,
+            token,
+            evicted_by: None,
+            stopping: None,
+            claim: Claim::Unknown,
+            displaced: false,
+            check_session: false,
+            session_lives: false,
+            trouble: Trouble::default(),
+            contention: Backoff::new(CONTENTION.0, CONTENTION.1),
+        }
+    }
+
+    /// One that does not come before it knows who is there.
+    pub(super) fn that_lists_first(self) -> Self {
+        Self { need: Some(Need::List), ..self }
+    }
+
+    /// How the shell and the core call it.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// What is wanted of it.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        self.stay.phase()
+    }
+
+    /// What was last seen; `None` before the first look and after the session ended.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// When everything under the prefix was looked at last. Single keys may be known as they were later.
+    pub fn listed_at(&self) -> Option<Moment> {
+        self.listed_at.filter(|_| self.view.is_some())
+    }
+
+    /// The single-key lock as it was last seen, where this is one and its key exists.
+    pub fn single(&self) -> Option<&Single> {
+        self.view.as_ref().and_then(View::single)
+    }
+
+    /// Until when Consul gives a lock that nobody has to nobody, as far as is known.
+    pub fn delayed_until(&self) -> Option<Moment> {
+        self.hindsight.delayed_until()
+    }
+
+    /// What fails at present, if anything does: what was tried, on what, what came back.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.failure().map(|failure| failure.text.as_str())
+    }
+
+    /// The same, while anything is to be asked.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.trouble.failure().filter(|_| self.intent() != Intent::Rest)
+    }
+
+    /// Since when the slot is being asked for; `None` where it is held, or not asked for.
+    pub fn asked_at(&self) -> Option<Moment> {
+        self.stay.asking().map(|asking| asking.since)
+    }
+
+    /// Whether nothing of it is in Consul any more and nothing is asked for.
+    pub fn is_gone(&self) -> bool {
+        self.intent() == Intent::Rest && matches!(self.flight, Flight::None)
+    }
+
+    /// Whether the session ought to be proved alive now; asked once.
+    pub(super) fn take_check_session(&mut self) -> bool {
+        std::mem::take(&mut self.check_session)
+    }
+
+    /// Takes over changed settings. The prefix and the slots stay: another prefix is another semaphore.
+    pub(super) fn reconfigure(&mut self, settings: Settings, now: Moment) {
+        let sets = settings.limit_policy == LimitPolicy::Set;
+        let anew = self.settings.limit_policy != LimitPolicy::Set || settings.limit != self.settings.limit;
+        self.set_limit = sets && (anew || self.set_limit);
+        self.told.forget_limit();
+        if matches!(self.stay, Stay::Over(End::GaveUp)) && settings.wait != self.settings.wait {
+            self.ask_again(now);
+        }
+        self.settings = settings;
+        // The same view may now lead elsewhere.
+        self.timers.clear(Timer::Tidy);
+    }
+
+    /// One that clears away what an earlier process has left under a prefix that is not wanted any more.
+    pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
+        let mut machine = Self::new(name, settings, None, now);
+        machine.stay = Stay::departing();
+        machine.timers.set(Timer::LookAgain, now + LATE);
+        machine
+    }
+
+    /// Whether it has yet to look again for what an earlier process left.
+    pub(super) fn looks_again(&self) -> bool {
+        self.timers.is_set(Timer::LookAgain)
+    }
+
+    /// Leaves it at one look: another one of the same prefix sees what is there, or the session ends.
+    pub(super) fn look_no_more(&mut self) {
+        self.timers.clear(Timer::LookAgain);
+    }
+
+    /// Leaves everything as it is: the session is about to be destroyed.
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
+        self.stop_watches(cx);
+        self.stay = Stay::Over(End::Abandoned);
+        self.flight = Flight::None;
+    }
+
+    /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part, and the more semaphores
+    /// the agent has: however many look, all of them together list a semaphore about twice a second, and an agent lists no more often
+    /// than that.
+    pub(super) fn show(&mut self, semaphores: u32, now: Moment) {
+        let Some(view) = self.view.as_ref().filter(|_| self.intent() == Intent::Hold) else { return };
+        let holders = view.record().map_or(0, super::Record::taken);
+        let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
+        let begun = self.stay.slot().map(|slot| slot.since).or(self.asked_at());
+        let since = self.listed_at.or(begun).unwrap_or(now);
+        let pace =
+            PER_CONTENDER.saturating_mul(known.saturating_mul(semaphores)).clamp(PER_CONTENDER, SELDOM);
+        if !self.settings.is_lock() {
+            self.timers.set_once(Timer::Show, || (since + pace).max(now));
+        }
+    }
+
+    /// Holds on with what it needs for that: another one of this agent knows who else is there. Beside clients of another kind it has
+    /// to know that by itself.
+    pub(super) fn forget_others(&mut self, session: &SessionId) {
+        let rests = matches!(self.flight, Flight::None) && self.need.is_none() && !self.follows_up;
+        let quiet = rests && self.holds() && !self.settings.is_lock();
+        if let Some(view) =
+            self.view.as_mut().filter(|view| quiet && !view.has_foreign() && !view.is_filtered())
+        {
+            view.forget_others(session);
+            self.listed_at = None;
+        }
+    }
+
+    /// Whether it is to hold, be it after having given back what it holds.
+    pub(super) fn asks(&self) -> bool {
+        matches!(self.intent(), Intent::Hold | Intent::Leave(Farewell::Again))
+    }
+
+    /// Whether it holds its slots, and the agent was told.
+    pub fn holds(&self) -> bool {
+        matches!(self.stay, Stay::Held(_))
+    }
+
+    fn intent(&self) -> Intent {
+        self.stay.intent()
+    }
+
+    /// Whether the slots are there, be it that it is not told because others of the party lack theirs.
+    pub(super) fn has(&self) -> bool {
+        self.holds() || matches!(self.stay.finds(), Finds::Slots)
+    }
+
+    /// Whether the session has slots of it that are to last, be they told of or not yet.
+    pub(super) fn has_slots(&self) -> bool {
+        self.stay.slot().is_some()
+            || matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
+            || self.token.is_some()
+            || self.claim.settles_at().is_some()
+    }
+
+    /// Whether it is known for sure to hold nothing.
+    pub(super) fn is_apart(&self) -> bool {
+        self.stay.waits()
+            && !matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
+            && self.need.is_none()
+            && matches!(self.flight, Flight::None)
+    }
+
+    /// Whether it is kept out until somebody mends something.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.stay.asking().is_some_and(|asking| matches!(asking.keeps_out, KeepsOut::Fault(_)))
+    }
+
+    /// Whether it holds or stands in line, and is not going already.
+    pub(super) fn stands(&self) -> bool {
+        self.intent() == Intent::Hold && (self.has() || self.arrival.is_some())
+    }
+
+    /// Since which index it has stood in line.
+    pub(super) fn arrival(&self) -> Option<u64> {
+        self.arrival
+    }
+
+    pub(super) fn offers(&self) -> bool {
+        matches!(self.stay.finds(), Finds::Offer(_))
+    }
+
+    /// Takes the offer up: these steps are on their way.
+    pub(super) fn accept(&mut self, now: Moment) -> Option<Vec<Op>> {
+        let finds = &mut self.stay.asking_mut()?.finds;
+        let Finds::Offer(write) = std::mem::replace(finds, Finds::Nothing) else { return None };
+        let ops = write.ops.clone();
+        self.token = None;
+        self.flight = Flight::Committing { write, sent: now };
+        Some(ops)
+    }
+
+    /// How many steps of a transaction under way are its own.
+    pub(super) fn steps_under_way(&self) -> usize {
+        if let Flight::Committing { write, .. } = &self.flight { write.ops.len() } else { 0 }
+    }
+
+    /// Holds from now on what was found.
+    pub(super) fn begin(&mut self, cx: &mut Context<'_>) {
+        if !matches!(self.stay.finds(), Finds::Slots) {
+            return;
+        }
+        if let (Some(session), Some(view)) = (cx.session, self.view.take()) {
+            self.hold(&view, session, cx);
+            self.view = Some(view);
+        }
+    }
+
+    /// The token of a slot that an earlier process held, and that was not looked at yet.
+    pub(super) fn remembered(&self) -> Option<u64> {
+        self.token
+    }
+
+    /// Gives the slots back, and asks anew.
+    pub(super) fn give_back(&mut self) {
+        self.depart(Farewell::Again);
+    }
+
+    /// Goes, whatever it is doing.
+    pub(super) fn leave(&mut self) {
+        if self.asks() {
+            self.depart(Farewell::Released);
+        }
+    }
+
+    /// Asks for nothing that it does not hold. What an earlier process of ours held it looks at first: its workload may be
+    /// running on that.
+    pub(super) fn ask_no_more(&mut self) {
+        if self.stay.asking().is_some() && self.token.is_none() {
+            self.depart(Farewell::Released);
+        }
+    }
+
+    fn depart(&mut self, farewell: Farewell) {
+        if self.holds() && !self.is_alone() {
+            // Nobody knows who is next but `.lock`; and what foreign contenders were offered goes with the last of them.
+            let offered = self.view.as_ref().is_some_and(View::says_offered);
+            let need = if offered { Need::List } else { Need::Look };
+            self.need = self.need.or(Some(need));
+        } else if self.arrival.is_some() && self.looks_before_it_goes() {
+            self.need = Some(Need::List);
+        }
+        self.stay.depart(farewell);
+        self.timers.clear(Timer::Retry);
+        // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
+        self.timers.clear(Timer::Read);
+    }
+
+    /// Whether others may wait for what it does there besides waiting.
+    fn looks_before_it_goes(&self) -> bool {
+        let own = self.arrival.and_then(|arrival| {
+            let view = self.view.as_ref()?;
+            let own = view.contenders.iter().find(|one| one.create_index == arrival)?;
+            Some(plan::must_look(view, &own.session, &self.settings))
+        });
+        own.unwrap_or_default()
+    }
+
+    /// Whether nobody else had anything to do with the semaphore when it was looked at last.
+    fn is_alone(&self) -> bool {
+        let Some(view) = self.view.as_ref().filter(|view| view.is_complete()) else { return false };
+        let others = |record: &super::Record| {
+            record.taken() > self.settings.slots || record.attended || !record.next.is_empty()
+        };
+        self.settings.is_lock() || view.contenders.len() == 1 && !view.record().is_some_and(others)
+    }
+
+    fn ask_again(&mut self, now: Moment) {
+        self.stay = Stay::begin(now);
+        self.evicted_by = None;
+        self.token = None;
+        // Whoever came behind it changed no key that it watched, and stands ahead of it now.
+        self.need = Some(Need::List);
+    }
+
+    /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and
+    /// that is being settled.
+    pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
+        let watch = self.watch_fails_at(watch_grace);
+        let derived = [self.gives_up_at().filter(|_| !claims), self.claim.settles_at(), watch];
+        derived.into_iter().flatten().chain(self.timers.iter()).chain(self.watches.timers())
+    }
+
+    fn gives_up_at(&self) -> Option<Moment> {
+        // What is about to be held again is not given up.
+        let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
+        let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
+        Some(asked_at? + wait?)
+    }
+
+    fn watch_fails_at(&self, grace: Option<Duration>) -> Option<Moment> {
+        let since = self.watch_failing_since.filter(|_| self.holds())?;
+        grace.map(|grace| since + grace)
+    }
+
+    /// Does whatever the present state asks for.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.intent() == Intent::Rest && self.timers.is_due(Timer::LookAgain, cx.now) {
+            self.timers.clear(Timer::LookAgain);
+            self.stay = Stay::departing();
+            self.need = Some(Need::List);
+            self.proved = false;
+        }
+        self.finds(Finds::Nothing);
+        if self.holds() {
+            if !cx.lease_is_valid() {
+                self.lose(LossReason::LeaseExpired, cx);
+            } else if self.watch_fails_at(cx.watch_grace).is_some_and(|at| at <= cx.now) {
+                self.lose(LossReason::WatchFailed, cx);
+            }
+        }
+        if !matches!(self.flight, Flight::None) {
+            return;
+        }
+        // Until the session is ours alone nothing is asked for. An agent that gave up would end, and the next one would begin the
+        // contest anew.
+        let claims = cx.contested.is_some() && cx.lease_is_valid();
+        if !claims && self.gives_up_at().is_some_and(|at| at <= cx.now) {
+            self.give_up(cx);
+        }
+        let session = match self.intent() {
+            Intent::Hold | Intent::Rest => cx.session,
+            Intent::Leave(_) => cx.remembered,
+        };
+        let Some(session) = session.cloned() else {
+            return self.without_session(cx);
+        };
+        if self.timers.at(Timer::Retry).is_some_and(|at| cx.now < at) {
+            return;
+        }
+        self.timers.clear(Timer::Retry);
+        if self.timers.is_due(Timer::Show, cx.now) && self.intent() == Intent::Hold {
+            self.need = Some(Need::List);
+        }
+        match self.intent() {
+            Intent::Rest => {}
+            // What is left in `.lock` keeps others out until the workload has ended.
+            Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
+            // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
+            Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
+            Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
+        }
+    }
+
+    /// Reads all there is: of a lock, its key.
+    fn list(&mut self, cx: &mut Context<'_>) {
+        self.flight = Flight::Listing;
+        let name = self.name.clone();
+        cx.out.push_back(if self.settings.is_lock() {
+            Command::Look { name, key: self.settings.prefix.clone(), consistent: true }
+        } else {
+            Command::List { name }
+        });
+    }
+
+    fn look(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
+        self.flight = Flight::Looking { after, consistent };
+        cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent });
+    }
+
+    /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.
+    fn relies(&self, cx: &Context<'_>) -> bool {
+        let follows = self.arrival.is_some() && self.stood.0 == Role::Behind && cx.together.is_none();
+        follows && !self.trouble.hides_keys() && self.intent() == Intent::Hold
+    }
+
+    /// Whether its own contender, `.lock` and that of whom it relies on tell all that it has to know now. Where nobody watches over
+    /// all, who else stands ahead is looked at too, now and then.
+    fn confirms(&self, cx: &Context<'_>) -> bool {
+        if self.holds() {
+            return !self.trouble.hides_keys();
+        }
+        let listed = || self.listed_at.is_some_and(|at| cx.now < at + SELDOM / 2);
+        self.relies(cx) && (self.view.as_ref().is_some_and(View::is_attended) || listed())
+    }
+
+    /// Reads what tells whether it still holds; or whether it was let in, and those on whom it relies are still there.
+    fn confirm(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if self.settings.is_lock() {
+            return self.list(cx);
+        }
+        let behind = self.stood.0 == Role::Behind;
+        let relies_on = view.relies_on(session).filter(|_| behind && !self.holds()).cloned();
+        let other = relies_on.as_ref().map(|other| view.contender_key(other));
+        let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(other).collect();
+        self.flight = Flight::Confirming { after: view.latest(), relies_on };
+        cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
+    }
+
+    /// How long to wait after a check-and-set that came too late: the longer the more others may be writing. Those who were let
+    /// in together may well leave together.
+    fn contended(&mut self, cx: &mut Context<'_>) -> Duration {
+        let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
+        let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
+        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(CONTENDERS);
+        let others = f64::from(taken.clamp(1, CONTENDERS)).sqrt().max(f64::from(beside));
+        let longest = self.contention.next(cx.rng).mul_f64(others);
+        jittered(longest.min(MOST_CONTENDED), 0.9, cx.rng)
+    }
+
+    fn commit(&mut self, write: Write, cx: &mut Context<'_>) {
+        self.timers.clear(Timer::Tidy);
+        // An earlier process's token is that of a slot which is found, not of one that is asked for.
+        self.token = None;
+        let ops = write.ops.clone();
+        self.flight = Flight::Committing { write, sent: cx.now };
+        cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
+    }
+
+    fn finds(&mut self, finds: Finds) {
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.finds = finds;
+        }
+    }
+
+    fn stop_watches(&mut self, cx: &mut Context<'_>) {
+        self.watches.want(Vec::new(), Duration::ZERO, &self.name, cx);
+        self.watch_failing_since = None;
+        self.timers.clear(Timer::Read);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a semaphore's machine knows of the rest of its agent, and where it puts what it decides.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::command::{Command, Failure};
+use crate::notice::Notice;
+use crate::plan::Together;
+use crate::{Identity, Lease, Moment, SessionId, Wall};
+
+/// What every step is given.
+pub(crate) struct Context<'a> {
+    /// The session, once it is known to live or have lived.
+    pub(crate) session: Option<&'a SessionId>,
+    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    pub(crate) remembered: Option<&'a SessionId>,
+    /// The process's own nonce.
+    pub(crate) nonce: &'a str,
+    /// Those of the processes before it.
+    pub(crate) past: &'a [String],
+    /// Whether an earlier process has made the session.
+    pub(crate) resumed: bool,
+    /// For how long that one may believe that it has what the session has, where it may still run.
+    pub(crate) contested: Option<Duration>,
+    /// Whether Consul has answered anything yet.
+    pub(crate) reached: bool,
+    /// What is wrong with the session, if anything is.
+    pub(crate) trouble: Option<&'a Failure>,
+    pub(crate) lease: Option<Lease>,
+    pub(crate) now: Moment,
+    pub(crate) who: &'a Identity,
+    pub(crate) wall: Wall,
+    pub(crate) ttl: Duration,
+    pub(crate) watch_grace: Option<Duration>,
+    /// The party that this semaphore is a member of.
+    pub(crate) together: Option<Together<'a>>,
+    /// The prefixes under which slots are held.
+    pub(crate) holds: &'a [String],
+    /// Nothing is asked for that is not held.
+    pub(crate) ending: bool,
+    /// A workload runs on the slots.
+    pub(crate) occupied: bool,
+    pub(crate) rng: &'a mut fastrand::Rng,
+    pub(crate) out: &'a mut VecDeque<Command>,
+}
+
+impl Context<'_> {
+    pub(super) fn lease_is_valid(&self) -> bool {
+        self.lease.is_some_and(|lease| lease.is_valid(self.now))
+    }
+
+    /// Whether the lease is as young as a holder's: what begins under it survives as long an outage as what has been held for
+    /// a while.
+    pub(super) fn lease_is_fresh(&self) -> bool {
+        self.lease.is_some_and(|lease| self.now < lease.fresh_until())
+    }
+
+    /// Whether no renewal is overdue, so that Consul has answered a short while ago.
+    pub(super) fn lease_is_renewed(&self) -> bool {
+        self.lease.is_some_and(|lease| !lease.is_overdue(self.now))
+    }
+
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.out.push_back(Command::Tell(notice));
+    }
+}

@@ -1,0 +1,131 @@
+//! A session that an earlier process made, and that may not be its alone: see [`plan::claim`].
+
+use super::*;
+
+/// TTLs that another process has for reading our nonce. Its renewals are answered on, so its lease does not end it.
+const SETTLING: u32 = 2;
+
+/// The same at least: a holder whose watch tells it nothing reads its contender within a minute, and that request may take as long as
+/// the client allows before it is sent again.
+const SETTLING_AT_LEAST: Duration = Duration::from_secs(75);
+
+/// How long another process has for reading our nonce, of a session with that TTL.
+pub(crate) fn settling(ttl: Duration) -> Duration {
+    (ttl * SETTLING).max(SETTLING_AT_LEAST)
+}
+
+/// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nothing was seen yet.
+    Unknown,
+    /// The nonce is being written; `again`: it was there before, and was overwritten.
+    Writing {
+        /// Whether another nonce is that of a process which came after this one.
+        again: bool,
+    },
+    /// It has nothing here that could bear the nonce, so that another process cannot be told.
+    Bare,
+    /// The nonce was written. Another process may believe until then that it holds.
+    Settling {
+        /// [`SETTLING`] TTLs after the write.
+        until: Moment,
+    },
+    /// It is ours.
+    Ours,
+}
+
+impl Claim {
+    /// When another process has had its time to read the nonce.
+    pub(super) fn settles_at(self) -> Option<Moment> {
+        match self {
+            Self::Settling { until } => Some(until),
+            Self::Unknown | Self::Writing { .. } | Self::Bare | Self::Ours => None,
+        }
+    }
+}
+
+impl Machine {
+    /// Whether nothing may be decided yet: the session has something here without our nonce, or another process may
+    /// believe for a while that it has it.
+    pub(super) fn claims(
+        &mut self,
+        view: &View,
+        session: &SessionId,
+        claim: Option<Write>,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let Some(write) = claim else {
+            self.claim = match (self.claim, cx.contested) {
+                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + settling(ttl) },
+                (Claim::Settling { until }, _) if cx.now < until => Claim::Settling { until },
+                // Until it is known whether the other process was told under another prefix or key.
+                (Claim::Unknown | Claim::Bare, Some(_)) => Claim::Bare,
+                (Claim::Unknown | Claim::Writing { .. } | Claim::Bare, None)
+                | (Claim::Settling { .. } | Claim::Ours, _) => Claim::Ours,
+            };
+            if self.claim != Claim::Ours {
+                self.watch(plan::claimed(view, session), cx);
+            }
+            return self.claim != Claim::Ours;
+        };
+        if view.was_granted(session) {
+            self.look(view.lock_key(), view.latest(), true, cx);
+            return true;
+        }
+        let again = match self.claim {
+            Claim::Unknown => false,
+            Claim::Writing { again } => again,
+            Claim::Bare | Claim::Settling { .. } | Claim::Ours => true,
+        };
+        self.claim = Claim::Writing { again };
+        let ops = write.ops.clone();
+        // What is found keeps its token: nothing is asked for.
+        self.flight = Flight::Committing { write, sent: cx.now };
+        cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
+        true
+    }
+
+    /// How far a resumed session is known to be ours alone.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim
+    }
+
+    /// Whether it is not known what the session has here, or our nonce cannot be written, since Consul refuses it.
+    pub(crate) fn is_refused_claim(&self) -> bool {
+        let refuses = |failure: &Failure| match failure.kind {
+            FailureKind::Denied | FailureKind::InvalidKey | FailureKind::Rejected | FailureKind::NotFound => {
+                true
+            }
+            FailureKind::NoLeader
+            | FailureKind::Unavailable
+            | FailureKind::RateLimited
+            | FailureKind::Cut => false,
+        };
+        matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
+            && self.trouble.failure().is_some_and(refuses)
+    }
+
+    /// The session is ours alone, or another one by now: only from here on anything is asked for that was not found.
+    pub(crate) fn contest_is_over(&mut self, now: Moment) {
+        if let Some(asking) = self.stay.asking_mut() {
+            asking.since = now;
+        }
+    }
+
+    /// What was seen bears the nonce of another process, which has taken the session over; told once.
+    pub(crate) fn take_displaced(&mut self) -> bool {
+        std::mem::take(&mut self.displaced)
+    }
+
+    /// Looks whether another process has written its nonce. One that was there before ours was written is of the past; so is,
+    /// however late it comes, that of a process before this one, which had a request on its way when it was killed.
+    pub(super) fn see_nonce(&mut self, cx: &Context<'_>) {
+        let own = cx.remembered.zip(self.view.as_ref());
+        let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());
+        let is_present =
+            !cx.resumed || !matches!(self.claim, Claim::Unknown | Claim::Writing { again: false });
+        let is_known = |nonce: &str| nonce == cx.nonce || cx.past.iter().any(|past| past == nonce);
+        self.displaced |= is_present && nonce.is_some_and(|nonce| !is_known(nonce));
+    }
+}

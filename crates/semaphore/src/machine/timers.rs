@@ -1,0 +1,60 @@
+//! What a machine has set itself to do, and when: one table.
+
+use crate::Moment;
+
+/// What there is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Nothing is sent before.
+    Retry,
+    /// What anybody can do is done then, if nobody has.
+    Tidy,
+    /// The plan is made again, although nothing has changed.
+    Recheck,
+    /// Free slots are left until then to whoever has come at the same time, or watches over all.
+    Patience,
+    /// What is known is read again at the latest then, whatever the watches tell.
+    Read,
+    /// Somebody wants to know how things stand: everything is listed then.
+    Show,
+    /// Everything is looked at once more: a request of an earlier process may be carried out late.
+    LookAgain,
+}
+
+/// When each is due, if it is set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timers([Option<Moment>; 7]);
+
+impl Timers {
+    /// When it is due.
+    pub(super) fn at(&self, timer: Timer) -> Option<Moment> {
+        self.0[timer as usize]
+    }
+
+    pub(super) fn is_set(&self, timer: Timer) -> bool {
+        self.at(timer).is_some()
+    }
+
+    pub(super) fn is_due(&self, timer: Timer, now: Moment) -> bool {
+        self.at(timer).is_some_and(|at| at <= now)
+    }
+
+    /// Sets it, whatever it was; to nothing, clears it.
+    pub(super) fn set(&mut self, timer: Timer, at: impl Into<Option<Moment>>) {
+        self.0[timer as usize] = at.into();
+    }
+
+    /// Sets it where it is not set.
+    pub(super) fn set_once(&mut self, timer: Timer, at: impl FnOnce() -> Moment) {
+        self.0[timer as usize].get_or_insert_with(at);
+    }
+
+    pub(super) fn clear(&mut self, timer: Timer) {
+        self.set(timer, None);
+    }
+
+    /// When any of them is due.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Moment> {
+        self.0.iter().flatten().copied()
+    }
+}

@@ -1,0 +1,99 @@
+//! What the world was told of the limit, the record's form and a lock's leader, so that it is told once.
+
+use super::*;
+use crate::record::Form;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    /// That the stored limit differs from the configured one: the stored one.
+    limit: Option<u32>,
+    /// That the record has another form than the configured one.
+    form: bool,
+    /// That Consul gives the lock to nobody for a while.
+    delay: bool,
+    /// Who has the lock.
+    leader: Option<SessionId>,
+    /// The stored limit that was seen last.
+    seen_limit: Option<u32>,
+}
+
+impl Told {
+    /// The configured limit is another one: how it differs is to be told anew.
+    pub(super) fn forget_limit(&mut self) {
+        self.limit = None;
+    }
+
+    /// The stored limit was changed by an own write, which is told as such.
+    pub(super) fn has_set_limit(&mut self, limit: u32) {
+        self.seen_limit = Some(limit);
+    }
+
+    /// Whether it is yet to be told that Consul gives the lock to nobody for a while; asked once.
+    pub(super) fn is_first_delay(&mut self) -> bool {
+        !std::mem::replace(&mut self.delay, true)
+    }
+}
+
+impl Machine {
+    /// Takes in who has the lock; `in_time`: as it has happened just now.
+    pub(super) fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
+        let single = self.view.as_ref().and_then(View::single);
+        let owner = single.and_then(|single| single.owner.as_ref());
+        if self.hindsight.see(owner, in_time, cx.now) {
+            self.told.delay = false;
+        }
+        // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
+        if self.intent() != Intent::Hold || owner == self.told.leader.as_ref() {
+            return;
+        }
+        if !self.proved {
+            // Workloads step down by this, and a watch may be answered by a server that was the leader once. Where the lock
+            // is free, the attempt to take it tells.
+            if owner.is_some() {
+                self.need = Some(Need::List);
+            }
+            return;
+        }
+        self.told.leader = owner.cloned();
+        let leader = owner.map(|session| Leader {
+            session: session.clone(),
+            mine: cx.remembered == Some(session),
+            who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.shown()),
+        });
+        cx.tell(Notice::Leader { name: self.name.clone(), leader });
+    }
+
+    /// `blocked`: that will be told next, with the limit where it is the reason.
+    pub(super) fn tell_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
+        let stored = view.record().map(|record| record.limit);
+        let before = stored.and_then(|stored| self.told.seen_limit.replace(stored));
+        let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
+        let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
+        if let Some(stored) = differs
+            && self.told.limit != differs
+        {
+            let (configured, policy) = (self.settings.limit, self.settings.limit_policy);
+            cx.tell(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
+        } else if let (Some(from), Some(to)) = (before, stored)
+            && from != to
+            && !blocked
+        {
+            cx.tell(Notice::LimitChanged { name: self.name.clone(), from, to });
+        }
+        self.told.limit = differs;
+        if stored == Some(self.settings.limit) {
+            self.set_limit = false;
+        }
+        self.tell_form(view, cx);
+    }
+
+    /// A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
+    fn tell_form(&mut self, view: &View, cx: &mut Context<'_>) {
+        let Some(record) = view.record() else { return };
+        let differs = self.settings.form == Form::List && record.form() == Form::Map;
+        if differs && !self.told.form {
+            cx.tell(Notice::FormDiffers { name: self.name.clone() });
+        }
+        self.told.form = differs;
+    }
+}

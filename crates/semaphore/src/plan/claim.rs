@@ -1,0 +1,55 @@
+//! What a process writes first that resumes the session of an earlier one.
+//!
+//! That one may still run: the file by which two processes keep apart can be deleted. So the new process writes its nonce
+//! into whatever the session has. The earlier one finds a nonce that is not its own, and knows that it has lost everything.
+
+use super::*;
+use crate::record::LOCK_FLAGS;
+
+/// The transaction that writes the nonce, where the session has something there that does not bear it.
+pub fn claim(view: &View, me: Me<'_>) -> Option<Write> {
+    let nonce = me.nonce?;
+    let stored = view.entry_of(me.session);
+    if stored.is_some_and(|entry| entry.nonce.as_deref() == Some(nonce)) {
+        return None;
+    }
+    let with_nonce = |entry: &Entry| {
+        let mut entry = entry.clone();
+        entry.nonce = Some(nonce.to_owned());
+        entry.encode()
+    };
+    if view.is_owner(me.session) {
+        let entry = stored.cloned().unwrap_or_else(|| me.entry(Standing::Held, vec![0]));
+        let (key, value, session) = (view.lock_key(), with_nonce(&entry), me.session.clone());
+        let check = Op::CheckIndex { key: key.clone(), index: view.lock_index() };
+        // Written without the lock, its LockIndex would begin anew.
+        return Some(Write::of(vec![check, Op::Lock { key, value, flags: LOCK_FLAGS, session }]));
+    }
+    let contender = view.contender(me.session)?;
+    let holds = view.record().is_some_and(|record| record.slots_of(me.session) > 0);
+    let standing = if holds { Standing::Held } else { Standing::Waiting };
+    let mut entry = stored.cloned().unwrap_or_else(|| me.entry(standing, Vec::new()));
+    if view.lock_index() == 0 {
+        // Somebody has deleted `.lock`, so nothing is held, and a `held` written now would be taken for a grant.
+        (entry.state, entry.indexes) = (Standing::Waiting, Vec::new());
+    }
+    let (key, index) = (view.contender_key(me.session), contender.modify_index);
+    let flags = view.record().map_or(0, Record::flags);
+    let own = Op::Cas { key, value: with_nonce(&entry), flags, index };
+    let mut ops = Vec::new();
+    if entry.state == Standing::Held {
+        // Whatever says `held` stands in `.lock`: others go by that.
+        ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
+    }
+    ops.push(own);
+    Some(Write::of(ops))
+}
+
+/// What to watch while another process may still take the session for its own.
+pub fn claimed(view: &View, session: &SessionId) -> Vec<Watch> {
+    let own = view
+        .contender(session)
+        .map(|one| Watch { key: view.contender_key(session), after: one.modify_index });
+    let lock = (view.lock_index() > 0).then(|| watch::lock(view));
+    own.into_iter().chain(lock).collect()
+}

@@ -1,0 +1,131 @@
+//! Of an operator who wants somebody out.
+//!
+//! One of ours that lives is asked to go, by a mark in its own entry: it stops its workload first, and nobody else gives its
+//! slot on meanwhile. What cannot be asked is taken out.
+
+use super::*;
+use crate::record::LOCK_FLAGS;
+
+/// How somebody takes part, as an operator was told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// Whose.
+    pub session: SessionId,
+    /// What it does there.
+    pub part: Part,
+    /// Whether it is another client's, which no mark tells anything; of the dead it does not matter.
+    pub foreign: bool,
+    /// What tells this stay from an earlier or later one of the session: the index at which its contender was created; of
+    /// a lock, at which its key was made, and how often it had been taken since. `None` where there is no contender of its
+    /// name.
+    pub since: Option<(u64, u64)>,
+}
+
+/// What one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It has the slots, or the single-key lock.
+    Holds,
+    /// It stands in line.
+    Waits,
+    /// `.lock` lists it, and it lives no more.
+    Dead,
+}
+
+impl Stay {
+    /// How the session takes part, if it does.
+    pub fn of(view: &View, session: &SessionId) -> Option<Self> {
+        let session = session.clone();
+        if let Some(single) = view.single().filter(|_| view.is_owner(&session)) {
+            let (foreign, since) = (single.entry.is_none(), Some((single.create_index, single.times_locked)));
+            return Some(Self { session, part: Part::Holds, foreign, since });
+        }
+        let contender = view.contender(&session);
+        let part = match (view.record().is_some_and(|record| record.slots_of(&session) > 0), contender) {
+            (true, None) if !view.is_alive(&session) && !view.is_filtered() => Part::Dead,
+            (true, _) => Part::Holds,
+            // One that says that it holds was taken out, and is about to notice.
+            (false, Some(one)) if !one.says_held() => Part::Waits,
+            (false, _) => return None,
+        };
+        let foreign = contender.is_none_or(|one| one.entry.is_none()) && part != Part::Dead;
+        Some(Self { session, part, foreign, since: contender.map(|one| (one.create_index, 0)) })
+    }
+
+    /// Whether the other one has ended, and this began after it. A lock's count begins anew where its key is written without
+    /// the lock: it is the same stay then.
+    pub fn is_after(&self, other: &Self) -> bool {
+        let made = |stay: &Self| stay.since.map(|(made, _)| made);
+        made(self) != made(other) || self.since > other.since
+    }
+}
+
+/// The transaction that asks one of ours to go, in the name of `by`; `None` where it was asked already, or cannot be.
+pub fn mark(view: &View, stay: &Stay, by: &str) -> Option<Write> {
+    let mut entry = view.entry_of(&stay.session).filter(|entry| entry.evicted_by.is_none())?.clone();
+    entry.evicted_by = Some(by.to_owned());
+    if let Some(single) = view.single() {
+        let (key, value, index) = (view.lock_key(), entry.encode(), single.index);
+        let check = Op::CheckIndex { key: key.clone(), index };
+        // Written without the lock, its LockIndex would begin anew.
+        let lock = Op::Lock { key, value, flags: LOCK_FLAGS, session: stay.session.clone() };
+        return Some(Write::of(vec![check, lock]));
+    }
+    let (key, value) = (view.contender_key(&stay.session), entry.encode());
+    let index = view.contender(&stay.session)?.modify_index;
+    let flags = view.record().map_or(0, Record::flags);
+    let mark = Op::Cas { key, value, flags, index };
+    let lock = match (stay.part, view.record()) {
+        // Whatever says `held` stands in `.lock`: others go by that.
+        (Part::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
+        // Whoever let it in by name would not see the mark, and overwrite it.
+        (Part::Waits, Some(record)) if record.next.contains(&stay.session) => {
+            let mut draft = Draft::new(view, record.clone(), "", None);
+            draft.publish(&line_without(view, &stay.session));
+            draft.write(false).map(|write| write.ops).unwrap_or_default()
+        }
+        (Part::Waits | Part::Dead, _) => Vec::new(),
+    };
+    Some(Write::of(lock.into_iter().chain([mark]).collect()))
+}
+
+/// The transaction that takes somebody out, whoever it is and whatever runs on its slots, and gives these on; `None` where
+/// there is nothing of it. Its contender is deleted: by that it learns of it.
+pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Write> {
+    let session = &stay.session;
+    if let Some(single) = view.single() {
+        let (key, index) = (view.lock_key(), single.index);
+        let check = Op::CheckIndex { key: key.clone(), index };
+        let session = session.clone();
+        // What another client has in its key is no matter of ours.
+        let (value, flags) = match &single.entry {
+            Some(_) => (Vec::new(), LOCK_FLAGS),
+            None => (*single.stored).clone(),
+        };
+        let unlock = Op::Unlock { key, value, flags, session };
+        return Some(Write::of(vec![check, unlock]));
+    }
+    let contender = view.contender(session);
+    let delete =
+        contender.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
+    let mut write = view.record().and_then(|record| {
+        let mut draft = Draft::new(view, record.clone(), wall, None);
+        draft.take_out(session);
+        let line = line_without(view, session);
+        if stay.part != Part::Waits {
+            draft.fill(&line, &[], None, now);
+        }
+        if draft.changes() || record.next.contains(session) {
+            draft.publish(&line);
+        }
+        draft.write(false)
+    });
+    if let Some(delete) = delete {
+        write.get_or_insert_with(|| Write::of(Vec::new())).ops.push(delete);
+    }
+    write
+}
+
+fn line_without<'a>(view: &'a View, session: &SessionId) -> Vec<InLine<'a>> {
+    line::line(view, None).into_iter().filter(|one| one.session != session).collect()
+}

@@ -1,0 +1,66 @@
+//! Of a single-key lock: whoever has its key locked has it.
+//!
+//! One write takes it and one gives it back. Consul tells neither who waits nor when a lock-delay ends, so there is no line,
+//! and a lock that nobody may have yet is asked for again at the instant that the machine has worked out.
+
+use super::*;
+use crate::Primitive;
+use crate::record::LOCK_FLAGS;
+
+/// Plans to have the lock: to take it, to wait for it, or to keep it.
+pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+    let single = view.single();
+    let watch = || single.map(|_| watch::lock(view)).into_iter().collect();
+    let waiting = |room| Plan { role: Role::Head, watch: watch(), ..Plan::new(Stand::Apart { room }) };
+    if view.is_owner(me.session) {
+        return Plan { role: Role::Holding, watch: watch(), ..Plan::new(Stand::Holding) };
+    }
+    if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
+        return Plan::blocked(view, format!("the key {} is no lock: {wrong}", view.lock_key()));
+    }
+    if let Some(owner) = single.and_then(|single| single.owner.clone()) {
+        return Plan { inquire: Some(owner), ..waiting(false) };
+    }
+    if let Some(until) = me.delayed_until.filter(|until| *until > now) {
+        return Plan { recheck: Some(until), ..waiting(false) };
+    }
+    let key = view.lock_key();
+    // Another process of the same session may be taking it: Consul would let both.
+    let guard = match single {
+        Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
+        None => Op::CheckNotExists { key: key.clone() },
+    };
+    let op = Op::Lock { key, value: me.value(), flags: LOCK_FLAGS, session: me.session.clone() };
+    Plan { write: Some(Write::of(vec![guard, op])), ..waiting(true) }
+}
+
+/// Plans to be gone.
+pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
+    let stays = matches!(me.settings.primitive, Primitive::Lock { stays: true, .. });
+    Plan { write: release(view, me.session, stays), ..Plan::new(Stand::Apart { room: false }) }
+}
+
+/// The transaction that releases the lock, and deletes its key unless it `stays`; `None` where the session does not have it.
+pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<Write> {
+    if !view.is_owner(session) {
+        return None;
+    }
+    let (key, session) = (view.lock_key(), session.clone());
+    // Guarded, so that one that arrives late gives back nothing that was taken since.
+    let index = view.lock_index();
+    let ops = if stays {
+        // Whoever looks at the key then finds nobody named in it.
+        let unlock = Op::Unlock { key: key.clone(), value: Vec::new(), flags: LOCK_FLAGS, session };
+        vec![Op::CheckIndex { key, index }, unlock]
+    } else {
+        vec![Op::CheckSession { key: key.clone(), session }, Op::DeleteCas { key, index }]
+    };
+    Some(Write::of(ops))
+}
+
+impl Me<'_> {
+    /// What people find in the key: who has the lock.
+    fn value(&self) -> Vec<u8> {
+        self.entry(Standing::Held, vec![0]).encode()
+    }
+}

@@ -1,0 +1,185 @@
+//! Of an operator, who takes no part.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::view::Leftover;
+
+/// Somebody in line, as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Its session.
+    pub session: SessionId,
+    /// Whether it waits for a slot. Else it waits for a higher limit, or for a `.lock` in the form that can say what it wants,
+    /// and is passed over.
+    pub is_served: bool,
+}
+
+/// The line, in order.
+pub fn queue(view: &View) -> Vec<Queued> {
+    let is_served = |one: &InLine<'_>| view.record().is_none_or(|record| one.is_served_by(record));
+    let line = line::line(view, None);
+    line.iter().map(|one| Queued { session: one.session.clone(), is_served: is_served(one) }).collect()
+}
+
+/// The record that an operator means to change.
+///
+/// # Errors
+///
+/// What lies under `.lock` is no semaphore, or there is none, or keys are hidden: what was found, and what to do.
+pub fn present(view: &View) -> Result<&Record, String> {
+    shown(view)?;
+    match &view.lock {
+        Lock::Record { record, .. } => Ok(record),
+        Lock::Missing | Lock::Single(_) => Err(format!(
+            "there is no semaphore at {}: the key {} does not exist",
+            view.prefix(),
+            view.lock_key()
+        )),
+        Lock::Conflict { found, .. } => Err(no_semaphore(view, found)),
+    }
+}
+
+/// Whether an operator may change anything by that view.
+///
+/// # Errors
+///
+/// Keys are hidden from the token: which rule it needs.
+pub fn shown(view: &View) -> Result<(), String> {
+    if view.is_filtered() { Err(hidden(view.prefix(), "write")) } else { Ok(()) }
+}
+
+/// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
+/// slots become free than one transaction can give on, others follow from the view that it leads to.
+///
+/// # Errors
+///
+/// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
+pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
+    let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
+    draft.record.limit = limit;
+    let line = line::line(view, None);
+    draft.fill(&line, &[], None, now);
+    if draft.changes() {
+        draft.publish(&line);
+    }
+    Ok(draft.write(false))
+}
+
+/// The transaction that takes those holders out of `.lock` who are among `whom` and dead, gives on what that frees, and sweeps
+/// up what ended sessions have left; `None` where there is nothing to do. What is too much for one transaction is done by others
+/// from the view that it leads to.
+///
+/// # Errors
+///
+/// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
+pub fn prune(
+    view: &View,
+    whom: &BTreeSet<SessionId>,
+    wall: &str,
+    now: Moment,
+) -> Result<Option<Write>, String> {
+    let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
+    draft.drop_dead(whom);
+    let line = line::line(view, None);
+    draft.fill(&line, &[], None, now);
+    if draft.changes() {
+        draft.publish(&line);
+    }
+    draft.sweep();
+    Ok(draft.write(false))
+}
+
+/// The transaction that deletes a semaphore that nobody holds and nobody waits for, or a single-key lock that nobody has, where
+/// its key still has that index, and what ended sessions have left beside it; `None` where it is gone. Of more than one
+/// transaction can sweep up, others follow from the view that it leads to, and the last of them deletes the key.
+///
+/// Nobody who comes at that moment is harmed. Whoever writes the key first makes this one too late; whoever read it before
+/// it went has its check-and-set refused, and makes a new one. One that has only its contender there has no slot to lose.
+///
+/// `known` has words for whoever has left none in its key.
+///
+/// # Errors
+///
+/// Somebody holds or waits, there is something else, it was changed meanwhile, or keys are hidden: what was found, and what to do.
+pub fn destroy(
+    view: &View,
+    index: u64,
+    known: &dyn Fn(&SessionId) -> Option<String>,
+) -> Result<Option<Write>, String> {
+    shown(view)?;
+    let key = view.lock_key();
+    match &view.lock {
+        Lock::Missing => return Ok(None),
+        Lock::Record { record, .. } => refuse_in_use(view, record, known)?,
+        Lock::Single(single) => {
+            if let Some(wrong) = &single.wrong {
+                return Err(format!("the key {key} is no single-key lock: {wrong}"));
+            }
+            if let Some(owner) = &single.owner {
+                let owner = named(owner, single.entry.as_ref(), known);
+                return Err(format!("the lock {key} is in use: {owner} has it"));
+            }
+        }
+        Lock::Conflict { found, .. } => return Err(no_semaphore(view, found)),
+    }
+    if view.lock_index() != index {
+        return Err(format!("{key} was changed while you were asked; look again"));
+    }
+    let leftovers = view.leftovers.iter().take(draft::SWEEP);
+    let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
+    let last = view.leftovers.len() <= draft::SWEEP;
+    let own = if last { Op::DeleteCas { key, index } } else { Op::CheckIndex { key, index } };
+    let offered = Op::DeleteCas { key: view.offered_key(), index: view.offered.1 };
+    let offered = (last && view.offered.1 > 0).then_some(offered);
+    Ok(Some(Write::of(std::iter::once(own).chain(sweep).chain(offered).collect())))
+}
+
+/// Says who holds or waits, where anybody does, or who is listed and dead.
+fn refuse_in_use(
+    view: &View,
+    record: &Record,
+    known: &dyn Fn(&SessionId) -> Option<String>,
+) -> Result<(), String> {
+    let holders: BTreeSet<_> = record.holders.iter().collect();
+    let (live, dead): (Vec<_>, Vec<_>) = holders.iter().copied().partition(|holder| view.is_alive(holder));
+    // One that was taken out and has not noticed asks again as soon as it does.
+    let waits = |session: &&SessionId| !holders.contains(session);
+    let waiting: Vec<_> = view.contenders.iter().map(|one| &one.session).filter(waits).collect();
+    let all = |sessions: &[&SessionId]| {
+        let mut all: Vec<_> =
+            sessions.iter().take(NAMED).map(|one| named(one, view.entry_of(one), known)).collect();
+        if sessions.len() > NAMED {
+            all.push(format!("{} more", sessions.len() - NAMED));
+        }
+        all.join(", ")
+    };
+    let mut who = Vec::new();
+    if !live.is_empty() {
+        who.push(format!("held by {}", all(&live)));
+    }
+    if !waiting.is_empty() {
+        who.push(format!("waited for by {}", all(&waiting)));
+    }
+    let prefix = view.prefix();
+    if !who.is_empty() {
+        return Err(format!("the semaphore {prefix} is in use: {}", who.join("; ")));
+    }
+    if !dead.is_empty() {
+        return Err(format!(
+            "the semaphore {prefix} still lists dead holders: {}; drop them first: slotkeeper prune {prefix}",
+            all(&dead)
+        ));
+    }
+    Ok(())
+}
+
+/// Participants who are named where there are more.
+const NAMED: usize = 5;
+
+/// Who it is, as well as that is known, with nothing in it that a terminal would obey.
+fn named(session: &SessionId, entry: Option<&Entry>, known: &dyn Fn(&SessionId) -> Option<String>) -> String {
+    let who = entry.and_then(|entry| entry.who.in_words()).or_else(|| known(session));
+    let session = excerpt(session.as_str());
+    who.map_or_else(|| format!("session {session}"), |who| format!("{who} (session {session})"))
+}

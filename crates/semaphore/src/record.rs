@@ -1,0 +1,515 @@
+//! The record under `<prefix>/.lock`: the limit and who holds, in the two forms that clients write.
+//!
+//! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
+//! rewritten in the form, the spelling and with the foreign fields it was found with.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::{SessionId, printable, size};
+
+/// Flags that Consul's Go API puts on every key of its semaphores (`api/semaphore.go`). Larger than an `i64`.
+pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
+
+/// Flags that Consul's Go API puts on a single-key lock (`api/lock.go`), which `consul lock -n 1 P` takes at `P/.lock`.
+pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
+
+/// Bytes of a record: what Consul takes as a value, unless it is told otherwise. Decoded, each may cost a hundred.
+const LARGEST: usize = 512 * 1024;
+
+/// The field of the hint.
+const NEXT: &str = "Next";
+
+/// Marks at the end of the value: it is ours, and somebody watches over all; it is ours, and nobody does; nothing.
+const ATTENDED: &[u8] = b" ";
+const QUIET: &[u8] = b"\t";
+const TOUCHED: &[u8] = b"\n";
+
+/// The field by which slotkeepers of before said what foreign contenders were offered. It is taken out: those may take no field but
+/// their own.
+const OFFERED: &str = "Offered";
+
+/// How the holders are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `"Holders":["<session>",…]`, flags 0: the guide's. A session with k slots stands k times.
+    List,
+    /// `"Holders":{"<session>":true,…}`, flags [`SEMAPHORE_FLAGS`]: the Go API's. One slot a session.
+    Map,
+}
+
+impl Form {
+    /// The flags that a new semaphore of this form carries on all of its keys.
+    pub fn flags(self) -> u64 {
+        match self {
+            Self::List => 0,
+            Self::Map => SEMAPHORE_FLAGS,
+        }
+    }
+}
+
+/// Why what lies under `.lock` is not touched. Each says what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotASemaphore {
+    /// The flags of a single-key lock.
+    #[error("it carries the flags of a single-key lock (`consul lock -n 1` makes one there)")]
+    SingleKeyLock,
+    /// More than a record can need.
+    #[error("it has {bytes} bytes, more than any semaphore's record")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// No JSON object.
+    #[error("it is no JSON object but {found}")]
+    NotAnObject {
+        /// The beginning of the value, made safe to print.
+        found: String,
+    },
+    /// A needed field is missing.
+    #[error("it is a JSON object without the field {field}")]
+    Missing {
+        /// `Limit` or `Holders`.
+        field: &'static str,
+    },
+    /// A needed field stands there twice in different spellings.
+    #[error("it has the field {field} twice, in different spellings")]
+    Twice {
+        /// `Limit` or `Holders`.
+        field: &'static str,
+    },
+    /// The limit is not written as a whole number from 0 to 2³²−1.
+    #[error(
+        "its Limit is {found}, not a whole number from 0 to 4294967295, written without a point or an exponent"
+    )]
+    BadLimit {
+        /// The value found, made safe to print.
+        found: String,
+    },
+    /// The holders are neither a list nor a map of session ids.
+    #[error("its Holders are {found}, neither a list of session ids nor a map of them")]
+    BadHolders {
+        /// The value found, made safe to print.
+        found: String,
+    },
+}
+
+/// A decoded `.lock`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Slots that may be held at once.
+    pub limit: u32,
+    /// Who holds, in the record's order. In form `list` a session stands here once for each slot it takes.
+    pub holders: Vec<SessionId>,
+    /// Who is to be let in next, in order and once for each slot wanted: a hint for whoever leaves, which saves it a
+    /// read. [`Self::OTHERS`] stands for clients that let themselves in. Clients that do not know the hint drop it, and
+    /// nothing but speed depends on it.
+    pub next: Vec<SessionId>,
+    /// Whether one of ours wrote it that knew of no client of another kind. Such marks are written as white space at the end, which
+    /// is no field that others would have to know, and which every other client that writes the record leaves out.
+    pub ours: bool,
+    /// Whether somebody in line watches over all who wait, so that whoever comes can rely on it: a mark as well.
+    pub attended: bool,
+    /// Whether a line break stands at its end, which says nothing.
+    touched: bool,
+    form: Form,
+    flags: u64,
+    /// The object as found, without what is decoded: keeps foreign fields, spellings and order.
+    object: Object,
+}
+
+/// A JSON object with its values as they are written: a number in a foreign field may be larger or more exact than any type
+/// here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Object(Vec<(String, String)>);
+
+impl Object {
+    /// The one field of that name in any case, with its spelling.
+    fn field(&self, name: &'static str) -> Result<(&str, &str), NotASemaphore> {
+        let mut found = self.0.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let (key, value) = found.next().ok_or(NotASemaphore::Missing { field: name })?;
+        match found.next() {
+            None => Ok((key, value)),
+            Some(_) => Err(NotASemaphore::Twice { field: name }),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
+        serde_json::from_str(value).ok()
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(key, _)| key == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Leaves the values out that are decoded besides: hundreds of holders need not stand in memory twice.
+    fn without_own_values(mut self) -> Self {
+        let own = self.0.iter_mut().filter(|(name, _)| is_own(name));
+        own.for_each(|(_, value)| *value = String::new());
+        self
+    }
+
+    /// Sets the field, or leaves it out.
+    fn hint(&mut self, name: &str, value: Option<Value>) {
+        match value {
+            Some(value) => self.set(name, value.to_string()),
+            None => self.0.retain(|(key, _)| key != name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let (mut fields, mut places) = (Vec::<(String, String)>::new(), HashMap::new());
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    let value = value.get().to_owned();
+                    match places.get(&name).and_then(|place: &usize| fields.get_mut(*place)) {
+                        // Where a name stands twice the last value counts, at the first place.
+                        Some((_, known)) => *known = value,
+                        None => {
+                            places.insert(name.clone(), fields.len());
+                            fields.push((name, value));
+                        }
+                    }
+                }
+                Ok(Object(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_char('{')?;
+        for (place, (name, value)) in self.0.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
+        }
+        out.write_char('}')
+    }
+}
+
+impl Record {
+    /// Stands among those next for clients whom nobody else can let in: no session has this id.
+    pub const OTHERS: &'static str = "";
+
+    /// The first of those next whom anybody can let in.
+    pub fn named_first(&self) -> Option<&SessionId> {
+        self.next.iter().find(|session| session.as_str() != Self::OTHERS)
+    }
+
+    /// Makes it another value that says the same, so that whoever writes by what it was comes too late: Consul leaves the index
+    /// of a key as it is where the value stays. A field would be one that other clients do not know.
+    pub fn touch(&mut self) {
+        self.touched = !self.touched;
+    }
+
+    /// Whether the two say the same, whoever wrote them.
+    pub fn agrees(&self, other: &Self) -> bool {
+        *self == Self { ours: self.ours, ..other.clone() }
+    }
+
+    /// A record that nobody has written yet.
+    pub fn new(form: Form, limit: u32) -> Self {
+        let object = Object(["Limit", "Holders"].map(|name| (name.to_owned(), "null".to_owned())).into());
+        let (holders, next) = (Vec::new(), Vec::new());
+        Self {
+            limit,
+            holders,
+            next,
+            ours: true,
+            attended: false,
+            touched: false,
+            form,
+            flags: form.flags(),
+            object,
+        }
+    }
+
+    /// Decodes the value and flags found under `.lock`. `Holders: null` is empty; field names count in any case, as
+    /// they do for Go's decoder.
+    ///
+    /// # Errors
+    ///
+    /// [`NotASemaphore`] for anything that is not surely a semaphore's record: it is left alone.
+    pub fn decode(value: &[u8], flags: u64) -> Result<Self, NotASemaphore> {
+        if flags == LOCK_FLAGS {
+            return Err(NotASemaphore::SingleKeyLock);
+        }
+        if value.len() > LARGEST {
+            return Err(NotASemaphore::TooLarge { bytes: value.len() });
+        }
+        let Ok(object) = serde_json::from_slice::<Object>(value) else {
+            return Err(NotASemaphore::NotAnObject { found: excerpt(&String::from_utf8_lossy(value)) });
+        };
+        let limit = object.field("Limit")?.1;
+        let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
+        let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
+        let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
+        let attended = value.ends_with(ATTENDED);
+        let ours = attended || value.ends_with(QUIET);
+        let touched =
+            value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
+        let object = object.without_own_values();
+        Ok(Self { limit, holders, next, ours, attended, touched, form, flags, object })
+    }
+
+    /// The record as JSON, in the form, spelling and field order it was found with.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut object = self.object.clone();
+        let holders = match self.form {
+            Form::List => self.holders.iter().map(|id| Value::from(id.as_str())).collect(),
+            Form::Map => Value::Object(
+                self.holders.iter().map(|id| (id.as_str().to_owned(), Value::Bool(true))).collect(),
+            ),
+        };
+        for (name, value) in [("Limit", Value::from(self.limit)), ("Holders", holders)] {
+            let name = object.field(name).map_or(name, |(found, _)| found).to_owned();
+            object.set(&name, value.to_string());
+        }
+        let next = || self.next.iter().map(SessionId::as_str).collect();
+        object.hint(NEXT, (!self.next.is_empty()).then(next));
+        object.hint(OFFERED, None);
+        let mut value = object.to_string().into_bytes();
+        value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
+        value.extend_from_slice(match (self.attended, self.ours) {
+            (true, _) => ATTENDED,
+            (false, true) => QUIET,
+            (false, false) => b"",
+        });
+        value
+    }
+
+    /// Bytes that it is written in without its hints, or a few more.
+    pub(super) fn bytes(&self) -> usize {
+        const LIMIT: usize = "4294967295".len();
+        let holders: usize = self.holders.iter().map(|id| size::holder(self.form, id.as_str().len())).sum();
+        let foreign = self.object.0.iter().filter(|(name, _)| !is_own(name));
+        let foreign: usize = foreign
+            .map(|(name, value)| Value::from(name.as_str()).to_string().len() + value.len() + ":,".len())
+            .sum();
+        r#"{"Limit":,"Holders":[]}"#.len() + LIMIT + holders + foreign
+    }
+
+    /// How the holders are written.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The flags that the key carries and keeps.
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    /// Slots that `session` takes.
+    pub fn slots_of(&self, session: &SessionId) -> u32 {
+        count(self.holders.iter().filter(|holder| *holder == session).count())
+    }
+
+    /// Slots taken by anybody.
+    pub fn taken(&self) -> u32 {
+        count(self.holders.len())
+    }
+}
+
+/// Whether a field is decoded, and written anew.
+fn is_own(name: &str) -> bool {
+    ["Limit", "Holders"].iter().any(|own| name.eq_ignore_ascii_case(own)) || [NEXT, OFFERED].contains(&name)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn decode_holders(value: &str, flags: u64) -> Result<(Form, Vec<SessionId>), NotASemaphore> {
+    let bad = || NotASemaphore::BadHolders { found: excerpt(value) };
+    match &serde_json::from_str(value).map_err(|_| bad())? {
+        // Which form an empty record has is told by the flags alone.
+        Value::Null if flags == SEMAPHORE_FLAGS => Ok((Form::Map, Vec::new())),
+        Value::Null => Ok((Form::List, Vec::new())),
+        Value::Array(items) => {
+            let ids = items.iter().map(|item| item.as_str().filter(|id| !id.is_empty()).map(SessionId::from));
+            Ok((Form::List, ids.collect::<Option<_>>().ok_or_else(bad)?))
+        }
+        // Go counts a holder by its presence and never looks at the value.
+        Value::Object(map) if !map.contains_key("") => {
+            Ok((Form::Map, map.keys().map(SessionId::from).collect()))
+        }
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(bad()),
+    }
+}
+
+/// A hint that is not as it should be is none.
+fn decode_next(value: &Value) -> Vec<SessionId> {
+    let ids = value.as_array().map(|items| items.iter().map(|item| item.as_str().map(SessionId::from)));
+    ids.and_then(Iterator::collect::<Option<_>>).unwrap_or_default()
+}
+
+/// The beginning of a foreign text, with nothing in it that a terminal would obey.
+pub(super) fn excerpt(text: &str) -> String {
+    format!("`{}`", printable(text, 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(record: &Record) -> Vec<&str> {
+        record.holders.iter().map(SessionId::as_str).collect()
+    }
+
+    #[test]
+    fn reads_the_guides_form_and_rewrites_it_as_found() {
+        let found = br#"{"Limit":2,"Holders":["a","b"],"Note":"ours"}"#;
+        let mut record = Record::decode(found, 0).unwrap();
+        assert_eq!((record.limit, ids(&record), record.form()), (2, vec!["a", "b"], Form::List));
+        assert_eq!(record.encode(), found);
+        record.holders.remove(0);
+        assert_eq!(record.encode(), br#"{"Limit":2,"Holders":["b"],"Note":"ours"}"#);
+    }
+
+    #[test]
+    fn reads_the_go_apis_form_and_rewrites_it_as_found() {
+        let found = br#"{"Limit":3,"Holders":{"a":true,"b":false}}"#;
+        let mut record = Record::decode(found, SEMAPHORE_FLAGS).unwrap();
+        assert_eq!((ids(&record), record.form()), (vec!["a", "b"], Form::Map));
+        record.holders.push(SessionId::from("c"));
+        assert_eq!(record.encode(), br#"{"Limit":3,"Holders":{"a":true,"b":true,"c":true}}"#);
+        assert_eq!(record.flags(), 16_210_313_421_097_356_768);
+    }
+
+    #[test]
+    fn keeps_spelling_of_names() {
+        // Seed article's Java client writes them in lower case.
+        let found = br#"{"limit":3,"holders":["x"]}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().encode(), found);
+    }
+
+    #[test]
+    fn null_holders_take_their_form_from_the_flags() {
+        let found = br#"{"Limit":3,"Holders":null}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().form(), Form::List);
+        assert_eq!(Record::decode(found, SEMAPHORE_FLAGS).unwrap().form(), Form::Map);
+    }
+
+    #[test]
+    fn refuses_what_is_no_semaphore_and_says_what_it_found() {
+        let cases: [(&[u8], u64, &str); 13] = [
+            (b"", LOCK_FLAGS, "single-key lock"),
+            (b"", 0, "no JSON object but ``"),
+            (b"hello \x1b[31m", 0, "hello \\u{1b}[31m"),
+            (b"[1]", 0, "`[1]`"),
+            (br#"{"Limit":1}"#, 0, "without the field Holders"),
+            (br#"{"Holders":[]}"#, 0, "without the field Limit"),
+            (br#"{"Limit":1,"limit":2,"Holders":[]}"#, 0, "Limit twice"),
+            (br#"{"Limit":-1,"Holders":[]}"#, 0, "Limit is `-1`"),
+            (br#"{"Limit":1.5,"Holders":[]}"#, 0, "Limit is `1.5`"),
+            // Go refuses it too.
+            (
+                br#"{"Limit":2.0,"Holders":[]}"#,
+                0,
+                "Limit is `2.0`, not a whole number from 0 to 4294967295, written without",
+            ),
+            (br#"{"Limit":2e0,"Holders":[]}"#, 0, "Limit is `2e0`"),
+            (
+                br#"{"Limit":4294967296,"Holders":[]}"#,
+                0,
+                "`4294967296`, not a whole number from 0 to 4294967295",
+            ),
+            (br#"{"Limit":1,"Holders":[7]}"#, 0, "Holders are `[7]`"),
+        ];
+        for (value, flags, said) in cases {
+            let error = Record::decode(value, flags).unwrap_err().to_string();
+            assert!(error.contains(said), "{error:?} should say {said:?}");
+        }
+        let (spaces, record) = (" ".repeat(LARGEST - 25), r#"{"Limit":1,"Holders":[]}"#);
+        assert!(Record::decode(format!("{spaces}{record} ").as_bytes(), 0).is_ok());
+        let error = Record::decode(format!("{spaces}{record}  ").as_bytes(), 0).unwrap_err();
+        assert_eq!(error.to_string(), "it has 524289 bytes, more than any semaphore's record");
+    }
+
+    #[test]
+    fn foreign_numbers_stay_as_they_are_written() {
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let numbers = "123456789012345678901234567890,1.10,-0,1E5,1e400,0.1000000000000000055511151231257827";
+        let found = format!(r#"{{"Limit":2,"Holders":["a"],"Odd":[{numbers}],"Deep":{deep},"Big":1e400}}"#);
+        let mut record = Record::decode(found.as_bytes(), 0).unwrap();
+        assert_eq!(record.encode(), found.as_bytes());
+        record.holders.clear();
+        assert_eq!(String::from_utf8(record.encode()).unwrap(), found.replace(r#""a""#, ""));
+    }
+
+    #[test]
+    fn of_a_name_that_stands_twice_the_last_value_counts() {
+        let record = Record::decode(br#"{"Limit":1,"Holders":[],"Limit":2}"#, 0).unwrap();
+        assert_eq!((record.limit, record.encode()), (2, br#"{"Limit":2,"Holders":[]}"#.to_vec()));
+    }
+
+    #[test]
+    fn what_slotkeepers_of_before_said_of_foreign_contenders_goes() {
+        let found = br#"{"Limit":1,"Holders":[],"Offered":{"a":[7,900]}}"#;
+        assert_eq!(Record::decode(found, 0).unwrap().encode(), br#"{"Limit":1,"Holders":[]}"#);
+    }
+
+    #[test]
+    fn the_hint_comes_and_goes_and_is_ignored_where_it_is_none() {
+        let found = br#"{"Limit":1,"Holders":["a"],"Next":["b","b","c"],"Note":1}"#;
+        let mut record = Record::decode(found, 0).unwrap();
+        assert_eq!(record.next, ["b", "b", "c"].map(SessionId::from));
+        assert_eq!(record.encode(), found);
+        record.next.clear();
+        assert_eq!(record.encode(), br#"{"Limit":1,"Holders":["a"],"Note":1}"#);
+        for odd in [r#""b""#, "[1]", "null", r#"{"b":true}"#] {
+            let found = format!(r#"{{"Limit":1,"Holders":[],"Next":{odd}}}"#);
+            assert_eq!(Record::decode(found.as_bytes(), 0).unwrap().next, []);
+        }
+    }
+
+    #[test]
+    fn counts_slots_not_sessions() {
+        let record = Record::decode(br#"{"Limit":5,"Holders":["a","b","a"]}"#, 0).unwrap();
+        assert_eq!((record.taken(), record.slots_of(&"a".into()), record.slots_of(&"c".into())), (3, 2, 0));
+    }
+
+    proptest! {
+        #![proptest_config(slotkeeper_test_seed::cases())]
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(value: Vec<u8>, flags: u64) {
+            let _ = Record::decode(&value, flags);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(limit: u32, holders in prop::collection::btree_set("[a-f0-9-]{1,36}", 0..20), map: bool) {
+            let form = if map { Form::Map } else { Form::List };
+            let mut record = Record::new(form, limit);
+            record.holders = holders.iter().map(SessionId::from).collect();
+            let read = Record::decode(&record.encode(), record.flags()).unwrap();
+            prop_assert_eq!(read.form(), form);
+            prop_assert_eq!(read.limit, limit);
+            prop_assert_eq!(&read.holders, &record.holders);
+            prop_assert_eq!(read.encode(), record.encode());
+        }
+    }
+}

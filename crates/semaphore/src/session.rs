@@ -1,0 +1,491 @@
+//! The life of the one session that all of an agent's semaphores share.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::backoff::{Backoff, jittered};
+use super::command::{Command, Failure, FailureKind, NotCreated};
+use super::lease::{Lease, Terms};
+use super::notice::Notice;
+use super::unanswered::Unanswered;
+use super::{Moment, SessionId};
+
+/// Share of the renewal interval that is left to chance.
+const JITTER: f64 = 0.1;
+/// Share of the wait between two attempts that is left to chance.
+const RETRY_JITTER: f64 = 0.5;
+/// What is left of the lease, through this, is the longest wait of a holder that was refused: at first no more requests than
+/// while nothing fails, and more as the end comes nearer.
+const REFUSED_SHARE: u32 = 3;
+/// The longest wait between attempts to create, or to renew while nothing is held.
+const CEILING: Duration = Duration::from_secs(10);
+/// Attempts to renew that may be under way at once. A server that has lost its leader keeps some for seconds.
+const ATTEMPTS: usize = 8;
+
+#[derive(Clone, Debug)]
+enum State {
+    /// There is none. One is created at the instant.
+    None { create_at: Moment },
+    /// One has been asked for, at the instant, with a name that ends so.
+    Creating { sent: Moment, mark: String },
+    /// There is one, as far as is known.
+    Live(Live),
+    /// It is being given up; `retry_at` where the attempt failed.
+    Destroying { id: SessionId, retry_at: Option<Moment> },
+    /// It was given up.
+    Ended,
+}
+
+#[derive(Clone, Debug)]
+struct Live {
+    id: SessionId,
+    terms: Terms,
+    /// `None`: taken up from an earlier process and not yet renewed, so nothing is known of it.
+    lease: Option<Lease>,
+    /// When the next attempt is due.
+    due: Due,
+    /// When the attempts that are under way were sent, each at another instant.
+    under_way: Vec<Moment>,
+    /// When the last renewal was answered.
+    answered: Option<Moment>,
+    /// An earlier process made it, with the TTL that Consul says, if it has said so.
+    resumed: Option<Duration>,
+}
+
+/// When the next attempt is due: of one that holds, and of one that only waits.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    holding: Moment,
+    waiting: Moment,
+}
+
+impl Due {
+    fn at(moment: Moment) -> Self {
+        Self { holding: moment, waiting: moment }
+    }
+
+    /// After a renewal that was sent then.
+    fn after(sent: Moment, terms: Terms, rng: &mut fastrand::Rng) -> Self {
+        let holding = sent + jittered(terms.renew_every(), JITTER, rng);
+        let waiting = sent + jittered(terms.renew_every_while_waiting(), JITTER, rng);
+        Self { holding, waiting }
+    }
+
+    fn of(self, holding: bool) -> Moment {
+        if holding { self.holding } else { self.waiting }
+    }
+}
+
+/// What an answer meant for the semaphores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing.
+    None,
+    /// The session was proved alive just now.
+    Proved,
+    /// Whether it lives could not be learnt.
+    Unproved,
+    /// It has ended.
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    ttl: Duration,
+    marks: Marks,
+    state: State,
+    unanswered: Unanswered,
+    /// It is given up for good: no other one is created.
+    ending: bool,
+    backoff: Backoff,
+    failing: Option<Failure>,
+}
+
+/// How the names of a process's sessions end, each differently: who it is, and 16 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    who: String,
+    digits: u64,
+}
+
+impl Marks {
+    /// `digits` are random, and no other process's.
+    pub(super) fn new(who: String, digits: u64) -> Self {
+        Self { who, digits }
+    }
+
+    fn next(&mut self) -> String {
+        // An odd number, so that none comes again.
+        self.digits = self.digits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        format!("{} {:016x}", self.who, self.digits)
+    }
+}
+
+impl Live {
+    /// Sends an attempt. A holder does not wait for its end before the next one.
+    fn attempt(&mut self, now: Moment, rng: &mut fastrand::Rng, out: &mut VecDeque<Command>) {
+        self.under_way.push(now);
+        let timeout = self.terms.renew_timeout();
+        let holding = now + jittered(self.terms.retry_every(), RETRY_JITTER, rng);
+        self.due = Due { holding, waiting: now + timeout };
+        out.push_back(Command::RenewSession { session: self.id.clone(), sent: now, timeout });
+    }
+
+    /// When one that holds tries again after an attempt that failed.
+    fn retry_after(&self, failure: &Failure, now: Moment, rng: &mut fastrand::Rng) -> Moment {
+        let every = self.terms.retry_every();
+        let soon = now + jittered(every, RETRY_JITTER, rng);
+        match failure.kind {
+            // Consul has answered. More requests would not change its mind, and from many holders they keep it overloaded.
+            FailureKind::RateLimited | FailureKind::Denied => {
+                let left = self.lease.map_or(Duration::ZERO, |lease| lease.ends().since(now));
+                now + jittered((left / REFUSED_SHARE).max(every), RETRY_JITTER, rng)
+            }
+            FailureKind::NotFound
+            | FailureKind::NoLeader
+            | FailureKind::Unavailable
+            | FailureKind::Cut
+            | FailureKind::InvalidKey
+            | FailureKind::Rejected => soon.min(self.due.holding),
+        }
+    }
+
+    /// The attempt that was `sent` then was answered, with the TTL that the session has.
+    fn extend(
+        &mut self,
+        sent: Moment,
+        ttl: Duration,
+        wanted: Duration,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) {
+        // A session taken up again may have another TTL than is configured now; the shorter is safe.
+        self.terms = Terms::new(ttl.min(wanted));
+        self.resumed = self.resumed.map(|_| ttl);
+        self.answered = Some(now);
+        let lease = Lease::earned(sent, self.terms);
+        // A later attempt may have been answered before.
+        if self.lease.is_none_or(|known| known.ends() < lease.ends()) {
+            self.lease = Some(lease);
+            self.due = Due::after(sent, self.terms, rng);
+        }
+    }
+}
+
+impl Session {
+    /// `resume` names the session of an earlier process, to be taken up if it still lives.
+    pub(super) fn new(ttl: Duration, marks: Marks, resume: Option<SessionId>, now: Moment) -> Self {
+        let state = match resume {
+            Some(id) => {
+                let (terms, resumed) = (Terms::new(ttl), Some(ttl));
+                let due = Due::at(now);
+                State::Live(Live {
+                    id,
+                    terms,
+                    lease: None,
+                    due,
+                    under_way: Vec::new(),
+                    answered: None,
+                    resumed,
+                })
+            }
+            None => State::None { create_at: now },
+        };
+        Self {
+            ttl,
+            marks,
+            state,
+            unanswered: Unanswered::new(ttl, now),
+            ending: false,
+            backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)),
+            failing: None,
+        }
+    }
+
+    /// The session, where there is one that is known to have lived.
+    pub(super) fn id(&self) -> Option<&SessionId> {
+        match &self.state {
+            State::Live(live) => live.lease.map(|_| &live.id),
+            State::Destroying { id, .. } => Some(id),
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
+        }
+    }
+
+    /// The session even where it is only remembered from an earlier process: what leaving goes by.
+    pub(super) fn remembered(&self) -> Option<&SessionId> {
+        match &self.state {
+            State::Live(live) => Some(&live.id),
+            State::Destroying { id, .. } => Some(id),
+            State::None { .. } | State::Creating { .. } | State::Ended => None,
+        }
+    }
+
+    /// The lease, valid or run out.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        match &self.state {
+            State::Live(live) => live.lease,
+            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => None,
+        }
+    }
+
+    /// Whether an earlier process made it.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.lasts().is_some()
+    }
+
+    /// The TTL of one that an earlier process made: no lease of that one is longer.
+    pub(super) fn lasts(&self) -> Option<Duration> {
+        if let State::Live(live) = &self.state { live.resumed } else { None }
+    }
+
+    /// It is another process's from here on.
+    pub(super) fn leave(&mut self, now: Moment) {
+        self.state = match &self.state {
+            State::Live(_) | State::Destroying { retry_at: Some(_), .. } => State::None { create_at: now },
+            State::None { .. } | State::Creating { .. } | State::Destroying { .. } | State::Ended => return,
+        };
+    }
+
+    /// When the attempts that are under way were sent.
+    pub(super) fn renewals(&self) -> Vec<Moment> {
+        let State::Live(live) = &self.state else { return Vec::new() };
+        live.under_way.clone()
+    }
+
+    /// What fails at present, if anything does.
+    pub(super) fn trouble(&self) -> Option<&Failure> {
+        self.failing.as_ref()
+    }
+
+    /// The creations whose outcome is not known.
+    pub(super) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
+    }
+
+    /// Goes on looking for the creations of another one, which has ended.
+    pub(super) fn take_over(&mut self, other: &mut Self, now: Moment) {
+        self.unanswered.take_over(&mut other.unanswered, now);
+    }
+
+    /// Whether there is none and none has been asked for.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self.state, State::None { .. })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// When [`Self::act`] has something to do next; `wanted` and `holding` as there.
+    pub(super) fn deadline(&self, wanted: bool, holding: bool) -> Option<Moment> {
+        let own = match &self.state {
+            State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
+            State::Live(live) if live.under_way.len() < ATTEMPTS => Some(live.due.of(holding)),
+            State::Destroying { retry_at, .. } => *retry_at,
+            State::Ended => return None,
+            State::Live(_) | State::Creating { .. } => None,
+        };
+        own.into_iter().chain(self.unanswered.deadline()).min()
+    }
+
+    /// A slow Consul would otherwise pile up sessions that it has created and nobody knows of.
+    fn may_create(&self) -> bool {
+        !self.ending && self.unanswered.is_settled()
+    }
+
+    /// Sends what is due. A session is created only where one is `wanted`; one that lives is kept all the same, and renewed
+    /// more often where it is `holding` something.
+    pub(super) fn act(
+        &mut self,
+        wanted: bool,
+        holding: bool,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        let creates = wanted && self.may_create();
+        self.unanswered.act(now, out);
+        match &mut self.state {
+            State::None { .. } if self.ending && self.unanswered.is_settled() => self.state = State::Ended,
+            State::None { create_at } if creates && *create_at <= now => {
+                let mark = self.marks.next();
+                out.push_back(Command::CreateSession { mark: mark.clone() });
+                self.state = State::Creating { sent: now, mark };
+            }
+            State::Live(live) if live.under_way.len() < ATTEMPTS && live.due.of(holding) <= now => {
+                live.attempt(now, rng, out);
+            }
+            State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {
+                *retry_at = None;
+                out.push_back(Command::DestroySession { session: id.clone() });
+            }
+            State::None { .. }
+            | State::Live(_)
+            | State::Creating { .. }
+            | State::Destroying { .. }
+            | State::Ended => {}
+        }
+    }
+
+    /// Renews at the next [`Self::act`]: something suggests that the session has ended.
+    pub(super) fn check(&mut self, now: Moment) {
+        if let State::Live(live) = &mut self.state {
+            // One that is under way tells as well, unless a later one was answered before: if that one fails, it is no news.
+            let tells = |sent: &Moment| live.answered.is_none_or(|answered| answered < *sent);
+            if !live.under_way.iter().any(tells) {
+                live.due = Due::at(now);
+            }
+        }
+    }
+
+    /// Gives the session up: nothing of ours hangs on it any more.
+    pub(super) fn end(&mut self, now: Moment) {
+        match &self.state {
+            State::Live(live) => {
+                self.state = State::Destroying { id: live.id.clone(), retry_at: Some(now) };
+                self.backoff.reset();
+            }
+            // The answer to the creation brings us back here.
+            State::Creating { .. } => return,
+            // What is left to do is to look for others, and ends in `act`.
+            State::None { .. } | State::Destroying { .. } | State::Ended => {}
+        }
+        if !std::mem::replace(&mut self.ending, true) {
+            self.unanswered.look_again(now);
+        }
+    }
+
+    pub(super) fn created(
+        &mut self,
+        answer: Result<SessionId, NotCreated>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) -> Change {
+        let State::Creating { sent, mark } = &self.state else { return Change::None };
+        let (sent, mark) = (*sent, mark.clone());
+        match answer {
+            Ok(id) => {
+                let terms = Terms::new(self.ttl);
+                let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, rng));
+                out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
+                let (under_way, answered) = (Vec::new(), None);
+                self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: None });
+                self.works(out);
+                Change::Proved
+            }
+            Err(NotCreated { in_doubt, failure }) => {
+                self.state = State::None { create_at: now + self.backoff.next(rng) };
+                if in_doubt {
+                    self.unanswered.add(mark, now);
+                }
+                self.fails(failure, out);
+                Change::Unproved
+            }
+        }
+    }
+
+    /// The attempt that was `sent` then has ended.
+    pub(super) fn renewed(
+        &mut self,
+        sent: Moment,
+        answer: Result<Duration, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) -> Change {
+        // An answer that comes when the session is being given up already is of no use, nor is one about an earlier session.
+        let State::Live(live) = &mut self.state else { return Change::None };
+        let Some(place) = live.under_way.iter().position(|attempt| *attempt == sent) else {
+            return Change::None;
+        };
+        live.under_way.remove(place);
+        match answer {
+            Ok(ttl) => {
+                let first = live.lease.is_none();
+                live.extend(sent, ttl, self.ttl, now, rng);
+                if first {
+                    let session = live.id.clone();
+                    out.push_back(Command::Tell(Notice::SessionStarted { session, resumed: true }));
+                }
+                out.push_back(Command::Tell(Notice::Renewed { took: now.since(sent) }));
+                self.works(out);
+                Change::Proved
+            }
+            Err(failure) => {
+                // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
+                // that is resumed, which may be in `.lock`.
+                let gone = failure.kind == FailureKind::NotFound;
+                out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
+                if !gone && live.answered.is_some_and(|answered| answered >= sent) {
+                    // Another attempt was answered meanwhile.
+                    return Change::None;
+                }
+                let retry = live.retry_after(&failure, now, rng);
+                live.due = Due { holding: retry, waiting: now + self.backoff.next(rng) };
+                if !gone {
+                    self.fails(failure, out);
+                    return Change::Unproved;
+                }
+                let session = live.id.clone();
+                out.push_back(Command::Tell(Notice::SessionEnded { session }));
+                self.works(out);
+                self.state = State::None { create_at: now };
+                Change::Gone
+            }
+        }
+    }
+
+    pub(super) fn destroyed(
+        &mut self,
+        answer: Result<(), Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        let State::Destroying { retry_at, .. } = &mut self.state else { return };
+        match answer {
+            Ok(()) => self.state = State::None { create_at: now },
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                self.state = State::None { create_at: now }
+            }
+            Err(failure) => {
+                *retry_at = Some(now + self.backoff.next(rng));
+                self.fails(failure, out);
+            }
+        }
+    }
+
+    /// A look for sessions that may have been created was answered.
+    pub(super) fn cleared(
+        &mut self,
+        answer: Result<Vec<String>, Failure>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+        out: &mut VecDeque<Command>,
+    ) {
+        let waited_for = !self.unanswered.is_settled();
+        match self.unanswered.answered(answer, now, rng) {
+            Ok(0) => {}
+            Ok(sessions) => out.push_back(Command::Tell(Notice::SessionsCleared { sessions })),
+            Err(failure) if waited_for => self.fails(failure, out),
+            // A later look holds nothing up, and comes again.
+            Err(_) => {}
+        }
+    }
+
+    fn works(&mut self, out: &mut VecDeque<Command>) {
+        self.backoff.reset();
+        if self.failing.take().is_some() {
+            out.push_back(Command::Tell(Notice::TroubleOver { name: None }));
+        }
+    }
+
+    /// Tells of the first failure of a kind in a row; the following ones are no news.
+    fn fails(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
+        let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
+        if before != Some(failure.kind) {
+            out.push_back(Command::Tell(Notice::Trouble { name: None, failure }));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The simulated Consul: commands in, events out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use slotkeeper_consul_dev::store::Store;
+use slotkeeper_consul_dev::store::kv::{Entry, Write};
+use slotkeeper_consul_dev::store::session::{Request, Rules, SessionId};
+use slotkeeper_consul_dev::store::txn::{Op as StoreOp, OpError};
+use slotkeeper_semaphore::{
+    Command, Commit, Event, Failure, FailureKind, Listing, Moment, Name, NotCreated, Op, Pair, Part,
+    Primitive, Reading, SessionId as Id, View,
+};
+
+/// The semaphores, by their names, which are their prefixes too.
+pub(super) const SEMAPHORES: [&str; 2] = ["one", "two"];
+pub(super) const TTL: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(super) struct Consul {
+    pub(super) store: Store,
+    ttl: Duration,
+    primitive: Primitive,
+    /// Nothing ends by itself before.
+    due: Option<Moment>,
+}
+
+impl Consul {
+    /// `lasts`: how many TTLs after its last renewal it ends a session.
+    pub(super) fn new(ttl: Duration, lasts: u32, primitive: Primitive) -> Self {
+        let rules = Rules { min_ttl: ttl, expiry_factor: lasts };
+        Self { store: Store::new("sim".into(), rules), ttl, primitive, due: None }
+    }
+
+    /// Does what a command asks for; `None` for a blocking read that has nothing to say yet.
+    pub(super) fn serve(&mut self, command: &Command, id: Uuid, now: Moment) -> Option<Event> {
+        self.tick(now);
+        Some(match command {
+            Command::CreateSession { mark } => {
+                let request = Request { name: format!("sim {mark}"), ..self.request() };
+                self.store.create_session(id, request, now).expect("a session");
+                self.due = self.store.next_deadline();
+                Event::SessionCreated(Ok(id.to_string().into()))
+            }
+            Command::RenewSession { session, sent, .. } => {
+                let renewed = self.store.renew_session(&parse(session), now);
+                Event::SessionRenewed(*sent, renewed.map(|_| self.ttl).ok_or_else(not_found))
+            }
+            Command::ClearSessions { marks } => Event::SessionsCleared(Ok(self.clear(marks, now))),
+            Command::DestroySession { session } => {
+                self.store.destroy_session(&parse(session), now);
+                Event::SessionDestroyed(Ok(()))
+            }
+            Command::List { name } => {
+                // What an earlier process has left behind is called after its prefix too.
+                let prefix = name.rsplit(' ').next().unwrap_or(name);
+                Event::Listed(name.clone(), Ok(self.list(prefix)))
+            }
+            Command::Look { name, key, .. } => Event::Looked(name.clone(), Ok(self.read(key))),
+            Command::Confirm { name, keys } => {
+                Event::Confirmed(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
+            }
+            Command::ReadDelay { name, session } => {
+                let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
+                Event::DelayRead(name.clone(), session.clone(), Ok(delay))
+            }
+            Command::Watch { name, key, after, .. } => {
+                if *after != 0 && self.index_of(key) <= *after {
+                    return None;
+                }
+                Event::Watched(name.clone(), key.clone(), Ok(self.read(key)))
+            }
+            Command::Commit { parts } => {
+                let ops: Vec<_> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
+                Event::Committed(names(parts), Ok(self.commit(&ops, now)))
+            }
+            Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+        })
+    }
+
+    /// Ends what is to end by then.
+    pub(super) fn tick(&mut self, now: Moment) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.store.tick(now);
+            self.due = self.store.next_deadline();
+        }
+    }
+
+    pub(super) fn destroy(&mut self, session: &Id, now: Moment) {
+        self.store.destroy_session(&parse(session), now);
+    }
+
+    pub(super) fn has_session(&self, session: &Id) -> bool {
+        self.store.session(&parse(session)).found.is_some()
+    }
+
+    fn clear(&mut self, marks: &[String], now: Moment) -> Vec<String> {
+        let of = |session: &slotkeeper_consul_dev::store::session::Session| {
+            let mark = marks.iter().find(|mark| session.name.ends_with(mark.as_str()))?;
+            Some((SessionId::parse(&session.id).ok()?, mark.clone()))
+        };
+        let found: Vec<_> = self.store.sessions().found.iter().filter_map(|session| of(session)).collect();
+        found.into_iter().map(|(id, mark)| (self.store.destroy_session(&id, now), mark).1).collect()
+    }
+
+    /// A session that time does not end.
+    pub(super) fn create_lasting_session(&mut self, id: Uuid, now: Moment) {
+        let request = Request { ttl: String::new(), ..self.request() };
+        self.store.create_session(id, request, now).expect("a session");
+    }
+
+    fn request(&self) -> Request {
+        let (stays, delay) = match self.primitive {
+            // As long as Consul's own default is to its shortest TTL, more or less.
+            Primitive::Semaphore => (false, self.ttl),
+            Primitive::Lock { stays, delay } => (stays, delay),
+        };
+        Request {
+            name: "sim".into(),
+            node: None,
+            lock_delay: i64::try_from(delay.as_nanos()).expect("a short delay"),
+            behavior: if stays { "release" } else { "delete" }.into(),
+            ttl: format!("{}s", self.ttl.as_secs()),
+            node_checks: Some(Vec::new()),
+            service_checks: None,
+            checks: Vec::new(),
+        }
+    }
+
+    /// A semaphore as it stands, or a lock.
+    pub(super) fn view(&self, name: &str) -> View {
+        if let Primitive::Lock { .. } = self.primitive {
+            let Reading { pair, index } = self.read(name);
+            return View::of_key(name, pair, index.max(self.store.index()));
+        }
+        let Listing { pairs, index, .. } = self.list(name);
+        View::new(name, pairs, index.max(self.store.index()))
+    }
+
+    pub(super) fn list(&self, name: &str) -> Listing {
+        self.list_all(&format!("{name}/"))
+    }
+
+    fn list_all(&self, prefix: &str) -> Listing {
+        let read = self.store.list(prefix);
+        Listing {
+            index: read.index,
+            pairs: read.found.iter().map(|entry| pair(entry)).collect(),
+            filtered: false,
+        }
+    }
+
+    /// As Consul answers: the index of what is missing is that of the latest write to any key.
+    pub(super) fn read(&self, key: &str) -> Reading {
+        if key.ends_with('/') {
+            let read = self.store.list(key);
+            let keys = read.found.iter().map(|entry| entry.key.clone());
+            return Reading { index: read.index, pair: Some(Pair::of_folder(key, keys, read.index)) };
+        }
+        let read = self.store.key(key);
+        Reading { index: read.index, pair: read.found.map(|entry| pair(&entry)) }
+    }
+
+    /// The index of what [`Self::read`] answers.
+    pub(super) fn index_of(&self, key: &str) -> u64 {
+        if key.ends_with('/') { self.store.list(key).index } else { self.store.key(key).index }
+    }
+
+    /// All that there is, in the order of the keys.
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        self.store.list("").found
+    }
+
+    pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+        let lists =
+            ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
+        let ops = ops.iter().cloned().map(|op| match op {
+            Op::Lock { key, value, flags, session } => {
+                StoreOp::Lock(Write { key, value: value.into(), flags }, session.to_string())
+            }
+            Op::Unlock { key, value, flags, session } => {
+                StoreOp::Unlock(Write { key, value: value.into(), flags }, session.to_string())
+            }
+            Op::Cas { key, value, flags, index } => {
+                StoreOp::Cas(Write { key, value: value.into(), flags }, index)
+            }
+            Op::Delete { key } => StoreOp::Delete(key),
+            Op::DeleteCas { key, index } => StoreOp::DeleteCas(key, index),
+            Op::CheckIndex { key, index } => StoreOp::CheckIndex(key, index),
+            Op::List { prefix } => StoreOp::GetTree(prefix),
+            Op::CheckNotExists { key } => StoreOp::CheckNotExists(key),
+            Op::CheckSession { key, session } => StoreOp::CheckSession(key, session.to_string()),
+        });
+        match self.store.txn(ops.collect(), now) {
+            Ok(found) => {
+                let index = found.iter().map(|found| found.entry.modify_index).max().unwrap_or(0);
+                let listing = lists.map(|prefix| self.list_all(&prefix));
+                Commit::Done { index, listing }
+            }
+            // As the agent reads Consul's answer.
+            Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::Session(_))) => {
+                Commit::SessionGone
+            }
+            Err(faults) if faults.iter().all(|(_, fault)| matches!(fault, OpError::LockDelay(_))) => {
+                Commit::Delayed { steps: faults.into_iter().map(|(step, _)| step).collect() }
+            }
+            Err(faults) => Commit::Stale { steps: faults.into_iter().map(|(step, _)| step).collect() },
+        }
+    }
+}
+
+pub(super) fn pair(entry: &Entry) -> Pair {
+    Pair {
+        key: entry.key.clone(),
+        value: entry.value.to_vec(),
+        flags: entry.flags,
+        session: entry.session.as_deref().map(Id::from),
+        times_locked: entry.lock_index,
+        create_index: entry.create_index,
+        modify_index: entry.modify_index,
+    }
+}
+
+/// The failure that a request without an answer ends in.
+pub(super) fn unanswered(command: &Command) -> Event {
+    let failure = Failure { kind: FailureKind::Unavailable, text: "no answer".into() };
+    match command {
+        Command::CreateSession { .. } => Event::SessionCreated(Err(NotCreated { in_doubt: true, failure })),
+        Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
+        Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
+        Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
+        Command::Confirm { name, .. } => Event::Confirmed(name.clone(), Err(failure)),
+        Command::List { name } => Event::Listed(name.clone(), Err(failure)),
+        Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
+        Command::ReadDelay { name, session } => Event::DelayRead(name.clone(), session.clone(), Err(failure)),
+        Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
+        Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
+        Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+    }
+}
+
+fn names(parts: &[Part]) -> Vec<Name> {
+    parts.iter().map(|part| part.name.clone()).collect()
+}
+
+/// How long a client waits for an answer.
+pub(super) fn patience(command: &Command) -> Duration {
+    match command {
+        Command::RenewSession { timeout, .. } => *timeout,
+        // Keep-alive finds a dead connection long before the wait is over.
+        Command::Watch { wait, .. } => {
+            (*wait + *wait / 16 + Duration::from_secs(5)).min(Duration::from_secs(45))
+        }
+        Command::CreateSession { .. }
+        | Command::ClearSessions { .. }
+        | Command::DestroySession { .. }
+        | Command::List { .. }
+        | Command::Look { .. }
+        | Command::Confirm { .. }
+        | Command::ReadDelay { .. }
+        | Command::Commit { .. }
+        | Command::StopWatch { .. }
+        | Command::Tell(_) => Duration::from_secs(10),
+    }
+}
+
+fn not_found() -> Failure {
+    Failure { kind: FailureKind::NotFound, text: "no such session".into() }
+}
+
+fn parse(session: &Id) -> SessionId {
+    SessionId::parse(session.as_str()).expect("an id that Consul gave")
+}

@@ -1,0 +1,185 @@
+//! Clients of other kinds: Go's API, which drops what it does not know, and the guide's, which may keep it. They wait
+//! for the whole prefix, prune the dead, and know no order. Some are killed, and some look only now and then.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::consul::{Consul, SEMAPHORES, TTL};
+use slotkeeper_consul_dev::store::kv::Write;
+use slotkeeper_consul_dev::store::session::SessionId;
+use slotkeeper_semaphore::{Form, Moment, Record, SessionId as Id, View};
+
+/// What one does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Enter,
+    /// Read, and if there is room, write a moment later.
+    Read,
+    Leave,
+    /// Stand in line, and never act.
+    Idle,
+}
+
+/// How one waits for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Habit {
+    /// Until anything changes.
+    Waits,
+    /// It looks only now and then.
+    Polls,
+    /// It stands in line as long as the game lasts, and never acts.
+    Idles,
+}
+
+/// The semaphore that they are after.
+const NAME: &str = SEMAPHORES[0];
+
+pub(super) struct Foreign {
+    id: Uuid,
+    form: Form,
+    limit: u32,
+    /// Whether it keeps fields that it does not know.
+    keeps: bool,
+    habit: Habit,
+    step: Step,
+    /// What it has read and is about to write by.
+    read: Option<View>,
+    /// The index of its last read: it waits until that changes.
+    seen: u64,
+    /// It was told that something has changed.
+    told: bool,
+    work: Duration,
+    /// Number of the timer that counts.
+    pub(super) timer: u64,
+    pub(super) holds: bool,
+    pub(super) done: bool,
+}
+
+impl Foreign {
+    pub(super) fn new(form: Form, limit: u32, habit: Habit, rng: &mut fastrand::Rng) -> Self {
+        let (id, work) = (Uuid::from_u128(rng.u128(..)), Duration::from_millis(rng.u64(1..800)));
+        let keeps = form == Form::List && rng.bool();
+        Self {
+            id,
+            form,
+            limit,
+            keeps,
+            habit,
+            step: Step::Enter,
+            read: None,
+            seen: 0,
+            told: false,
+            work,
+            timer: 0,
+            holds: false,
+            done: false,
+        }
+    }
+
+    /// The one that comes in its place.
+    pub(super) fn next(&self, rng: &mut fastrand::Rng) -> Self {
+        let habit = if self.habit == Habit::Idles { Habit::Waits } else { self.habit };
+        Self::new(self.form, self.limit, habit, rng)
+    }
+
+    pub(super) fn session(&self) -> Id {
+        Id::from(self.id.to_string())
+    }
+
+    /// Something has changed; whether that is what it waits for, and it comes before its time.
+    pub(super) fn hears(&mut self) -> bool {
+        let waits = self.habit == Habit::Waits && self.step == Step::Read && self.read.is_none();
+        waits && !std::mem::replace(&mut self.told, true)
+    }
+
+    /// Does what is next; after how long to come again. `over`: nobody new comes.
+    pub(super) fn step(
+        &mut self,
+        consul: &mut Consul,
+        rng: &mut fastrand::Rng,
+        over: bool,
+        now: Moment,
+    ) -> Duration {
+        let near = Duration::from_micros(rng.u64(200..5000));
+        self.told = false;
+        match self.step {
+            Step::Enter => {
+                // No TTL: it is never ended by time, so that what it believes is always true.
+                consul.create_lasting_session(self.id, now);
+                let key = format!("{NAME}/{}", self.id);
+                let write = Write { key, value: "opaque".into(), flags: self.form.flags() };
+                consul.store.lock(write, &self.id.to_string(), now).expect("a new session");
+                self.step = if self.habit == Habit::Idles { Step::Idle } else { Step::Read };
+                near
+            }
+            Step::Idle => {
+                if over {
+                    self.leave(consul, now);
+                }
+                Duration::from_millis(100)
+            }
+            Step::Read => match self.read.take() {
+                Some(view) => {
+                    self.take(&view, consul, now);
+                    if self.holds { self.work } else { near }
+                }
+                None if self.seen == consul.store.index() => self.rest(rng),
+                None => {
+                    self.seen = consul.store.index();
+                    self.read = Some(consul.view(NAME)).filter(has_room);
+                    if self.read.is_some() { near } else { self.rest(rng) }
+                }
+            },
+            Step::Leave => {
+                self.holds = false;
+                self.leave(consul, now);
+                near
+            }
+        }
+    }
+
+    /// Until when it looks again if nothing changes, or whatever changes.
+    fn rest(&self, rng: &mut fastrand::Rng) -> Duration {
+        match self.habit {
+            Habit::Waits => TTL,
+            Habit::Polls | Habit::Idles => Duration::from_millis(rng.u64(500..3000)),
+        }
+    }
+
+    fn take(&mut self, view: &View, consul: &mut Consul, now: Moment) {
+        let mut record = view.record().cloned().unwrap_or_else(|| Record::new(self.form, self.limit));
+        record.holders.retain(|holder| view.is_alive(holder));
+        record.holders.push(self.session());
+        self.holds = self.write(record, view.lock_index(), consul, now);
+        if self.holds {
+            self.step = Step::Leave;
+        }
+    }
+
+    fn leave(&mut self, consul: &mut Consul, now: Moment) {
+        let view = consul.view(NAME);
+        if let Some(record) = view.record() {
+            let mut record = record.clone();
+            let me = self.session();
+            record.holders.retain(|holder| *holder != me);
+            assert!(self.write(record, view.lock_index(), consul, now), "read and written in one step");
+        }
+        consul.store.destroy_session(&SessionId::parse(&self.id.to_string()).expect("an id"), now);
+        self.done = true;
+    }
+
+    fn write(&self, mut record: Record, index: u64, consul: &mut Consul, now: Moment) -> bool {
+        if !self.keeps {
+            record.next.clear();
+        }
+        let key = format!("{NAME}/.lock");
+        let write = Write { key, value: record.encode().into(), flags: record.flags() };
+        consul.store.cas(write, index, now)
+    }
+}
+
+fn has_room(view: &View) -> bool {
+    let taken = |record: &Record| record.holders.iter().filter(|holder| view.is_alive(holder)).count();
+    view.record().is_none_or(|record| taken(record) < record.limit as usize)
+}

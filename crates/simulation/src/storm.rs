@@ -1,0 +1,454 @@
+//! One keeper against a Consul that answers at once and wrongly: how many requests that costs. The rate must fall, whatever
+//! the answers say.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::consul::{Consul, SEMAPHORES, TTL};
+use slotkeeper_consul_dev::store::kv::Write;
+use slotkeeper_semaphore::offered::MAX_OFFER;
+use slotkeeper_semaphore::{
+    Command, Commit, Event, Form, Identity, Keeper, LOCK_FLAGS, Moment, Name, Notice, OnLost, Pair, Phase,
+    Primitive, Reading, Record, SessionId, Settings, Start, Wall,
+};
+
+const NAME: &str = SEMAPHORES[0];
+/// From a request to its answer.
+const AWAY: Duration = Duration::from_millis(1);
+/// Another client's session.
+const OTHER: u128 = 7;
+const LOCK: Primitive = Primitive::Lock { stays: true, delay: Duration::ZERO };
+
+/// What watches are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watches {
+    /// The truth, once it changes.
+    Honest,
+    /// At once, what the key was before its last change.
+    Older,
+    /// At once, that the key does not exist.
+    Missing,
+    /// At once, a later change that never happened.
+    Newer,
+}
+
+struct Storm {
+    consul: Consul,
+    keeper: Keeper,
+    watches: Watches,
+    now: Moment,
+    number: u64,
+    answers: BTreeMap<(Moment, u64), Event>,
+    /// Watches that wait, until when.
+    waiting: Vec<(Command, Moment)>,
+    /// The requests, by kind.
+    asked: BTreeMap<&'static str, usize>,
+    /// The writes that were refused for a lock-delay.
+    delayed: usize,
+    told: Vec<Notice>,
+}
+
+impl Storm {
+    fn new(primitive: Primitive) -> Self {
+        let now = Moment::from_boot(Duration::from_secs(1000));
+        let start = Start {
+            ttl: TTL,
+            watch_grace: None,
+            who: Identity::default(),
+            wall: Wall::new(SystemTime::UNIX_EPOCH, now),
+            seed: 1,
+            nonce: 1,
+            contested: false,
+            resume: None,
+            semaphores: vec![(Name::from(NAME), settings(primitive))],
+            together: Vec::new(),
+        };
+        Self {
+            consul: Consul::new(TTL, 2, primitive),
+            keeper: Keeper::new(start, now),
+            watches: Watches::Honest,
+            now,
+            number: 0,
+            answers: BTreeMap::new(),
+            waiting: Vec::new(),
+            asked: BTreeMap::new(),
+            delayed: 0,
+            told: Vec::new(),
+        }
+    }
+
+    /// One that holds, or stands in line behind another client.
+    fn begun(primitive: Primitive, holds: bool) -> Self {
+        let mut storm = Self::new(primitive);
+        if !holds {
+            storm.let_another_hold();
+        }
+        storm.run(Duration::from_secs(3));
+        assert_eq!(storm.holds(), holds, "{:?}", storm.phase());
+        storm.asked.clear();
+        storm.told.clear();
+        storm
+    }
+
+    fn phase(&self) -> Phase {
+        self.keeper.machine(NAME).expect("one").phase()
+    }
+
+    fn holds(&self) -> bool {
+        matches!(self.phase(), Phase::Held { .. })
+    }
+
+    fn session(&self) -> SessionId {
+        self.keeper.session().expect("a session").clone()
+    }
+
+    fn contender_key(&self) -> String {
+        format!("{NAME}/{}", self.session())
+    }
+
+    /// Watches are answered so from now on.
+    fn lie(&mut self, watches: Watches) {
+        self.watches = watches;
+        for (command, until) in std::mem::take(&mut self.waiting) {
+            self.watch(command, until);
+        }
+    }
+
+    /// The own contender key is another session's.
+    fn occupy(&mut self, by: Option<u128>) {
+        let key = self.contender_key();
+        self.consul.store.delete(&key, self.now);
+        let write = Write { key, value: "".into(), flags: 0 };
+        let Some(id) = by.map(Uuid::from_u128) else { return self.consul.store.set(write, self.now) };
+        self.consul.create_lasting_session(id, self.now);
+        self.consul.store.lock(write, &id.to_string(), self.now).expect("a free key");
+    }
+
+    fn let_another_hold(&mut self) {
+        let (id, now) = (Uuid::from_u128(OTHER), self.now);
+        self.consul.create_lasting_session(id, now);
+        let record = |holder: &str| {
+            let mut record = Record::new(Form::List, 1);
+            record.holders = vec![SessionId::from(holder)];
+            record.encode()
+        };
+        let store = &mut self.consul.store;
+        let session = id.to_string();
+        let write = |key: String, value: Vec<u8>, flags| Write { key, value: value.into(), flags };
+        if self.keeper.machine(NAME).expect("one").settings().is_lock() {
+            store.lock(write(NAME.into(), Vec::new(), LOCK_FLAGS), &session, now).expect("a free key");
+            return;
+        }
+        store.lock(write(format!("{NAME}/{session}"), Vec::new(), 0), &session, now).expect("a free key");
+        store.set(write(format!("{NAME}/.lock"), record(&session), 0), now);
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            while let Some(command) = self.keeper.next_command() {
+                self.serve(command);
+            }
+            self.wake();
+            let next = self.answers.first_key_value().map(|((at, _), _)| *at);
+            let waits = self.waiting.iter().map(|(_, until)| *until).min();
+            let at = [next, waits, self.keeper.deadline()].into_iter().flatten().min().unwrap_or(end);
+            if at > end {
+                self.now = end;
+                return;
+            }
+            self.now = self.now.max(at);
+            match self.answers.first_key_value() {
+                Some(((at, _), _)) if *at <= self.now => {
+                    let (_, event) = self.answers.pop_first().expect("an answer");
+                    self.keeper.handle(event, self.now);
+                }
+                _ => self.keeper.tick(self.now),
+            }
+        }
+    }
+
+    fn serve(&mut self, command: Command) {
+        let kind = match &command {
+            Command::Tell(notice) => return self.told.push(notice.clone()),
+            Command::StopWatch { key, .. } => {
+                let stopped =
+                    |command: &Command| matches!(command, Command::Watch { key: of, .. } if of == key);
+                self.waiting.retain(|(command, _)| !stopped(command));
+                return self
+                    .answers
+                    .retain(|_, event| !matches!(event, Event::Watched(_, of, _) if of == key));
+            }
+            Command::Watch { .. } => "watch",
+            Command::List { .. }
+            | Command::Look { .. }
+            | Command::Confirm { .. }
+            | Command::ReadDelay { .. } => "read",
+            Command::Commit { .. } => "write",
+            Command::CreateSession { .. }
+            | Command::ClearSessions { .. }
+            | Command::RenewSession { .. }
+            | Command::DestroySession { .. } => "session",
+        };
+        *self.asked.entry(kind).or_default() += 1;
+        self.number += 1;
+        if let Command::Watch { wait, .. } = &command {
+            let until = self.now + *wait;
+            return self.watch(command, until);
+        }
+        let id = Uuid::from_u128(u128::from(self.number) << 64);
+        let event = self.consul.serve(&command, id, self.now).expect("an answer");
+        self.delayed += usize::from(matches!(event, Event::Committed(_, Ok(Commit::Delayed { .. }))));
+        self.answer(event);
+    }
+
+    fn watch(&mut self, command: Command, until: Moment) {
+        let Command::Watch { name, key, after, .. } = &command else { return };
+        match self.told_at_once(key, *after) {
+            Some(reading) => self.answer(Event::Watched(name.clone(), key.clone(), Ok(reading))),
+            None => self.waiting.push((command, until)),
+        }
+    }
+
+    fn answer(&mut self, event: Event) {
+        self.answers.insert((self.now + AWAY, self.number), event);
+        self.number += 1;
+    }
+
+    fn told_at_once(&self, key: &str, after: u64) -> Option<Reading> {
+        let Reading { pair, index } = self.consul.read(key);
+        match self.watches {
+            Watches::Honest => None,
+            Watches::Missing => Some(Reading { pair: None, index: index.max(after) + 1 }),
+            Watches::Older => pair.map(|pair| Reading {
+                pair: Some(at_index(pair, after.max(2) - 1)),
+                index: after.max(2) - 1,
+            }),
+            Watches::Newer => pair.map(|pair| {
+                let index = pair.modify_index + 1000;
+                Reading { pair: Some(Pair { session: None, ..at_index(pair, index) }), index }
+            }),
+        }
+    }
+
+    fn wake(&mut self) {
+        let (now, consul) = (self.now, &self.consul);
+        let due = |command: &Command, until: Moment| {
+            let Command::Watch { key, after, .. } = command else { return false };
+            until <= now || consul.read(key).index > *after
+        };
+        let all = std::mem::take(&mut self.waiting);
+        let (woken, waiting): (Vec<_>, _) =
+            all.into_iter().partition(|(command, until)| due(command, *until));
+        self.waiting = waiting;
+        for (command, _) in woken {
+            let Command::Watch { name, key, .. } = command else { continue };
+            let reading = self.consul.read(&key);
+            self.answer(Event::Watched(name, key, Ok(reading)));
+        }
+    }
+
+    fn asked(&self, kind: &str) -> usize {
+        self.asked.get(kind).copied().unwrap_or_default()
+    }
+}
+
+fn at_index(pair: Pair, index: u64) -> Pair {
+    Pair { modify_index: index, create_index: pair.create_index.min(index), ..pair }
+}
+
+fn settings(primitive: Primitive) -> Settings {
+    let plain = Settings::of_lock(NAME.into(), true, Duration::ZERO);
+    Settings { primitive, on_lost: OnLost::Reacquire, ..plain }
+}
+
+#[test]
+fn a_contender_under_lock_delay_is_locked_again_only_once_the_session_was_looked_at() {
+    let mut storm = Storm::begun(Primitive::Semaphore, false);
+    let session = storm.session();
+    storm.consul.destroy(&session, storm.now);
+    storm.run(Duration::from_secs(1));
+    // One write is refused; then the session is looked at, and a new one enters.
+    assert_eq!(storm.delayed, 1, "{:?}", storm.asked);
+    assert!(storm.told.contains(&Notice::SessionEnded { session: session.clone() }));
+    assert_ne!(storm.session(), session);
+}
+
+#[test]
+fn a_contender_key_under_lock_delay_is_waited_for_where_the_session_lives() {
+    let mut storm = Storm::begun(Primitive::Semaphore, false);
+    let session = storm.session();
+    storm.occupy(Some(8));
+    storm.run(Duration::from_secs(1));
+    storm.asked.clear();
+    storm.consul.destroy(&SessionId::from(Uuid::from_u128(8).to_string()), storm.now);
+    storm.run(TTL * 2);
+    assert!(storm.delayed > 0 && storm.delayed < 30, "{} of {:?}", storm.delayed, storm.asked);
+    assert_eq!((storm.phase(), storm.session()), (Phase::Waiting, session));
+}
+
+/// What a minute costs where watches tell what consistent reads deny, after a minute of the same.
+fn assert_calm(primitive: Primitive, holds: bool, watches: Watches) {
+    let which = format!("{primitive:?}, holding: {holds}, {watches:?}");
+    let mut storm = Storm::begun(primitive, holds);
+    storm.lie(watches);
+    storm.run(Duration::from_secs(60));
+    let first: usize = storm.asked.values().sum();
+    assert!(first < 600, "{which}: {:?}", storm.asked);
+    storm.asked.clear();
+    storm.run(Duration::from_secs(60));
+    let second: usize = storm.asked.values().sum();
+    assert!(second < 300, "{which}: {:?}", storm.asked);
+    assert_eq!(storm.holds(), holds, "{which}: {:?}", storm.told);
+    let not_so = |notice: &&Notice| matches!(notice, Notice::Leader { .. } | Notice::Lost { .. });
+    assert_eq!(storm.told.iter().find(not_so), None, "{which}");
+    // Watches are believed again.
+    storm.lie(Watches::Honest);
+    storm.run(Duration::from_secs(10));
+    storm.asked.clear();
+    if !holds {
+        storm.consul.destroy(&SessionId::from(Uuid::from_u128(OTHER).to_string()), storm.now);
+        storm.run(TTL * 3);
+        assert!(storm.holds(), "{which}: {:?}", storm.told);
+    }
+}
+
+#[test]
+fn where_watches_and_consistent_reads_disagree_requests_become_rare_and_nothing_is_lost() {
+    for primitive in [Primitive::Semaphore, LOCK] {
+        for watches in [Watches::Older, Watches::Missing, Watches::Newer] {
+            assert_calm(primitive, true, watches);
+            assert_calm(primitive, false, watches);
+        }
+    }
+}
+
+#[test]
+fn a_leader_is_announced_once_a_consistent_read_shows_it() {
+    let mut storm = Storm::begun(LOCK, false);
+    let other = SessionId::from(Uuid::from_u128(OTHER).to_string());
+    // It is gone, and another one has the lock before anybody looks.
+    storm.consul.destroy(&other, storm.now);
+    let id = Uuid::from_u128(8);
+    storm.consul.create_lasting_session(id, storm.now);
+    let write = Write { key: NAME.into(), value: "".into(), flags: LOCK_FLAGS };
+    storm.consul.store.lock(write, &id.to_string(), storm.now).expect("no delay");
+    storm.run(Duration::from_secs(1));
+    let leader = |notice: &Notice| {
+        let Notice::Leader { leader, .. } = notice else { return None };
+        Some(leader.as_ref().map(|leader| leader.session.clone()))
+    };
+    let leaders: Vec<_> = storm.told.iter().filter_map(leader).collect();
+    assert_eq!(leaders, [Some(SessionId::from(id.to_string()))]);
+    // Its key, and its lock-delay.
+    assert_eq!((storm.asked("watch"), storm.asked("read")), (1, 2), "{:?}", storm.asked);
+}
+
+#[test]
+fn what_lies_unlocked_under_the_own_contender_key_is_replaced() {
+    for holds in [true, false] {
+        for keeps_entry in [true, false] {
+            let mut storm = Storm::begun(Primitive::Semaphore, holds);
+            let (session, key) = (storm.session(), storm.contender_key());
+            let entry = storm.consul.read(&key).pair.expect("a contender").value;
+            storm.consul.store.delete(&key, storm.now);
+            let value = if keeps_entry { entry } else { b"junk".to_vec() };
+            storm.consul.store.set(Write { key: key.clone(), value: value.into(), flags: 0 }, storm.now);
+            storm.run(Duration::from_secs(2));
+            assert_eq!((storm.holds(), storm.session()), (holds, session.clone()), "{:?}", storm.told);
+            let found = storm.consul.read(&key).pair.expect("a contender");
+            assert_eq!(found.session, Some(session));
+            assert!(storm.asked("write") < 6, "{:?}", storm.asked);
+        }
+    }
+}
+
+#[test]
+fn a_contender_key_that_another_session_has_locked_is_named() {
+    for holds in [true, false] {
+        let mut storm = Storm::begun(Primitive::Semaphore, holds);
+        let (session, key) = (storm.session(), storm.contender_key());
+        storm.occupy(Some(8));
+        storm.run(Duration::from_secs(2));
+        let Phase::Blocked { why } = storm.phase() else { panic!("{:?}", storm.told) };
+        assert!(why.contains(&key) && why.contains(&Uuid::from_u128(8).to_string()), "{why}");
+        let blocked = |told: &[Notice]| told.iter().filter(|it| matches!(it, Notice::Blocked { .. })).count();
+        assert_eq!(blocked(&storm.told), 1);
+        storm.asked.clear();
+        storm.run(Duration::from_secs(20));
+        assert!(storm.asked("read") + storm.asked("write") < 10, "{:?}", storm.asked);
+        // Once somebody has deleted the key, it enters by the session that it has.
+        storm.consul.store.delete(&key, storm.now);
+        storm.run(Duration::from_secs(2));
+        assert_eq!((storm.holds(), storm.session()), (holds, session), "{:?}", storm.told);
+    }
+}
+
+/// The next one comes, when the one before it has gone.
+fn successor(storm: &mut Storm) -> Duration {
+    let Storm { keeper, .. } = Storm::new(Primitive::Semaphore);
+    storm.keeper = keeper;
+    (storm.answers, storm.waiting) = (BTreeMap::new(), Vec::new());
+    // Names and sessions are made of the number.
+    storm.number += 1000;
+    let came = storm.now;
+    while !storm.holds() {
+        storm.run(Duration::from_millis(1));
+        assert!(storm.now.since(came) < Duration::from_secs(5), "{:?}", storm.told);
+    }
+    let waited = storm.now.since(came);
+    storm.keeper.drain(storm.now);
+    while !storm.keeper.has_ended() {
+        storm.run(Duration::from_millis(1));
+    }
+    waited
+}
+
+#[test]
+fn an_idle_foreign_contender_is_left_its_turn_a_few_times_although_each_that_waits_behind_it_is_another() {
+    let mut storm = Storm::new(Primitive::Semaphore);
+    let (id, now) = (Uuid::from_u128(OTHER).to_string(), storm.now);
+    storm.consul.create_lasting_session(Uuid::from_u128(OTHER), now);
+    let contender =
+        |value: &'static str| Write { key: format!("{NAME}/{id}"), value: value.into(), flags: 0 };
+    storm.consul.store.lock(contender(""), &id, now).expect("a free key");
+    let turn = Duration::from_millis(300);
+    let turns: Vec<_> = (0..30).map(|_| successor(&mut storm)).collect();
+    let left: Duration = turns.iter().filter(|waited| **waited >= turn).sum();
+    assert!((MAX_OFFER..MAX_OFFER + turn).contains(&left), "{turns:?}");
+    assert!(turns[15..].iter().all(|waited| *waited < turn / 10), "{turns:?}");
+    // One of them is so long that a client which looks once a second cannot miss it.
+    let longest = turns.iter().max();
+    assert!(longest.is_some_and(|longest| *longest > Duration::from_millis(1100)), "{turns:?}");
+    // When it shows itself again it is left its turn again.
+    storm.consul.store.lock(contender("again"), &id, storm.now).expect("its key");
+    assert!(successor(&mut storm) >= turn);
+}
+
+#[test]
+fn a_foreign_client_that_has_left_the_record_is_no_waiter_in_front() {
+    let mut storm = Storm::begun(Primitive::Semaphore, false);
+    storm.consul.store.set(free_record(), storm.now);
+    storm.run(Duration::from_millis(50));
+    assert!(storm.holds(), "its contender is there yet: {:?}", storm.told);
+}
+
+#[test]
+fn the_turn_of_a_foreign_client_ends_when_it_leaves_the_line() {
+    let mut storm = Storm::new(Primitive::Semaphore);
+    storm.let_another_hold();
+    // Before anybody of ours looks it has left the record, and not yet the line.
+    storm.consul.store.set(free_record(), storm.now);
+    storm.run(Duration::from_millis(100));
+    assert!(!storm.holds());
+    storm.consul.store.delete(&format!("{NAME}/{}", Uuid::from_u128(OTHER)), storm.now);
+    storm.run(Duration::from_millis(20));
+    assert!(storm.holds(), "{:?}", storm.told);
+}
+
+fn free_record() -> Write {
+    let record = Record::new(Form::List, 1);
+    Write { key: format!("{NAME}/.lock"), value: record.encode().into(), flags: 0 }
+}

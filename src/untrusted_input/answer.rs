@@ -1,0 +1,152 @@
+//! What comes from where Consul should be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+
+use super::assert_harmless;
+use crate::{bridge, operator};
+use slotkeeper_consul::{
+    Address, Behavior, Client, Put, Read, Secret, SessionSpec, Settings, TokenSource, Unobserved,
+};
+use slotkeeper_semaphore::{Op, View};
+
+/// Stands in no error, even where whoever answers sends it back.
+const TOKEN: &str = "f00dcafe-hunter2";
+
+thread_local! {
+    static STAGE: Stage = Stage::new();
+}
+
+/// Takes a byte for what is asked, one for what the answer is wrapped in, and the answer: all bytes of the connection (`r`), or
+/// the body of a whole answer. There is a result or a harmless error, without the token that was sent.
+pub fn answer(data: &[u8]) {
+    let [asked, wrapped, rest @ ..] = data else { return };
+    let answer = match wrapped {
+        b'4' => whole("404 Not Found", rest),
+        b'9' => whole("409 Conflict", rest),
+        b'3' => whole("403 Forbidden", rest),
+        b'5' => whole("500 Internal Server Error", rest),
+        b'r' => rest.to_vec(),
+        _ => whole("200 OK", rest),
+    };
+    STAGE.with(|stage| {
+        let exchange = async {
+            tokio::select! {
+                () = serve(&stage.listener, &answer) => unreachable!(),
+                result = ask(&stage.client, *asked) => result,
+            }
+        };
+        if let Err(error) = stage.runtime.block_on(exchange) {
+            assert!(!error.contains(TOKEN), "{error}");
+            assert_harmless(&error);
+        }
+    });
+}
+
+fn whole(status: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nX-Consul-Index: 7\r\nContent-Length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// A client, and where its requests go.
+struct Stage {
+    client: Client,
+    listener: UnixListener,
+    runtime: Runtime,
+    folder: std::path::PathBuf,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = std::env::temp_dir().join(format!("slotkeeper-answer-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("s");
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::bind(&path).unwrap()
+        };
+        let settings = Settings {
+            address: Address::Unix(path).into(),
+            token: Some(TokenSource::Value(Secret::new(TOKEN))),
+            ..Settings::default()
+        };
+        let client = Client::new(&settings, Arc::new(Unobserved)).unwrap();
+        Self { client, listener, runtime, folder }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Answers every connection's first request, and closes it.
+async fn serve(listener: &UnixListener, answer: &[u8]) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        say(stream, answer).await;
+    }
+}
+
+async fn say(mut stream: UnixStream, answer: &[u8]) {
+    let mut head = [0; 4096];
+    // Whoever has gone by now concerns nobody.
+    if let Ok(1..) = stream.read(&mut head).await {
+        let _ = stream.write_all(answer).await;
+    }
+}
+
+/// One request, and what the core and the operators' commands make of its answer.
+async fn ask(client: &Client, asked: u8) -> Result<(), String> {
+    let said = |error: slotkeeper_consul::Error| error.to_string();
+    let failed = |failure: slotkeeper_semaphore::Failure| failure.text;
+    let ops = [
+        Op::Lock { key: "p/me".into(), value: Vec::new(), flags: 0, session: "me".into() },
+        Op::List { prefix: "p/".into() },
+    ];
+    match asked {
+        b'a' => bridge::read(client, "p/.lock", Read::consistent()).await.map(drop).map_err(failed),
+        b'b' => {
+            let listing = bridge::list(client, "p", Read::consistent()).await.map_err(failed)?;
+            drop(View::of_listing("p", listing));
+            Ok(())
+        }
+        b'c' => bridge::commit(client, ops.to_vec()).await.map(drop).map_err(failed),
+        b'd' => client.session_create(&spec()).await.map(drop).map_err(said),
+        b'e' => client.session_renew("5e55").await.map(drop).map_err(said),
+        b'f' => bridge::lock_delay(client, &"5e55".into()).await.map(drop).map_err(failed),
+        b'g' => client.session_destroy("5e55").await.map_err(said),
+        b'h' => {
+            client.login("m", &Secret::new("bearer-hunter2"), &BTreeMap::new()).await.map(drop).map_err(said)
+        }
+        b'i' => client.logout().await.map_err(said),
+        b'j' => client.leader().await.map(drop).map_err(said),
+        b'k' => client.kv_put("k", b"v", Put::Cas(1), 0).await.map(drop).map_err(said),
+        b'l' => client.kv_delete("k", None).await.map(drop).map_err(said),
+        _ => {
+            let scene = operator::Watch::new(client, "p").next().await.map_err(|error| error.to_string())?;
+            drop((scene.participants(), scene.inspect()));
+            Ok(())
+        }
+    }
+}
+
+fn spec() -> SessionSpec {
+    SessionSpec {
+        name: "s".into(),
+        ttl: Duration::from_secs(30),
+        behavior: Behavior::Delete,
+        lock_delay: Duration::ZERO,
+        node: None,
+        node_checks: Vec::new(),
+        service_checks: Vec::new(),
+    }
+}
