@@ -11,13 +11,27 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/agent/consul.rs"]
+mod consul;
+#[path = "../support/agent/guide.rs"]
+mod guide;
+#[path = "../support/agent/http.rs"]
+mod http;
+#[path = "../support/agent/operator.rs"]
+mod operator;
+#[path = "../support/agent/process.rs"]
+mod process;
+#[path = "../support/agent/stub.rs"]
+mod stub;
+#[path = "../support/agent/terminal.rs"]
+mod terminal;
+
 mod acl;
 mod addresses;
 mod beside;
 mod bounds;
 mod cluster;
 mod connections;
-mod consul;
 mod control;
 mod crowd;
 mod cuts;
@@ -30,11 +44,9 @@ mod evict;
 mod examples;
 mod files;
 mod foreign;
-mod guide;
 mod hold;
 mod hooks;
 mod hostile;
-mod http;
 mod impostor;
 mod inspect;
 mod interrupt;
@@ -46,11 +58,9 @@ mod loss;
 mod manual;
 mod names;
 mod openapi;
-mod operator;
 mod outage;
 mod page;
 mod polls;
-mod process;
 mod prune;
 mod queue;
 mod readme;
@@ -63,8 +73,6 @@ mod sessions;
 mod set_limit;
 mod shell;
 mod steps;
-mod stub;
-mod terminal;
 mod termination;
 mod together;
 mod token;

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 #[allow(dead_code, reason = "the agent's tests use all of it")]
-#[path = "../agent/consul.rs"]
+#[path = "../support/agent/consul.rs"]
 mod consul;
 mod consumer;
 mod endings;
@@ -21,7 +21,7 @@ mod failure;
 mod helm;
 mod hook;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
-#[path = "../agent/http.rs"]
+#[path = "../support/agent/http.rs"]
 mod http;
 mod kubelet;
 mod kustomize;
@@ -29,7 +29,7 @@ mod monitoring;
 mod network;
 mod on_demand;
 #[allow(dead_code, reason = "the agent's tests use all of it")]
-#[path = "../agent/operator.rs"]
+#[path = "../support/agent/operator.rs"]
 mod operator;
 mod page;
 mod reload;

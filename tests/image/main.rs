@@ -14,13 +14,13 @@
 mod support;
 
 #[allow(dead_code, reason = "the agent's tests use the rest")]
-#[path = "../agent/consul.rs"]
+#[path = "../support/agent/consul.rs"]
 mod consul;
 #[allow(dead_code, reason = "the agent's tests use the rest")]
-#[path = "../agent/http.rs"]
+#[path = "../support/agent/http.rs"]
 mod http;
 #[allow(dead_code, reason = "the agent's tests use the rest")]
-#[path = "../agent/operator.rs"]
+#[path = "../support/agent/operator.rs"]
 mod operator;
 
 mod agent;

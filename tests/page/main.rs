@@ -12,16 +12,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[path = "../agent/consul.rs"]
+#[path = "../support/agent/consul.rs"]
 #[allow(dead_code, reason = "another test binary's, of which this one uses a part")]
 mod consul;
-#[path = "../agent/http.rs"]
+#[path = "../support/agent/http.rs"]
 #[allow(dead_code, reason = "see above")]
 mod http;
-#[path = "../agent/operator.rs"]
+#[path = "../support/agent/operator.rs"]
 #[allow(dead_code, reason = "see above")]
 mod operator;
-#[path = "../agent/process.rs"]
+#[path = "../support/agent/process.rs"]
 #[allow(dead_code, reason = "see above")]
 mod process;
 

@@ -13,6 +13,7 @@ use slotkeeper::internals::exit::Exit;
 use slotkeeper::internals::shutdown::Ask;
 use slotkeeper::internals::status::State;
 
+#[path = "../../support/agent/lender.rs"]
 mod lender;
 mod polls;
 

@@ -3,6 +3,7 @@
 mod command;
 mod fence;
 mod fencing;
+#[path = "../../support/agent/job.rs"]
 pub(crate) mod job;
 mod killed;
 mod namespace;
