@@ -54,6 +54,8 @@ run! {
 /// The other pages, each with the test that takes it at its word.
 const TAKEN: &[(&str, &str)] = &[
     ("consul-acl.md", "tests/agent/login/docs.rs"),
+    ("decisions", "tests/agent/docs.rs"),
+    ("internals", "tests/agent/docs.rs"),
     ("kubernetes.md", "tests/chart/page.rs"),
     ("runbooks", "tests/monitoring/rules.rs"),
     ("step-by-step.md", "tests/agent/steps.rs"),
@@ -149,6 +151,34 @@ fn every_panel_is_told_of_and_every_metric_is_its_own() {
     }
 }
 
+/// The Markdown files of a folder, as paths from the root of the repository.
+fn markdown(folder: &str) -> Vec<String> {
+    let files = fs::read_dir(Path::new(REPOSITORY).join(folder)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}/{name}")).collect()
+}
+
+#[test]
+fn every_decision_has_its_sections_and_is_in_the_index() {
+    let index = read("docs/decisions/README.md");
+    let mut numbers = BTreeSet::new();
+    for page in markdown("docs/decisions") {
+        let name = page.rsplit('/').next().unwrap();
+        if name == "README.md" {
+            continue;
+        }
+        let text = read(&page);
+        let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
+        let title = headings[0].strip_prefix("# ").unwrap();
+        assert_eq!(headings[1..], ["## Context", "## Decision", "## Consequence"], "{page}");
+        assert!((10..=40).contains(&text.lines().count()), "{page} has {} lines", text.lines().count());
+        assert!(index.contains(&format!("- [{title}]({name})\n")), "{page} is not in the index");
+        let (number, _) = name.split_once('-').unwrap();
+        assert!(number.len() == 4 && numbers.insert(number.parse::<u32>().unwrap()), "{page}");
+    }
+    assert!(!numbers.is_empty());
+}
+
 /// What the Markdown of a page links to, in this repository.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
@@ -170,7 +200,9 @@ fn every_page_is_in_the_index_and_every_link_leads_somewhere() {
     for page in pages.iter().filter(|name| *name != "README.md") {
         assert!(links(&index).any(|link| link == page), "{page} is not in the index");
     }
-    for page in pages.iter().map(|name| format!("docs/{name}")).chain(["README.md".to_owned()]) {
+    let others = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(str::to_owned);
+    let folders = ["docs/decisions", "docs/internals"].into_iter().flat_map(markdown);
+    for page in pages.iter().map(|name| format!("docs/{name}")).chain(others).chain(folders) {
         let text = read(&page);
         for link in links(&text) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
