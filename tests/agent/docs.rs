@@ -49,6 +49,7 @@ run! {
     benchmarks: "benchmarks.md",
     development_server: "development-server.md",
     compatibility: "compatibility.md",
+    glossary: "glossary.md",
 }
 
 /// The other pages, each with the test that takes it at its word.

@@ -5,8 +5,8 @@
 //!   between, where `…` stands for anything in a line;
 //! - a block ```` ```sh not-run=WHY ```` is left out, and counted by the page's test;
 //! - a block ```` ```yaml ```` that begins with `# NAME.yaml` is that file;
-//! - `<!-- run: COMMANDS -->`, on a line of its own, is run too, and nothing that a reader sees: what makes sure that the one
-//!   before has had its effect, or stands for what the reader has.
+//! - `<!-- run: COMMANDS -->`, on a line of its own, is run too, and a reader does not see it. It may only wait until the commands
+//!   before it have had their effect: `until …; do …; done`, or `wait …`. What a reader must have is a block on the page.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -101,9 +101,10 @@ impl Page {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             if let Some(commands) = line.strip_prefix("<!-- run: ") {
-                let commands =
-                    commands.strip_suffix(" -->").expect("the comment ends in its line").to_owned();
-                parts.push(Part::Run { commands, prints: Vec::new() });
+                let commands = commands.strip_suffix(" -->").expect("the comment ends in its line");
+                let waits = commands.starts_with("until ") && commands.ends_with("; done");
+                assert!(waits || commands.starts_with("wait "), "a reader does not see {commands:?}");
+                parts.push(Part::Run { commands: commands.to_owned(), prints: Vec::new() });
             }
             let Some(info) = line.strip_prefix("```") else { continue };
             let block: Vec<_> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
@@ -272,6 +273,12 @@ fn a_step_that_fails_is_told_at_once_and_leaves_nothing_running() {
     assert!(before.elapsed() < PATIENCE / 2, "it was waited for what the step has left running");
     let left = said.lines().find_map(|line| line.strip_prefix("left: ")).unwrap();
     assert!(within(GRACE, || !is_running(left)), "{left} runs on");
+}
+
+#[test]
+#[should_panic(expected = "a reader does not see \"slotkeeper dev &\"")]
+fn a_comment_may_not_set_anything_up() {
+    Page::of("<!-- run: slotkeeper dev & -->\n");
 }
 
 #[test]
