@@ -210,7 +210,10 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
         ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: has no effect on a Job"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
-        ("workload: {pod: {terminationGracePeriodSeconds: 9}}", "write the time that the workload itself needs"),
+        (
+            "workload: {pod: {terminationGracePeriodSeconds: 9}}",
+            "write the time that the workload itself needs",
+        ),
         ("workload: {pod: {serviceAccountName: batch}}", "write `serviceAccount.name: batch`"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
