@@ -60,19 +60,19 @@ The chart's variables and `extraEnv`, which takes precedence. A variable can ref
 the pod, and the other variables of the chart can refer to `extraEnv`.
 */}}
 {{- define "slotkeeper.withExtraEnv" -}}
-{{- $theirs := list -}}
+{{- $given := list -}}
 {{- range .extra -}}
-{{- $theirs = append $theirs .name -}}
+{{- $given = append $given .name -}}
 {{- end -}}
-{{- $facts := list -}}
-{{- $made := list -}}
+{{- $fields := list -}}
+{{- $derived := list -}}
 {{- range .own -}}
-{{- if has .name $theirs -}}
+{{- if has .name $given -}}
 {{- else if .valueFrom -}}
-{{- $facts = append $facts . -}}
+{{- $fields = append $fields . -}}
 {{- else -}}
-{{- $made = append $made . -}}
+{{- $derived = append $derived . -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml (concat $facts .extra $made) -}}
+{{- toYaml (concat $fields .extra $derived) -}}
 {{- end -}}

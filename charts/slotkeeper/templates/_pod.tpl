@@ -18,13 +18,13 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 
 {{/* slotkeeper's and the workload's annotations. The names of the workload's volumes are appended to slotkeeper's. */}}
 {{- define "slotkeeper.workloadAnnotations" -}}
-{{- $ours := include "slotkeeper.podAnnotations" . | fromYaml -}}
-{{- $theirs := deepCopy .Values.workload.podAnnotations -}}
+{{- $own := include "slotkeeper.podAnnotations" . | fromYaml -}}
+{{- $given := deepCopy .Values.workload.podAnnotations -}}
 {{- $volumes := "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes" -}}
-{{- if and (hasKey $ours $volumes) (hasKey $theirs $volumes) -}}
-{{- $_ := set $theirs $volumes (printf "%s,%s" (get $ours $volumes) (get $theirs $volumes)) -}}
+{{- if and (hasKey $own $volumes) (hasKey $given $volumes) -}}
+{{- $_ := set $given $volumes (printf "%s,%s" (get $own $volumes) (get $given $volumes)) -}}
 {{- end -}}
-{{- toYaml (merge $theirs $ours) -}}
+{{- toYaml (merge $given $own) -}}
 {{- end -}}
 
 {{/* Whether the sidecar sees the processes of the other containers. */}}

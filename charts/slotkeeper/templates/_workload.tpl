@@ -23,16 +23,16 @@ container without slotkeeper. They return the whole container.
 {{- /* The command's share of the pod's grace; the rest is for the release of the slot. */ -}}
 {{- $stopAfter := printf "%ds" (max (int64 $.Values.workload.terminationGracePeriodSeconds) (include "slotkeeper.seconds" $.Values.killAfter | int64)) -}}
 {{- $_ := set $container "command" (list "/opt/slotkeeper/slotkeeper" "run" "--config" "/etc/slotkeeper/slotkeeper.yaml" "--kill-after" $.Values.killAfter "--stop-after" $stopAfter "--") -}}
-{{- $theirs := list -}}
+{{- $given := list -}}
 {{- range $container.env -}}
-{{- $theirs = append $theirs .name -}}
+{{- $given = append $given .name -}}
 {{- end -}}
 {{- $env := list -}}
 {{- range include "slotkeeper.agentEnvironment" $ | fromYamlArray -}}
 {{- if and (eq .name "SLOTKEEPER_TERMINATION_MESSAGE") $container.terminationMessagePath -}}
 {{- $_ := set . "value" $container.terminationMessagePath -}}
 {{- end -}}
-{{- if not (has .name $theirs) -}}
+{{- if not (has .name $given) -}}
 {{- $env = append $env . -}}
 {{- end -}}
 {{- end -}}
@@ -78,13 +78,13 @@ container without slotkeeper. They return the whole container.
 {{- $ := .slotkeeper -}}
 {{- $name := .container.name -}}
 {{- $pod := ternary $.Values.workload.pod.securityContext dict $.Chart.IsRoot -}}
-{{- $theirs := include "slotkeeper.userOf" (list $pod .container.securityContext) | fromYaml -}}
-{{- if not $theirs.runAsUser -}}
+{{- $given := include "slotkeeper.userOf" (list $pod .container.securityContext) | fromYaml -}}
+{{- if not $given.runAsUser -}}
 {{- fail (printf "processes.stop: the sidecar has to run as the user of the container %s, and not as root; write the number of that user as its securityContext.runAsUser" $name) -}}
 {{- end -}}
-{{- $ours := include "slotkeeper.user" $ | fromYaml -}}
-{{- if ne (int64 $theirs.runAsUser) (int64 $ours.runAsUser) -}}
-{{- fail (printf "processes.stop: the container %s runs as %d and the sidecar as %d, which could not end it; write the same user as `securityContext.runAsUser` of the chart slotkeeper" $name (int64 $theirs.runAsUser) (int64 $ours.runAsUser)) -}}
+{{- $sidecar := include "slotkeeper.user" $ | fromYaml -}}
+{{- if ne (int64 $given.runAsUser) (int64 $sidecar.runAsUser) -}}
+{{- fail (printf "processes.stop: the container %s runs as %d and the sidecar as %d, which could not end it; write the same user as `securityContext.runAsUser` of the chart slotkeeper" $name (int64 $given.runAsUser) (int64 $sidecar.runAsUser)) -}}
 {{- end -}}
 {{- end -}}
 
