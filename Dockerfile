@@ -15,7 +15,7 @@ COPY crates crates
 RUN sed -i '/^\[\[\(bench\|example\|test\)\]\]$/,/^$/d' Cargo.toml crates/*/Cargo.toml \
     && find . -type f ! -name 'Cargo.*' ! -path '*/src/lib.rs' ! -path '*/src/main.rs' -delete \
     && find . -name lib.rs -exec truncate --size 0 {} + \
-    && find . -name main.rs -exec sh -c 'echo "fn main() {}" > "$1"' sh {} \; \
+    && find . -name main.rs -exec sh -c 'echo "fn main() { }" > "$1"' sh {} \; \
     && find . -type d -empty -delete \
     && find . -exec touch --date @0 {} +
 
