@@ -1,11 +1,26 @@
 # The static binary, the public certificate authorities and nothing else: `docker build -t slotkeeper .`, or
-# `scripts/image`, which knows the revision. Builds on amd64 and arm64, for the machine that it is built on.
+# `scripts/image`, which sets the revision. Builds on amd64 and arm64, for the machine on which it runs.
 
-# Another one, such as a mirror's or a digest, goes in by `--build-arg RUST=…`.
+# `--build-arg RUST=…` replaces it, for example by a mirror's image or a digest.
 ARG RUST=rust:1.95-slim-bookworm
 
+# The manifests of the workspace, each with an empty program or library. Cargo refuses a manifest that names a benchmark,
+# example or test without a file, so these sections are removed. The fixed date keeps the copy below the same while the
+# manifests are the same.
+FROM ${RUST} AS manifests
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+COPY crates crates
+RUN sed -i '/^\[\[\(bench\|example\|test\)\]\]$/,/^$/d' Cargo.toml crates/*/Cargo.toml \
+    && find . -type f ! -name 'Cargo.*' ! -path '*/src/lib.rs' ! -path '*/src/main.rs' -delete \
+    && find . -name lib.rs -exec truncate --size 0 {} + \
+    && find . -name main.rs -exec sh -c 'echo "fn main() { }" > "$1"' sh {} \; \
+    && find . -type d -empty -delete \
+    && find . -exec touch --date @0 {} +
+
 FROM ${RUST} AS build
-# musl-gcc is for the C of ring. Debian's mirrors keep one version of a package, so there is none to name.
+# musl-gcc compiles the C of ring. Debian's mirrors keep one version of a package, so no version is named.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends musl-tools \
@@ -15,24 +30,22 @@ RUN apt-get update \
     && printf '[build]\ntarget = "%s"\n' "$target" >> "$CARGO_HOME/config.toml"
 ENV TARGET_CC=musl-gcc
 WORKDIR /src
-# The dependencies have a layer of their own, which is kept while they stay as they are. Their program has nothing in it,
-# and its manifest no benchmarks, since cargo wants to see those that are named.
-COPY Cargo.toml Cargo.lock ./
-RUN sed -i '/^\[\[bench\]\]$/,/^$/d' Cargo.toml \
-    && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
-    && cargo build --release --locked
+# The dependencies have a layer of their own, which is cached until a manifest changes.
+COPY --from=manifests /src ./
+RUN cargo build --release --locked
 COPY src src
+COPY crates crates
 ARG REVISION=unknown
-# A copy may be older than what was built before it, and cargo would take that for built from it.
-RUN touch src/main.rs src/lib.rs \
+# Cargo compares times: copied sources that are older than the layer of the dependencies would not be compiled.
+RUN find src crates \( -path '*src/main.rs' -o -path '*src/lib.rs' \) -exec touch {} + \
     && SLOTKEEPER_REVISION="$REVISION" cargo build --release --locked \
     && mv target/*-musl/release/slotkeeper /slotkeeper \
     && mkdir /run/slotkeeper
 
 FROM scratch
-# For a Consul behind a publicly trusted certificate; a private one is named by `consul.tls.ca_file`.
+# For a Consul with a publicly trusted certificate. `consul.tls.ca_file` names a private authority.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-# A new volume takes its owner from the folder over which it is mounted.
+# A new volume takes its owner from the folder on which it is mounted.
 COPY --from=build --chown=65532:65532 /run/slotkeeper /run/slotkeeper
 COPY --from=build /slotkeeper /slotkeeper
 # A number, since `runAsNonRoot` cannot look a name up in an image without /etc/passwd.

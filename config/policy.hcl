@@ -1,10 +1,10 @@
-# The least that slotkeeper needs of Consul's ACLs: docs/consul-acl.md says how an agent comes to a token with it.
+# The least rights that slotkeeper needs: docs/consul-acl.md says how an agent gets a token with this policy.
 
-# For each semaphore, its prefix with a slash: .lock and the contenders lie below.
+# For each semaphore, its prefix with a slash: .lock and the contender keys are below it.
 key_prefix "service/warehouse/writers/" { policy = "write" }
 
 # For each single-key lock, its key.
 key "service/nightly/leader" { policy = "write" }
 
-# The session that holds them. Where session.node ties it to one node, `session "NODE"` is enough.
+# The session that holds them. If session.node ties it to one node, `session "NODE"` is enough.
 session_prefix "" { policy = "write" }

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Runs a command on a lease of a slotkeeper agent beside us, with nothing but curl.
+# Runs a command on a lease of the local slotkeeper agent, with only curl.
 #
 #     examples/critical_section.sh writers ./import --full
 #
-# CONTROL_SOCKET is where the agent's control listens, WAIT how long to wait for the slot. The command has our standard streams,
-# and finds its fencing token and its slot in the environment. Exit code: the command's; 75 where the slot was not to be had in
-# time; 80 where it was lost and the command was stopped; 128 and the signal's number where that came before the command was
-# started. (`slotkeeper run` does all this by itself, and stops what the command has started too.)
+# CONTROL_SOCKET is the path of the agent's control socket, WAIT how long to wait for the slot. The command inherits the standard streams,
+# and has its fencing token and its slot in the environment. Exit code: the command's; 75 if no slot became free within WAIT;
+# 80 if the slot was lost and the command was stopped; 128 plus the signal's number if a signal came before the command was
+# started. (`slotkeeper run` does all this by itself, and also stops the processes that the command has started.)
 set -u
 
 socket=${CONTROL_SOCKET:-/run/slotkeeper/control.sock}
 wait=${WAIT:-30s}
-# Seconds that the command gets for stopping.
+# Seconds that the command has to stop.
 grace=2
 newline='
 '
@@ -23,8 +23,8 @@ fi
 name=$1
 shift
 
-# send METHOD PATH BODY [CURL'S OPTIONS...]: the answer, and its status in the last line. It takes the place of the shell that
-# calls it, so that a signal to that is one to curl: call it in one of its own.
+# send METHOD PATH BODY [CURL'S OPTIONS...]: prints the answer, and its status in the last line. It replaces the shell that
+# calls it, so that a signal to that shell reaches curl: call it in a subshell.
 send() {
     method=$1 path=$2 body=$3
     shift 3
@@ -32,30 +32,30 @@ send() {
         -w '\n%{http_code}' "$@" "http://slotkeeper$path"
 }
 
-# take ANSWER: sets `status` and `answer` by what `send` has printed.
-take() {
+# parse OUTPUT: sets `status` and `answer` from the output of `send`.
+parse() {
     status=${1##*"$newline"}
     answer=${1%"$newline"*}
 }
 
-# ask, as `send`: sets `status` and `answer`. Fails where nobody answers.
-ask() {
-    said=$(send "$@") && take "$said"
+# request, with the arguments of `send`: sets `status` and `answer`. Fails without an answer.
+request() {
+    output=$(send "$@") && parse "$output"
 }
 
-# field NAME: a text or number of the answer.
+# field NAME: prints a text or number of the answer.
 field() {
     printf '%s\n' "$answer" | sed -n 's/.*"'"$1"'" *: *"\{0,1\}\([^",}]*\).*/\1/p'
 }
 
-# Hundredths of a second on a clock that goes on during suspend, and that nobody sets.
+# Hundredths of a second on a clock that continues during suspend and cannot be set.
 now() {
     read -r uptime rest </proc/uptime
     echo "${uptime%.*}${uptime#*.}"
 }
 
-# ends SENT: until when the lease is ours for sure, with time to stop the command before. It counts from when the request was
-# sent that was answered so: the answer may have been long on its way.
+# ends SENT: the time until which the slot is certainly held, minus the time to stop the command. It counts from the time at which
+# the request was sent: the answer may have been delayed.
 ends() {
     left=$(field expires_in)
     case $left in *.*) ;; *) left=$left.0 ;; esac
@@ -64,10 +64,10 @@ ends() {
     echo $(($1 + ${left%.*} * 100 + decimals - 100 - grace * 100))
 }
 
-# Says that the lease is still needed. Fails where it is over.
+# Renews the lease. Fails if it has expired.
 renew() {
     sent=$(now)
-    if ask POST "/v1/leases/$lease/renew" '{}' --max-time "$1"; then
+    if request POST "/v1/leases/$lease/renew" '{}' --max-time "$1"; then
         case $status in
             200) until=$(ends "$sent") ;;
             404 | 410) return 1 ;;
@@ -76,12 +76,12 @@ renew() {
     [ "$(now)" -lt "$until" ]
 }
 
-# Whether a process is there, also one of another user's, such as `sudo`, which `kill -0` would not tell.
+# Whether a process exists, also one of another user, such as `sudo`, for which `kill -0` fails.
 alive() {
     [ -e "/proc/$1" ]
 }
 
-# Whether the script was killed. One that nobody has reaped is still there; but its children have another parent.
+# Whether the script was killed. A killed script may still exist until it is reaped, but its children have another parent.
 orphaned() {
     while read -r key value; do
         if [ "$key" = PPid: ]; then
@@ -91,10 +91,10 @@ orphaned() {
     done </proc/self/status
 }
 
-# Renews at a third of the time, as long as the script and the command are there. Where the lease is lost, or the script was
-# killed, so that nobody would give the slot back, it stops the command.
+# Renews at a third of the time, while the script and the command exist. If the lease is lost, or the script was killed, so that
+# it would not release the slot, stops the command.
 keep() {
-    # A signal to all of us is the command's affair, which needs its lease for stopping. USR1 says that we are done.
+    # A signal to the whole group is for the command, which needs its lease while it stops. USR1 ends this loop.
     trap '' TERM INT HUP
     while :; do
         pause=$(((until - $(now)) / 300))
@@ -102,11 +102,11 @@ keep() {
         sleep "$pause" >/dev/null 2>&1
         if orphaned; then break; fi
         alive "$job" || exit 0
-        patience=$((until - $(now)))
-        [ "$patience" -gt 0 ] || break
-        renew "$(printf '%d.%02d' $((patience / 100)) $((patience % 100)))" || break
+        left_over=$((until - $(now)))
+        [ "$left_over" -gt 0 ] || break
+        renew "$(printf '%d.%02d' $((left_over / 100)) $((left_over % 100)))" || break
     done
-    # Whoever is told to stop after this has nothing to say any more.
+    # From here on USR1 is ignored: the command is stopped in any case.
     trap '' USR1
     orphaned || echo "$0: the slot is lost" >&2
     kill -TERM "$job" 2>/dev/null
@@ -116,35 +116,35 @@ keep() {
         waited=$((waited + 1))
     done
     kill -KILL "$job" 2>/dev/null
-    if orphaned; then ask DELETE "/v1/leases/$lease" '' --max-time 5; fi
+    if orphaned; then request DELETE "/v1/leases/$lease" '' --max-time 5; fi
     exit 80
 }
 
-# shellcheck disable=SC2329 # The traps call it, and the next one.
-give_back() {
+# shellcheck disable=SC2329 # The traps call it, and the next function.
+release() {
     trap '' TERM INT HUP
     [ -z "$keeper" ] || kill -USR1 "$keeper" 2>/dev/null
-    # Where this does not arrive, the lease ends by itself: nobody renews it any more.
-    ask DELETE "/v1/leases/$lease" '' --max-time 5
+    # If this request is lost, the lease expires without renewals.
+    request DELETE "/v1/leases/$lease" '' --max-time 5
 }
 
-# What a signal does: it ends the waiting for the slot. Once there is a command, it is for that, and what the command makes of it
-# is the exit code. One that comes before either is there is remembered.
-told='' asking='' job='' keeper=''
+# A signal ends the wait for the slot. Once the command runs, the signal is passed to it, and the command decides the exit
+# code. A signal that comes before both is remembered.
+signal='' waiter='' job='' keeper=''
 # shellcheck disable=SC2329
-tell() {
-    told=$1
-    for process in $asking $job; do
+forward() {
+    signal=$1
+    for process in $waiter $job; do
         kill -TERM "$process" 2>/dev/null
     done
 }
-trap 'tell 15' TERM
-trap 'tell 2' INT
-trap 'tell 1' HUP
+trap 'forward 15' TERM
+trap 'forward 2' INT
+trap 'forward 1' HUP
 
-# What runs in the background would have /dev/null for its standard input; the command is to have ours.
+# A background process would have /dev/null as its standard input; the command gets the script's.
 exec 3<&0
-# The answer to the long request goes into a file without a name: a shell that reads from a pipe hears no signal meanwhile.
+# The answer to the long request goes into an unlinked file: a shell that reads from a pipe handles no signal meanwhile.
 file=$(mktemp) || exit 1
 exec 4>"$file"
 exec 5<"$file"
@@ -152,21 +152,21 @@ rm "$file"
 
 sent=$(now)
 send POST "/v1/semaphores/$name/acquire" "{\"wait\":\"$wait\"}" >&4 3<&- 4>&- 5<&- &
-asking=$!
-[ -z "$told" ] || kill -TERM "$asking" 2>/dev/null
+waiter=$!
+[ -z "$signal" ] || kill -TERM "$waiter" 2>/dev/null
 while :; do
-    wait "$asking" 2>/dev/null
+    wait "$waiter" 2>/dev/null
     failed=$?
-    alive "$asking" || break
+    alive "$waiter" || break
 done
-asking=''
+waiter=''
 if [ "$failed" -ne 0 ]; then
-    # A curl that is gone has left the line.
-    [ -z "$told" ] || exit $((128 + told))
+    # When curl has ended, the agent has removed the waiter.
+    [ -z "$signal" ] || exit $((128 + signal))
     echo "$0: no agent answers at $socket" >&2
     exit 69
 fi
-take "$(cat <&5)"
+parse "$(cat <&5)"
 exec 4>&- 5<&-
 case $status/$(field code) in
     200/*) ;;
@@ -176,12 +176,12 @@ esac
 lease=$(field lease)
 token=$(field fencing_token)
 slot=$(field slot)
-trap give_back EXIT
-# After a wait, what is left of the lease is not known from that answer: a renewal, which is answered at once, tells it.
+trap release EXIT
+# After a wait, that answer does not tell the rest of the lease. A renewal, which is answered at once, does.
 until=$(ends "$sent")
 renew 5
 lost=$?
-[ -z "$told" ] || exit $((128 + told))
+[ -z "$signal" ] || exit $((128 + signal))
 if [ "$lost" -ne 0 ]; then
     echo "$0: the slot is lost" >&2
     exit 80
@@ -189,11 +189,11 @@ fi
 
 SLOTKEEPER_FENCING_TOKEN=$token SLOTKEEPER_SLOT=$slot "$@" <&3 3<&- &
 job=$!
-[ -z "$told" ] || kill -TERM "$job" 2>/dev/null
+[ -z "$signal" ] || kill -TERM "$job" 2>/dev/null
 keep >/dev/null 3<&- &
 keeper=$!
 
-# `wait` returns at each signal, with more than 128: only one that returns when the command is gone has its code.
+# `wait` returns at each signal, with more than 128. Only after the command's end does it return the command's code.
 while :; do
     wait "$job" 2>/dev/null
     code=$?

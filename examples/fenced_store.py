@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A resource that refuses the writes of whoever has lost its slot.
+"""A resource that refuses the writes of clients that have lost their slot.
 
-Every write brings the fencing token of the slot that it is made under. The store keeps the highest token that it has
-seen, in the same transaction as the data, and refuses a smaller one: that is all it takes. Try it:
+Every write carries the fencing token of its slot. The store keeps the highest token so far, in the same transaction as
+the data, and refuses a smaller one. Try it:
 
     slotkeeper run demo/store -n 1 -- examples/fenced_store.py /tmp/store.db put colour red
 
-Exits with 0 where the write was made, and with 3 where it was refused.
+Exits with 0 if the write succeeded, and with 3 if it was refused.
 """
 
 import os
@@ -17,7 +17,7 @@ STALE = 3
 
 
 def put(path: str, key: str, value: str, token: int) -> bool:
-    """Writes unless a larger token has been seen. Check and write are one transaction, or they would be worth nothing."""
+    """Writes unless the store has a larger token. Check and write must be one transaction."""
     store = sqlite3.connect(path, isolation_level=None, timeout=30)
     store.execute("CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY CHECK (only = 1), token INTEGER)")
     store.execute("CREATE TABLE IF NOT EXISTS data (key TEXT PRIMARY KEY, value TEXT)")
@@ -39,7 +39,7 @@ def main() -> int:
     _, path, _, key, value = sys.argv
     token = int(os.environ["SLOTKEEPER_FENCING_TOKEN"])
     if not put(path, key, value, token):
-        print(f"refused: token {token} is smaller than one that was seen", file=sys.stderr)
+        print(f"refused: token {token} is smaller than the store's", file=sys.stderr)
         return STALE
     return 0
 

@@ -1,4 +1,4 @@
-"""Slots and locks of a slotkeeper agent beside us, through its control endpoints. Needs nothing but Python.
+"""Slots and locks of the local slotkeeper agent, through its control endpoints. Needs only Python.
 
     from slotkeeper import Agent, Lost
 
@@ -6,11 +6,11 @@
     with agent.lease("warehouse-writers", wait="10m") as lease:
         for part in parts:
             lease.check()                      # raises Lost: stop here
-            write(part, token=lease.token)     # a store that refuses old tokens is safe whatever happens
+            write(part, token=lease.token)     # a store that refuses old tokens is safe in any case
 
 The agent's configuration has `control: {listen: "unix:/run/slotkeeper/control.sock"}` and a semaphore with
-`mode: on_demand`. A lease is renewed in the background at a third of its time. It counts as lost when the agent says so,
-and when the time is over without an answer: whichever comes first.
+`mode: on_demand`. A lease is renewed in the background at a third of its time. It is lost when the agent reports it, or
+when it expires without an answer.
 """
 
 import http.client
@@ -22,29 +22,29 @@ import time
 from urllib.parse import quote, urlsplit
 
 RENEWALS = 3
-"""Renewals in a lease's time, so that two may fail."""
+"""Renewals within the time of a lease, so that two may fail."""
 
-PATIENCE = 5.0
-"""Seconds for an answer that does not wait for a slot."""
+REQUEST_TIMEOUT = 5.0
+"""Seconds for the answer to a request that does not wait for a slot."""
 
-BEYOND_WAIT = 15.0
-"""Seconds that the answer to a request for a slot may take beyond the wait: an agent that stands still answers nothing."""
+ACQUIRE_TIMEOUT_MARGIN = 15.0
+"""Seconds after the end of the wait until a request for a slot fails: an agent that is paused does not answer."""
 
 
 class Refused(Exception):
-    """What the agent answered instead of yes; `code` is its word for programs, such as `blocked`."""
+    """The agent refused the request; `code` is for programs, such as `blocked`."""
 
-    def __init__(self, status: int, code: str, said: str):
-        super().__init__(f"{status}: {said}")
+    def __init__(self, status: int, code: str, message: str):
+        super().__init__(f"{status}: {message}")
         self.status, self.code = status, code
 
 
-class NotInTime(Refused):
-    """The slot was not to be had in the time given."""
+class Timeout(Refused):
+    """No slot became free within the wait."""
 
 
 class Lost(Exception):
-    """The lease is over, and somebody else may have the slot."""
+    """The lease has expired, and another client may have the slot."""
 
 
 class OverSocket(http.client.HTTPConnection):
@@ -68,11 +68,11 @@ class Agent:
         self.token_file = token_file
 
     def lease(self, name: str, wait: str = "30s", kind: str = "semaphores") -> "Lease":
-        """A lease of a semaphore, or of one of the `locks`, to be entered by `with`."""
+        """A lease of a semaphore, or of one of the `locks`, as a context manager."""
         return Lease(self, f"/v1/{kind}/{quote(name, safe='')}/acquire", wait)
 
-    def ask(self, method: str, path: str, body: dict | None = None, timeout: float | None = PATIENCE) -> dict:
-        """One request on a connection of its own, so that any thread may ask at any time."""
+    def request(self, method: str, path: str, body: dict | None = None, timeout: float | None = REQUEST_TIMEOUT) -> dict:
+        """Sends a request on its own connection, so that any thread may call it at any time."""
         connection = self._connection(timeout)
         try:
             headers = {"Content-Type": "application/json"}
@@ -83,12 +83,12 @@ class Agent:
             answer = connection.getresponse()
             text = answer.read().decode()
         except http.client.HTTPException as error:
-            raise OSError(f"half an answer from {self.address}: {error}") from error
+            raise OSError(f"incomplete answer from {self.address}: {error}") from error
         finally:
             connection.close()
         if answer.status >= 300:
             code = code_of(text)
-            raise (NotInTime if code == "not_in_time" else Refused)(answer.status, code, text.strip())
+            raise (Timeout if code == "not_in_time" else Refused)(answer.status, code, text.strip())
         return json.loads(text) if text else {}
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
@@ -98,70 +98,70 @@ class Agent:
 
 
 class Lease:
-    """A slot while it is ours. `token` grows from grant to grant; `slot` is a number that nobody else has now."""
+    """A slot that this program holds. `token` grows with each grant; no other holder has the number `slot`."""
 
     def __init__(self, agent: Agent, path: str, wait: str):
         self._agent, self._path, self._wait = agent, path, wait
-        self._given_back = threading.Event()
+        self._released = threading.Event()
         self.lost = threading.Event()
 
     def __enter__(self) -> "Lease":
         sent = now()
-        # The agent ends the waiting. Where we go away first, it gives the slot back.
-        patience = seconds(self._wait) + BEYOND_WAIT
-        granted = self._agent.ask("POST", self._path, {"wait": self._wait}, patience)
+        # The agent ends the wait. If this request fails first, the agent releases the slot.
+        timeout = seconds(self._wait) + ACQUIRE_TIMEOUT_MARGIN
+        granted = self._agent.request("POST", self._path, {"wait": self._wait}, timeout)
         self.id, self.session = granted["lease"], granted["session"]
         self.token, self.slot = granted["fencing_token"], granted["slot"]
-        # What the answer says counts from when we asked, since it may have lain there while we stood still. After a wait that may
-        # be over already; what is left is told by a renewal, which is answered at once.
+        # The lease counts from the request, since this process may have been paused before it read the answer. After a wait it may
+        # have expired by that count. A renewal, which is answered at once, returns the rest.
         self._ends = sent + seconds(granted["expires_in"])
-        self._try_to_renew(PATIENCE)
+        self._try_to_renew(REQUEST_TIMEOUT)
         self._keeper = threading.Thread(target=self._keep, name=f"lease {self.id}", daemon=True)
         self._keeper.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._given_back.set()
+        self._released.set()
         self._keeper.join()
         try:
-            self._agent.ask("DELETE", f"/v1/leases/{quote(self.id, safe='')}")
+            self._agent.request("DELETE", f"/v1/leases/{quote(self.id, safe='')}")
         except (OSError, Refused):
-            # It is over already, or will be soon: nobody renews it any more.
+            # The lease has expired, or will expire without renewals.
             pass
 
     def remaining(self) -> float:
-        """Seconds for which it is ours for sure."""
+        """Seconds for which the slot is certainly held."""
         return 0.0 if self.lost.is_set() else max(0.0, self._ends - now())
 
     def check(self) -> None:
-        """Raises `Lost` where it is not ours any more. Ask before each step that must not be done without the slot."""
+        """Raises `Lost` if the slot is no longer held. Call it before each step that must not run without the slot."""
         if self.remaining() <= 0:
-            raise Lost(f"lease {self.id} is over")
+            raise Lost(f"lease {self.id} has expired")
 
     def _keep(self) -> None:
-        while not self._given_back.wait(min(self._every, self.remaining())):
+        while not self._released.wait(min(self._every, self.remaining())):
             if self.remaining() > 0:
-                self._try_to_renew(min(PATIENCE, max(0.1, self.remaining())))
+                self._try_to_renew(min(REQUEST_TIMEOUT, max(0.1, self.remaining())))
             if self.remaining() <= 0:
                 self.lost.set()
                 return
 
-    def _try_to_renew(self, patience: float) -> None:
+    def _try_to_renew(self, timeout: float) -> None:
         sent = now()
         try:
-            renewed = self._agent.ask("POST", f"/v1/leases/{quote(self.id, safe='')}/renew", {}, patience)
+            renewed = self._agent.request("POST", f"/v1/leases/{quote(self.id, safe='')}/renew", {}, timeout)
             self._ends = sent + seconds(renewed["expires_in"])
         except Refused as refused:
             if refused.status in (404, 410):
                 self.lost.set()
         except OSError:
-            # Nobody answers: the lease is ours as long as it lasts, and the next attempt may succeed.
+            # No answer: the slot is held until the lease expires, and the next attempt may succeed.
             pass
         self._every = max(0.1, self.remaining() / RENEWALS)
 
 
 def code_of(answer: str) -> str:
-    """The code of a refusal, where it has one."""
+    """The code of a refusal, or an empty string."""
     try:
         return str(json.loads(answer)["code"])
     except (ValueError, KeyError, TypeError):
@@ -169,7 +169,7 @@ def code_of(answer: str) -> str:
 
 
 def now() -> float:
-    """Seconds on a clock that goes on while the machine is suspended, and that nobody sets."""
+    """Seconds on a clock that continues while the machine is suspended and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

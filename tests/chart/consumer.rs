@@ -239,7 +239,7 @@ fn the_generated_manifests_are_current() {
     for mode in ["wrapper", "sidecar", "on_demand"] {
         let rendered = render(&format!("mode: {mode}"));
         let mut text =
-            format!("# The chart's own example in the mode {mode}, for those without Helm. Generated.\n");
+            format!("# The chart's example in the mode {mode}, rendered for use without Helm. Generated.\n");
         for manifest in &rendered.manifests {
             text += &format!("---\n{}", serde_yaml::to_string(&without_helm(manifest)).unwrap());
         }

@@ -83,7 +83,7 @@ fn the_generated_patches_are_current() {
         }
         for (name, patch) in files {
             let text = serde_yaml::to_string(&patch).unwrap();
-            let written = format!("# Made by the chart slotkeeper of values.yaml. Generated.\n{text}");
+            let written = format!("# Rendered by the chart slotkeeper from values.yaml. Generated.\n{text}");
             assert_current(&format!("{FOLDER}/slotkeeper/{component}/{name}.yaml"), &written);
         }
     }

@@ -127,8 +127,8 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ),
         (
             "{mode: sidecar, workload: {terminationGracePeriodSeconds: 60}}",
-            "up to 92 s to end the workload, 90 s of them the pod's grace; that may be three fifths of config.session.ttl (2m) at \
-             most. Write a TTL of at least 154s",
+            "up to 92 s to end the workload, 90 s of them the pod's grace; the maximum is three fifths of config.session.ttl \
+             (2m). Write a TTL of at least 154s",
         ),
         (
             "{mode: sidecar, fence: {failureThreshold: 15}}",
@@ -158,28 +158,28 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ),
         (
             "{mode: sidecar, workload: {container: {startupProbe: {tcpSocket: {port: 1}}}}}",
-            "before whose success the kubelet asks no livenessProbe, which is the fence; remove it, let the sidecar end the workload",
+            "before whose success the kubelet runs no livenessProbe, which is the fence; remove it, let the sidecar end the workload",
         ),
         (
             "{mode: sidecar, workload: {container: {lifecycle: {postStart: {sleep: {seconds: 1}}}}}}",
-            "during which the kubelet asks no livenessProbe",
+            "during which the kubelet runs no livenessProbe",
         ),
-        ("{mode: sidecar, workload: {container: {restartPolicy: OnFailure}}}", "start it again at once"),
+        ("{mode: sidecar, workload: {container: {restartPolicy: OnFailure}}}", "restart it at once"),
         ("{mode: sidecar, workload: {container: {restartPolicy: Always}}}", "`mode: wrapper`"),
         (
             "{mode: sidecar, workload: {container: {restartPolicy: Never, restartPolicyRules: [{action: Restart}]}}}",
             "RestartAllContainers",
         ),
-        ("{mode: sidecar, gate: startupProbe}", "that takes the sidecar for started"),
+        ("{mode: sidecar, gate: startupProbe}", "treats the sidecar as started"),
         ("gate: waiter", "the only gate; remove it"),
         ("{mode: sidecar, config: {workload: {volume: /run/slotkeeper}}}", "write `processes`"),
         (
             "{mode: sidecar, config: {drain: {release: after_workload}}}",
-            "sees itself when the workload has ended",
+            "the sidecar detects the end of the workload",
         ),
-        ("{mode: sidecar, config: {drain: {hold: 5s}}}", "sees itself when the workload has ended"),
+        ("{mode: sidecar, config: {drain: {hold: 5s}}}", "the sidecar detects the end of the workload"),
         ("{mode: sidecar, workload: {pod: {hostPID: true}}}", "`processes.shared: false`"),
-        ("{mode: sidecar, workload: {pod: {shareProcessNamespace: false}}}", "it is `processes.shared`"),
+        ("{mode: sidecar, workload: {pod: {shareProcessNamespace: false}}}", "`processes.shared` sets it"),
         ("{mode: sidecar, processes: {shared: false, stop: true}}", "write `processes.shared: true`"),
         (
             "{mode: sidecar, processes: {stop: true}, workload: {pod: {securityContext: {runAsUser: null}}}}",
@@ -191,7 +191,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ),
         (
             "{mode: sidecar, processes: {stop: true}, fence: {enabled: false}, workload: {terminationGracePeriodSeconds: 90}}",
-            "workload.terminationGracePeriodSeconds: under a TTL of 2m the workload cannot have 90s for stopping",
+            "workload.terminationGracePeriodSeconds: with a TTL of 2m, the workload cannot have 90s to stop",
         ),
         (
             "{config: {locks: [{name: a, key: b}]}, workload: {container: {image: 'import:7'}}}",
@@ -208,9 +208,12 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("serviceAccount: {name: Bad Name}", "/serviceAccount/name"),
         ("workload: {kind: CronJob}", "workload.cronJob.schedule: a CronJob needs one"),
         ("workload: {cronJob: {schedule: '0 3 * * *'}}", "write `workload.kind: CronJob` too"),
-        ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: without effect on a Job"),
+        ("workload: {cronJob: {timeZone: Etc/UTC}}", "workload.cronJob.timeZone: has no effect on a Job"),
         ("workload: {pod: {restartPolicy: OnFailure}}", "'Never'"),
-        ("workload: {pod: {terminationGracePeriodSeconds: 9}}", "write what the workload itself needs"),
+        (
+            "workload: {pod: {terminationGracePeriodSeconds: 9}}",
+            "write the time that the workload itself needs",
+        ),
         ("workload: {pod: {serviceAccountName: batch}}", "write `serviceAccount.name: batch`"),
         ("consul: {token: {secretName: a}, login: {authMethod: b}}", "exclude each other"),
         ("consul: {ca: {secretName: a, configMapName: b}}", "exclude each other"),
@@ -219,15 +222,15 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
         ("workload: {name: Import}", "/workload/name"),
         (
             "workload: {podLabels: {app.kubernetes.io/name: import}}",
-            "find the pods by app.kubernetes.io/name; remove it",
+            "select the pods by app.kubernetes.io/name; remove it",
         ),
         ("networkPolicy: {from: monitoring}", "/networkPolicy/from"),
         ("wrapper: {binary: copy}", "/wrapper/binary"),
         ("test: {prefix: /p}", "/test/prefix"),
-        ("test: {prefix: service/example/test}", "would be in the way of example, at `service/example`"),
+        ("test: {prefix: service/example/test}", "overlaps with example, at `service/example`"),
         (
             "{test: {prefix: p}, config: {locks: [{name: a, key: p/q}]}}",
-            "test.prefix: `p` would be in the way of a, at `p/q`",
+            "test.prefix: `p` overlaps with a, at `p/q`",
         ),
         ("image: {digest: latest}", "/image/digest"),
     ];
@@ -247,15 +250,15 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
         ("{consul: {max_wait: 1s}}", "config.consul.max_wait: 1s is out of bounds; write 2s to 10m"),
         ("{session: {lock_delay: 61s}}", "config.session.lock_delay: 61s is out of bounds"),
         ("{consul: {address: ''}}", "consul.address: empty"),
-        ("{consul: {address: 'ftp://x'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: 'HTTP://x'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: 'consul:8500?dc=a'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: 'http://user:secret@consul'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: '::1:8500'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: ' consul:8500'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: 'unix://run/consul.sock'}}", "consul.address: no address of Consul"),
-        ("{consul: {address: [consul:8500, 'ftp://x']}}", "consul.address: no address of Consul"),
-        ("{consul: {address: 'consul:8500,'}}", "consul.address: no address of Consul"),
+        ("{consul: {address: 'ftp://x'}}", "consul.address: not an address"),
+        ("{consul: {address: 'HTTP://x'}}", "consul.address: not an address"),
+        ("{consul: {address: 'consul:8500?dc=a'}}", "consul.address: not an address"),
+        ("{consul: {address: 'http://user:secret@consul'}}", "consul.address: not an address"),
+        ("{consul: {address: '::1:8500'}}", "consul.address: not an address"),
+        ("{consul: {address: ' consul:8500'}}", "consul.address: not an address"),
+        ("{consul: {address: 'unix://run/consul.sock'}}", "consul.address: not an address"),
+        ("{consul: {address: [consul:8500, 'ftp://x']}}", "consul.address: not an address"),
+        ("{consul: {address: 'consul:8500,'}}", "consul.address: not an address"),
         ("{semaphores: [{name: 'a b', prefix: p, limit: 1}]}", "/config/semaphores/0/name"),
         (
             "{semaphores: [{name: a, prefix: /p, limit: 1}]}",
@@ -276,7 +279,7 @@ fn what_slotkeeper_refuses_the_chart_refuses() {
         ),
         (
             "{semaphores: [{name: a, prefix: p, limit: 1}, {name: b, prefix: p/, limit: 1}]}",
-            "config.semaphores[1].prefix: `p/` is that of config.semaphores[0] already",
+            "config.semaphores[1].prefix: `p/` is already used by config.semaphores[0]",
         ),
         (
             "{semaphores: [{name: a, prefix: p/q/r, limit: 1}, {name: b, prefix: p, limit: 1}]}",
@@ -729,7 +732,7 @@ fn what_helm_says_in_the_end_fits_the_mode() {
         ("sidecar", "killed by its liveness probe within 62 s"),
         ("sidecar-unfenced", "WARNING: fence.enabled is false"),
         ("sidecar-stops", "the sidecar ends the workload: SIGTERM and after 30 s SIGKILL"),
-        ("on-demand", "whoever has the lease hears of it"),
+        ("on-demand", "the client of the lease gets an error"),
     ] {
         let notes = &matrix()[name].notes;
         assert!(notes.contains(said), "{name}: {notes}");

@@ -91,11 +91,11 @@ fn what_is_wrong_with_a_semaphore_raises_its_alert_and_lays_it_when_mended() {
     prometheus.scrape(&agents.map(|agent| agent.address().to_owned()));
     let alerts = [
         "SlotkeeperOverLimit",
-        "SlotkeeperNobodyServed",
+        "SlotkeeperFreeSlotsNotGranted",
         "SlotkeeperOverlap",
         "SlotkeeperBlocked",
         "SlotkeeperReloadFailed",
-        "SlotkeeperNothingSeen",
+        "SlotkeeperReadsFailing",
     ];
     fires(&prometheus, &alerts);
     let of = |alert: &str| {
@@ -105,10 +105,10 @@ fn what_is_wrong_with_a_semaphore_raises_its_alert_and_lays_it_when_mended() {
     };
     for (alert, semaphore) in [
         ("SlotkeeperOverLimit", "over"),
-        ("SlotkeeperNobodyServed", "idle"),
+        ("SlotkeeperFreeSlotsNotGranted", "idle"),
         ("SlotkeeperOverlap", "split"),
         ("SlotkeeperBlocked", "blocked"),
-        ("SlotkeeperNothingSeen", "alone"),
+        ("SlotkeeperReadsFailing", "alone"),
     ] {
         wait_for(&format!("{alert} to fire for {semaphore} alone"), || of(alert) == [semaphore]);
     }
@@ -143,7 +143,7 @@ fn a_silent_consul_raises_what_it_endangers_and_an_eviction_is_told() {
 
     // Consul accepts connections and never answers.
     consul.signal(Signal::STOP);
-    let alerts = ["SlotkeeperLeaseNearlyOut", "SlotkeeperRenewalsFailing", "SlotkeeperSlotLost"];
+    let alerts = ["SlotkeeperLeaseExpiring", "SlotkeeperRenewalsFailing", "SlotkeeperSlotLost"];
     fires(&prometheus, &alerts);
     // What it saw last it goes on showing, with its age.
     let status = agent.status();

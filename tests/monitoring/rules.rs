@@ -117,7 +117,7 @@ fn every_alert_has_its_runbook_and_what_people_need() {
         let text =
             std::fs::read_to_string(repository(&page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.starts_with(&format!("# {name}\n")), "{page} has another title");
-        for heading in ["## What it means", "## How bad it is", "## How to look", "## How to mend it"] {
+        for heading in ["## What it means", "## How bad it is", "## How to look", "## How to fix it"] {
             assert!(text.contains(&format!("\n{heading}\n")), "{page} lacks {heading:?}");
         }
         let summary = alert["annotations"]["summary"].as_str().unwrap();

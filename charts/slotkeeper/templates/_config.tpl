@@ -1,4 +1,4 @@
-{{/* slotkeeper.yaml: what this chart derives, and `config` laid over it. */}}
+{{/* slotkeeper.yaml: the values that this chart derives, overridden by `config`. */}}
 
 {{- define "slotkeeper.config" -}}
 {{- include "slotkeeper.refuse" . -}}
@@ -47,7 +47,7 @@
 {{- end -}}
 {{- if not (include "slotkeeper.namesSlots" .) -}}
 {{- if not (include "slotkeeper.runsExample" .) -}}
-{{- fail "config: write semaphores or locks: which slots the pods are to hold; without them nothing bounds who runs" -}}
+{{- fail "config: write semaphores or locks, of which the pods hold slots; without them nothing limits the pods" -}}
 {{- end -}}
 {{- $_ := set $own "semaphores" (list (dict "name" "example" "prefix" "service/example" "limit" 1)) -}}
 {{- end -}}
@@ -63,7 +63,7 @@
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* The same Consul and session, for one slot of a semaphore of `helm test`'s own, which is waited for no longer than a minute. */}}
+{{/* The same Consul and session, with the semaphore of `helm test`: one slot, and a wait of at most a minute. */}}
 {{- define "slotkeeper.testConfig" -}}
 {{- $config := include "slotkeeper.config" . | fromYaml -}}
 {{- $own := pick $config "consul" "log" -}}
@@ -74,14 +74,14 @@
 {{- range concat (default list $config.semaphores) (default list $config.locks) -}}
 {{- $key := default .key .prefix | trimAll "/" -}}
 {{- if or (eq $key $prefix) (hasPrefix (printf "%s/" $key) $prefix) (hasPrefix (printf "%s/" $prefix) $key) -}}
-{{- fail (printf "test.prefix: `%s` would be in the way of %s, at `%s`; write another one, beside it" $prefix .name $key) -}}
+{{- fail (printf "test.prefix: `%s` overlaps with %s, at `%s`; write a prefix beside it" $prefix .name $key) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $own "semaphores" (list (dict "name" "test" "prefix" $prefix "limit" 1 "wait" "1m")) -}}
 {{- toYaml $own -}}
 {{- end -}}
 
-{{/* The ports at which Consul is reached: that of each address, or its scheme's. A unix socket has none. */}}
+{{/* The ports of Consul: of each address, or the default of its scheme. A unix socket has none. */}}
 {{- define "slotkeeper.consulPorts" -}}
 {{- $ports := list -}}
 {{- if .Values.consul.nodeAgent.enabled -}}
@@ -100,7 +100,7 @@
 {{- uniq $ports | toYaml -}}
 {{- end -}}
 
-{{/* What slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
+{{/* Refuses what slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
 {{- define "slotkeeper.refuseConfig" -}}
 {{- if hasKey .consul "address" -}}
 {{- if not .consul.address -}}
@@ -113,7 +113,7 @@
 {{- range $address := $addresses -}}
 {{- $one := ternary (trim $address) $address (and (kindIs "string" $.consul.address) (gt (len $addresses) 1)) -}}
 {{- if not (regexMatch "^((https?://)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/@?#,\\s]+)(:[0-9]{1,5})?(/[A-Za-z0-9/._~%-]*)?|unix:///[^,]*[^/,])$" $one) -}}
-{{- fail "consul.address: no address of Consul; write http://host:port, https://host:port or unix:///path, without a user, a query or a fragment" -}}
+{{- fail "consul.address: not an address; write http://host:port, https://host:port or unix:///path, without a user, a query or a fragment" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -129,7 +129,7 @@
 {{- include "slotkeeper.refuseEntries" . -}}
 {{- end -}}
 
-{{/* Names and keys that exclude each other. Takes the configuration. */}}
+{{/* Refuses names and keys that conflict with each other. Takes the configuration. */}}
 {{- define "slotkeeper.refuseEntries" -}}
 {{- $names := dict -}}
 {{- $keys := dict -}}
@@ -139,23 +139,23 @@
 {{- $at := printf "config.%s[%d]" $list $index -}}
 {{- $variable := $entry.name | upper | replace "-" "_" | replace "." "_" -}}
 {{- if hasKey $names $variable -}}
-{{- fail (printf "%s.name: `%s` is the name of %s, or differs from it in dashes and dots alone; write another" $at $entry.name (get $names $variable)) -}}
+{{- fail (printf "%s.name: `%s` is the name of %s, or differs from it only in dashes and dots; write another name" $at $entry.name (get $names $variable)) -}}
 {{- end -}}
 {{- $_ := set $names $variable $at -}}
 {{- $field := ternary "prefix" "key" (eq $list "semaphores") -}}
 {{- $written := get $entry $field -}}
 {{- $key := trimAll "/" $written -}}
 {{- if hasPrefix "/" $written -}}
-{{- fail (printf "%s.%s: `%s` begins with a slash; write it without" $at $field $written) -}}
+{{- fail (printf "%s.%s: `%s` begins with a slash; remove it" $at $field $written) -}}
 {{- end -}}
 {{- if regexMatch "(^|/)[.]{0,2}(/|$)" $key -}}
 {{- fail (printf "%s.%s: `%s` has an empty, `.` or `..` segment; write a plain path" $at $field $written) -}}
 {{- end -}}
 {{- if and (eq $field "prefix") (eq (base $key) ".lock") -}}
-{{- fail (printf "%s.prefix: `%s` ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone" $at $written) -}}
+{{- fail (printf "%s.prefix: `%s` ends in `.lock`, the key that a semaphore has below its prefix; write only the prefix" $at $written) -}}
 {{- end -}}
 {{- if hasKey $keys $key -}}
-{{- fail (printf "%s.%s: `%s` is that of %s already; write another" $at $field $written (get $keys $key)) -}}
+{{- fail (printf "%s.%s: `%s` is already used by %s; write another" $at $field $written (get $keys $key)) -}}
 {{- end -}}
 {{- $_ := set $keys $key $at -}}
 {{- if eq $field "prefix" -}}
@@ -171,7 +171,7 @@
 {{- range $segment := initial (splitList "/" $key) -}}
 {{- $above = ternary (printf "%s/%s" $above $segment) $segment (ne $above "") -}}
 {{- if hasKey $prefixes $above -}}
-{{- fail (printf "%s: `%s` lies below `%s`, the prefix of %s, and would be counted there; write one beside it" $at $key $above (get $prefixes $above)) -}}
+{{- fail (printf "%s: `%s` lies below `%s`, the prefix of %s, and would count as its contender; write a path beside it" $at $key $above (get $prefixes $above)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -188,12 +188,12 @@
 {{- if or .Values.config.semaphores .Values.config.locks -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether there is anything to configure: monitoring alone needs nothing. */}}
+{{/* Whether a configuration is needed: monitoring alone needs none. */}}
 {{- define "slotkeeper.hasConfig" -}}
 {{- if or .Values.workload.enabled (include "slotkeeper.namesSlots" .) -}}true{{- end -}}
 {{- end -}}
 
-{{/* No workload of one's own, and so no slots of anybody's. */}}
+{{/* Whether the example runs: the user has set no workload, so its slots need no configuration. */}}
 {{- define "slotkeeper.runsExample" -}}
 {{- if and .Chart.IsRoot .Values.workload.enabled (not .Values.workload.container.image) -}}true{{- end -}}
 {{- end -}}
@@ -202,101 +202,101 @@
 {{- if or .Values.control.enabled (eq .Values.mode "on_demand") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Time for stopping that does not fit into the lease. Takes a dict: of which field, of what, the time, the TTL. */}}
+{{/* Refuses a time to stop that does not fit into the lease. Takes a dict: the field, what stops, the time, the TTL. */}}
 {{- define "slotkeeper.refuseKillAfter" -}}
 {{- $time := mul 1000000 (include "slotkeeper.milliseconds" .time | int64) -}}
 {{- $longest := mul 1000000 (include "slotkeeper.milliseconds" .ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
 {{- if gt $time $longest -}}
-{{- fail (printf "%s: under a TTL of %s %s cannot have %s for stopping and surely be gone before its slot is; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time (div $longest 1000000) (include "slotkeeper.shortestTtl" $time)) -}}
+{{- fail (printf "%s: with a TTL of %s, %s cannot have %s to stop and be certain to end before the slot is lost; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time (div $longest 1000000) (include "slotkeeper.shortestTtl" $time)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What keeps the sidecar from seeing, or ending, the workload. */}}
+{{/* Refuses values with which the sidecar could not see, or end, the workload. */}}
 {{- define "slotkeeper.refuseProcesses" -}}
 {{- $drain := default dict .Values.config.drain -}}
 {{- $pod := .Values.workload.pod -}}
 {{- if .Values.processes.shared -}}
 {{- if or (eq (default "at_once" $drain.release) "after_workload") (gt (include "slotkeeper.milliseconds" (default "0s" $drain.hold) | int64) 0) -}}
-{{- fail "config.drain: with `processes.shared` the sidecar sees itself when the workload has ended; remove `release: after_workload` and `hold`, or write `processes.shared: false`" -}}
+{{- fail "config.drain: with `processes.shared` the sidecar detects the end of the workload; remove `release: after_workload` and `hold`, or write `processes.shared: false`" -}}
 {{- end -}}
 {{- if $pod.hostPID -}}
-{{- fail "workload.pod.hostPID: excludes a process namespace of the pod's own; remove it, or write `processes.shared: false`" -}}
+{{- fail "workload.pod.hostPID: cannot be combined with a process namespace of the pod; remove it, or write `processes.shared: false`" -}}
 {{- end -}}
 {{- if .Values.processes.stop -}}
 {{- include "slotkeeper.refuseKillAfter" (dict "field" "workload.terminationGracePeriodSeconds" "what" "the workload" "time" (printf "%ds" (int64 .Values.workload.terminationGracePeriodSeconds)) "ttl" (dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config)) -}}
 {{- end -}}
 {{- else if .Values.processes.stop -}}
-{{- fail "processes.stop: the sidecar can end only what it sees; write `processes.shared: true`" -}}
+{{- fail "processes.stop: the sidecar can only end processes that it sees; write `processes.shared: true`" -}}
 {{- end -}}
 {{- if and (hasKey $pod "shareProcessNamespace") (ne $pod.shareProcessNamespace .Values.processes.shared) -}}
-{{- fail "workload.pod.shareProcessNamespace: it is `processes.shared`; remove it there" -}}
+{{- fail "workload.pod.shareProcessNamespace: `processes.shared` sets it; remove it" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What would be without effect, or would not do what it says. */}}
+{{/* Refuses values that would have no effect, or another effect than they say. */}}
 {{- define "slotkeeper.refuse" -}}
 {{- $config := .Values.config -}}
 {{- if hasKey $config "http" -}}
-{{- fail "config.http: the endpoints listen at the pod's addresses, where probes reach them; write the port as `port`" -}}
+{{- fail "config.http: the endpoints listen at the pod's addresses, for the probes; write the port as `port`" -}}
 {{- end -}}
 {{- if hasKey (default dict $config.readiness) "file" -}}
-{{- fail "config.readiness.file: it is /run/slotkeeper/ready, in the volume slotkeeper-run; remove it" -}}
+{{- fail "config.readiness.file: the chart sets /run/slotkeeper/ready, in the volume slotkeeper-run; remove it" -}}
 {{- end -}}
 {{- if hasKey (default dict $config.session) "state_file" -}}
-{{- fail "config.session.state_file: the mode sidecar has it at /run/slotkeeper/session.json, and the others can have none; remove it" -}}
+{{- fail "config.session.state_file: the mode sidecar sets /run/slotkeeper/session.json, and the other modes cannot use one; remove it" -}}
 {{- end -}}
 {{- if hasKey (default dict $config.control) "listen" -}}
-{{- fail "config.control.listen: it is unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
+{{- fail "config.control.listen: the chart sets unix:/run/slotkeeper/control.sock; write `control.enabled: true`" -}}
 {{- end -}}
 {{- if hasKey $config "workload" -}}
-{{- fail "config.workload: it is the chart's, which puts the volume slotkeeper-run at /run/slotkeeper; write `processes` (mode sidecar)" -}}
+{{- fail "config.workload: the chart sets it, and mounts the volume slotkeeper-run at /run/slotkeeper; write `processes` (mode sidecar)" -}}
 {{- end -}}
 {{- if hasKey .Values "gate" -}}
-{{- fail "gate: the init container slotkeeper-wait is the only gate; remove it. A startupProbe of the sidecar holds nothing back where the kubelet restarts: that takes the sidecar for started, and every workload that waits begins without a slot" -}}
+{{- fail "gate: the init container slotkeeper-wait is the only gate; remove it. A startupProbe of the sidecar does not delay the workload reliably: a kubelet that restarts treats the sidecar as started, and every waiting workload starts without a slot" -}}
 {{- end -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- include "slotkeeper.refuseProcesses" . -}}
 {{- end -}}
 {{- if eq .Values.mode "wrapper" -}}
 {{- if and (eq .Values.wrapper.binary "image") (semverCompare "<1.35-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are on by default from 1.35; write `init`, by which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are enabled by default from 1.35; write `init`, with which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- include "slotkeeper.refuseKillAfter" (dict "field" "killAfter" "what" "the command" "time" .Values.killAfter "ttl" (include "slotkeeper.ttl" .)) -}}
 {{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
-{{- fail (printf "wait: in %s the sidecar may not even have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}
+{{- fail (printf "wait: within %s the sidecar may not have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}
 {{- end -}}
 {{- range concat (default list $config.semaphores) (default list $config.locks) -}}
 {{- if and (ne (default "hold" .mode) "on_demand") (ne .required false) -}}
 {{- if and .wait (ne .wait "forever") -}}
-{{- fail (printf "config: `wait` of %s would end the sidecar, which the kubelet starts again for ever; write the chart's own `wait`, after which the pod fails" .name) -}}
+{{- fail (printf "config: `wait` of %s would end the sidecar, which the kubelet restarts forever; write the chart's own `wait`, after which the pod fails" .name) -}}
 {{- end -}}
 {{- if eq (default "reacquire" .on_lost) "exit" -}}
-{{- fail (printf "config: `on_lost: exit` of %s would end the sidecar, which the kubelet starts again; remove it: the fence acts on a lost slot" .name) -}}
+{{- fail (printf "config: `on_lost: exit` of %s would end the sidecar, which the kubelet restarts; remove it: the fence acts on a lost slot" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.workload -}}
 {{- if hasKey .pod "terminationGracePeriodSeconds" -}}
-{{- fail "workload.pod.terminationGracePeriodSeconds: it is computed, and the fence reckons with it; write what the workload itself needs as `workload.terminationGracePeriodSeconds`" -}}
+{{- fail "workload.pod.terminationGracePeriodSeconds: the chart computes it, and the fence depends on it; write the time that the workload itself needs as `workload.terminationGracePeriodSeconds`" -}}
 {{- end -}}
 {{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
 {{- if hasKey $.Values.workload.podLabels $label -}}
-{{- fail (printf "workload.podLabels: the PodMonitor and the NetworkPolicy find the pods by %s; remove it, and name the workload by `workload.name`, or all of this chart by `nameOverride`" $label) -}}
+{{- fail (printf "workload.podLabels: the PodMonitor and the NetworkPolicy select the pods by %s; remove it, and name the workload by `workload.name`, or all objects of this chart by `nameOverride`" $label) -}}
 {{- end -}}
 {{- end -}}
 {{- if hasKey .pod "serviceAccountName" -}}
-{{- fail (printf "workload.pod.serviceAccountName: the chart writes it; write `serviceAccount.name: %s`, with `serviceAccount.create: false` where that account is there already" (toString .pod.serviceAccountName)) -}}
+{{- fail (printf "workload.pod.serviceAccountName: the chart sets it; write `serviceAccount.name: %s`, with `serviceAccount.create: false` if that account exists already" (toString .pod.serviceAccountName)) -}}
 {{- end -}}
 {{- if and .enabled (not .container.image) (or .container.command .container.args) -}}
-{{- fail "workload.container.image: missing, and the example's image would run your command; write the image that has it" -}}
+{{- fail "workload.container.image: missing, so the example's image would run your command; write the image of your command" -}}
 {{- end -}}
 {{- if and (eq .kind "CronJob") (not .cronJob.schedule) -}}
 {{- fail "workload.cronJob.schedule: a CronJob needs one, such as \"0 3 * * *\"" -}}
 {{- end -}}
 {{- if and (eq .kind "Job") (omit .cronJob "concurrencyPolicy") -}}
-{{- fail (printf "workload.cronJob.%s: without effect on a Job, which runs once; write `workload.kind: CronJob` too" (omit .cronJob "concurrencyPolicy" | keys | sortAlpha | first)) -}}
+{{- fail (printf "workload.cronJob.%s: has no effect on a Job, which runs once; write `workload.kind: CronJob` too" (omit .cronJob "concurrencyPolicy" | keys | sortAlpha | first)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.consul.token.secretName .Values.consul.login.authMethod -}}

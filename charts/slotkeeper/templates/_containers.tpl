@@ -1,6 +1,6 @@
-{{/* Our own containers, each an element of `initContainers`. */}}
+{{/* slotkeeper's own containers, each an element of `initContainers`. */}}
 
-{{/* Those that the mode needs, in their order. Whatever is to run on the slot, other init containers too, comes after. */}}
+{{/* The init containers of the mode, in their order. Containers that run on the slot, other init containers too, come after them. */}}
 {{- define "slotkeeper.initContainers" -}}
 {{- if eq .Values.mode "wrapper" -}}
 {{- if eq .Values.wrapper.binary "init" -}}
@@ -13,8 +13,8 @@
 {{- end -}}
 
 {{/*
-Where the sidecar is to end the workload it runs as the same user, or it may not. In another chart, where the container is not known here,
-that user is written as `securityContext`, and `slotkeeper.beside` compares.
+A sidecar that ends the workload needs the same user, or the kernel refuses its signals. In a parent chart the container is not known here:
+the user comes from `securityContext`, and `slotkeeper.beside` compares.
 */}}
 {{- define "slotkeeper.user" -}}
 {{- if and (include "slotkeeper.stops" .) .Chart.IsRoot -}}
@@ -24,7 +24,7 @@ that user is written as `securityContext`, and `slotkeeper.beside` compares.
 {{- end -}}
 {{- end -}}
 
-{{/* User and group of security contexts, of which a later one's word goes before an earlier one's. Not by `merge`, to which 0 is nothing. */}}
+{{/* User and group of security contexts; a later context overrides an earlier one. Not by `merge`, which treats 0 as unset. */}}
 {{- define "slotkeeper.userOf" -}}
 {{- $user := dict -}}
 {{- range $context := . -}}
@@ -51,7 +51,7 @@ securityContext: {{- merge (include "slotkeeper.user" . | fromYaml) .Values.secu
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
 
-{{/* Copies the static binary to where the workload's container finds it. */}}
+{{/* Copies the static binary into the volume of the workload's container. */}}
 {{- define "slotkeeper.install" -}}
 - name: slotkeeper-install
   {{- include "slotkeeper.ownContainer" . | nindent 2 }}
@@ -61,9 +61,9 @@ resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end -}}
 
 {{/*
-A native sidecar: it begins before all that comes after it, and is told to end when they have, or when the pod's grace is used up. There is
-no liveness probe on it: where one fails, the sidecar gets SIGTERM although its workload goes on; and no startup probe, which a kubelet that
-restarts takes for passed.
+A native sidecar: it starts before all containers after it, and gets SIGTERM when they have ended, or at the end of the pod's grace. It has
+no liveness probe: when one fails, the sidecar gets SIGTERM while its workload continues. It has no startup probe: a kubelet that
+restarts treats it as passed.
 */}}
 {{- define "slotkeeper.sidecar" -}}
 - name: slotkeeper
@@ -75,7 +75,7 @@ restarts takes for passed.
     - {name: slotkeeper, containerPort: {{ .Values.port }}}
   readinessProbe:
     httpGet: {path: /readyz, port: slotkeeper}
-    {{- /* Each answer that is no is an event of the pod's. The gate asks by itself, and more often. */}}
+    {{- /* Each failure is an event of the pod. The gate polls by itself, and more often. */}}
     initialDelaySeconds: 1
     periodSeconds: 10
   volumeMounts: {{- include "slotkeeper.agentMounts" . | nindent 4 }}
@@ -85,7 +85,7 @@ restarts takes for passed.
 {{- if ne .Values.mode "wrapper" -}}true{{- end -}}
 {{- end -}}
 
-{{/* Ends when every required slot is held. Where it fails, with restartPolicy Never, so does the pod. */}}
+{{/* Ends when every required slot is held. If it fails, the pod fails, by restartPolicy Never. */}}
 {{- define "slotkeeper.waiter" -}}
 - name: slotkeeper-wait
   {{- include "slotkeeper.ownContainer" . | nindent 2 }}

@@ -1,9 +1,9 @@
-{{/* What each container that runs slotkeeper finds in its environment. */}}
+{{/* The environment of each container that runs slotkeeper. */}}
 
 {{/*
-All addresses of both families, since probes ask at the pod's address and `kubectl port-forward` at its loopback; where IPv6 is off,
-slotkeeper takes `[::]` for 0.0.0.0. On the node's own network it is the node's address alone. `wait` and `probe` find the agent by the
-variable by which it listens. All names are our own: a wrapped workload may have a POD_IP for itself.
+All addresses of both families, since probes use the pod's address and `kubectl port-forward` its loopback; if IPv6 is off,
+slotkeeper treats `[::]` as 0.0.0.0. On the node's network the agent listens only at the node's address. `wait` and `probe` find the agent by
+the same variable. All names begin with SLOTKEEPER: a wrapped workload may have its own POD_IP.
 */}}
 {{- define "slotkeeper.ownEnvironment" -}}
 {{- if .Values.workload.pod.hostNetwork }}
@@ -20,8 +20,8 @@ variable by which it listens. All names are our own: a wrapped workload may have
 {{- end -}}
 
 {{/*
-The same for the agent, which beside that has to know who it is and where its Consul is. Operators' commands that are run in its
-container find the configuration there too, and by it Consul, as the agent does.
+The same for the agent, with its identity and the address of Consul. Operators' commands in its container find the configuration, and so
+Consul, by the same variables.
 */}}
 {{- define "slotkeeper.ownAgentEnvironment" -}}
 {{ include "slotkeeper.ownEnvironment" . }}
@@ -56,23 +56,23 @@ container find the configuration there too, and by it Consul, as the agent does.
 {{- end -}}
 
 {{/*
-Ours and `extraEnv`, which wins. A variable can name those before it: theirs can name what ours take from the pod, and ours can name
-theirs.
+The chart's variables and `extraEnv`, which takes precedence. A variable can refer to those before it: `extraEnv` can refer to the fields of
+the pod, and the other variables of the chart can refer to `extraEnv`.
 */}}
 {{- define "slotkeeper.withExtraEnv" -}}
-{{- $theirs := list -}}
+{{- $given := list -}}
 {{- range .extra -}}
-{{- $theirs = append $theirs .name -}}
+{{- $given = append $given .name -}}
 {{- end -}}
-{{- $facts := list -}}
-{{- $made := list -}}
+{{- $fields := list -}}
+{{- $derived := list -}}
 {{- range .own -}}
-{{- if has .name $theirs -}}
+{{- if has .name $given -}}
 {{- else if .valueFrom -}}
-{{- $facts = append $facts . -}}
+{{- $fields = append $fields . -}}
 {{- else -}}
-{{- $made = append $made . -}}
+{{- $derived = append $derived . -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml (concat $facts .extra $made) -}}
+{{- toYaml (concat $fields .extra $derived) -}}
 {{- end -}}

@@ -1,11 +1,11 @@
-{{/* Names, labels, image. Every template takes this chart's own context: `.`, or `.Subcharts.slotkeeper` in another. */}}
+{{/* Names, labels, image. Every template takes this chart's own context: `.`, or `.Subcharts.slotkeeper` in a parent chart. */}}
 
-{{/* As a dependency under an alias, the chart is called as its alias: two of them in one chart have two names. */}}
+{{/* As a dependency with an alias, the chart is named after the alias, so that two of them in one chart differ. */}}
 {{- define "slotkeeper.name" -}}
 {{- default (kebabcase .Chart.Name) .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* A CronJob's name has 52 characters at most. */}}
+{{/* A CronJob's name has at most 52 characters. */}}
 {{- define "slotkeeper.fullname" -}}
 {{- $name := include "slotkeeper.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -17,13 +17,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Of the pods; the PodMonitor finds them by these. */}}
+{{/* Labels of the pods, by which the PodMonitor selects them. */}}
 {{- define "slotkeeper.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "slotkeeper.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* Of our own workload and its pods, beside those. */}}
+{{/* A further label of this chart's workload and its pods. */}}
 {{- define "slotkeeper.componentLabel" -}}
 app.kubernetes.io/component: {{ default "workload" .Values.workload.name | quote }}
 {{- end -}}
@@ -42,7 +42,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "slotkeeper.image" -}}
 {{- if not .Values.image.repository -}}
-{{- fail "image.repository: no public registry has the image; build it (`scripts/image`), push it to where the nodes pull from, and name that here; or `slotkeeper`, where it was loaded into the nodes themselves" -}}
+{{- fail "image.repository: no public registry has the image; build it (`scripts/image`), push it to the registry of the nodes, and set its name here; or `slotkeeper`, if it was loaded into the nodes" -}}
 {{- end -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}

@@ -8,7 +8,7 @@ spec:
   {{- include "slotkeeper.podSpec" . | nindent 2 }}
 {{- end -}}
 
-{{/* An emptyDir keeps the cluster autoscaler from a node; nothing in ours is missed. */}}
+{{/* An emptyDir stops the cluster autoscaler from removing a node; slotkeeper's hold no data worth keeping. */}}
 {{- define "slotkeeper.podAnnotations" -}}
 checksum/slotkeeper: {{ include "slotkeeper.config" . | sha256sum | quote }}
 {{- with include "slotkeeper.emptyDirs" . }}
@@ -16,28 +16,28 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Ours and the workload's, whose volumes are named beside ours. */}}
+{{/* slotkeeper's and the workload's annotations. The names of the workload's volumes are appended to slotkeeper's. */}}
 {{- define "slotkeeper.workloadAnnotations" -}}
-{{- $ours := include "slotkeeper.podAnnotations" . | fromYaml -}}
-{{- $theirs := deepCopy .Values.workload.podAnnotations -}}
+{{- $own := include "slotkeeper.podAnnotations" . | fromYaml -}}
+{{- $given := deepCopy .Values.workload.podAnnotations -}}
 {{- $volumes := "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes" -}}
-{{- if and (hasKey $ours $volumes) (hasKey $theirs $volumes) -}}
-{{- $_ := set $theirs $volumes (printf "%s,%s" (get $ours $volumes) (get $theirs $volumes)) -}}
+{{- if and (hasKey $own $volumes) (hasKey $given $volumes) -}}
+{{- $_ := set $given $volumes (printf "%s,%s" (get $own $volumes) (get $given $volumes)) -}}
 {{- end -}}
-{{- toYaml (merge $theirs $ours) -}}
+{{- toYaml (merge $given $own) -}}
 {{- end -}}
 
-{{/* Whether the sidecar is to see the processes of the other containers. */}}
+{{/* Whether the sidecar sees the processes of the other containers. */}}
 {{- define "slotkeeper.shareProcessNamespace" -}}
 {{- and (eq .Values.mode "sidecar") .Values.processes.shared -}}
 {{- end -}}
 
-{{/* Never: a container that was killed for its lost slot must not begin again without one. */}}
+{{/* restartPolicy Never: a container that was killed because its slot was lost must not restart without one. */}}
 {{- define "slotkeeper.podSpec" -}}
 {{- $pod := deepCopy .Values.workload.pod -}}
 {{- $container := deepCopy .Values.workload.container -}}
 {{- if not $container.image -}}
-{{- /* Not among the values, where an image of one's own would get the example's command. */ -}}
+{{- /* Not in the values: there the user's image would get the example's command. */ -}}
 {{- $container = merge $container (dict "image" "busybox:1.37" "command" (list "sh" "-c" "echo working; sleep 30; echo done")) -}}
 {{- end -}}
 {{- $container = include "slotkeeper.container" (dict "slotkeeper" . "container" $container) | fromYaml -}}
@@ -63,8 +63,8 @@ cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: {{ . | quote }}
 {{- end -}}
 
 {{/*
-Init containers run on the slot too, and are seen by the same volume. A native sidecar among them is not the workload. Changes the
-container that it takes.
+Init containers run on the slot too, and the same volume identifies them. A native sidecar among them is not part of the workload. Changes
+the container that is passed.
 */}}
 {{- define "slotkeeper.seen" -}}
 {{- $mounts := default list .volumeMounts -}}
@@ -77,7 +77,7 @@ container that it takes.
 {{- end -}}
 {{- end -}}
 
-{{/* A Job's template cannot be changed: another one is another Job. */}}
+{{/* A Job's template cannot be changed: a new template needs a new Job. */}}
 {{- define "slotkeeper.workloadName" -}}
 {{- if not .Values.workload.name -}}
 {{- include "slotkeeper.fullname" . -}}
@@ -100,9 +100,9 @@ template:
 {{- end -}}
 
 {{/*
-A pod that was disrupted, or that lost its slot, is no failure of the workload; a configuration that is wrong stays so. Nor is it one
-that the waiter was killed: by SIGKILL, by SIGTERM, or with its node, which leaves 255 and no DisruptionTarget. Takes the same dict as
-`slotkeeper.container`.
+Not failures of the workload: a pod that was disrupted or lost its slot, and a waiter that was killed by SIGKILL, by SIGTERM, or with its
+node, which leaves 255 and no DisruptionTarget. A wrong configuration fails the Job at once, since a retry cannot succeed. Takes the same
+dict as `slotkeeper.container`.
 */}}
 {{- define "slotkeeper.podFailurePolicy" -}}
 rules:

@@ -1,4 +1,4 @@
-{{/* Durations and what follows from them. */}}
+{{/* Durations, and values computed from them. */}}
 
 {{/* A duration such as 1m30s in milliseconds. */}}
 {{- define "slotkeeper.milliseconds" -}}
@@ -16,8 +16,8 @@
 {{- end -}}
 
 {{/*
-The pod's grace: the workload's own, then the drain's, and some seconds for the kubelet between the two. A native sidecar is
-told to end when the workload has; `slotkeeper run` gives the slot back when it has.
+The pod's grace: the workload's own, then the drain's, and some seconds for the kubelet between the two. A native sidecar gets SIGTERM
+when the workload has ended; `slotkeeper run` releases the slot then.
 */}}
 {{- define "slotkeeper.terminationGracePeriodSeconds" -}}
 {{- $drain := dig "drain" "timeout" "25s" .Values.config -}}
@@ -29,8 +29,8 @@ told to end when the workload has; `slotkeeper run` gives the slot back when it 
 {{- end -}}
 
 {{/*
-How long a sidecar that sees nothing of the workload goes on holding once it is told to end. A kubelet whose grace is used up tells both
-at once, and kills both 2 s later: what has not been given back by then is not, and what ends later has ended after the workload.
+How long a sidecar that cannot see the workload holds after SIGTERM. A kubelet whose grace is used up sends SIGTERM to both at once and
+kills both 2 s later: a slot that is not released by then stays held, and a release after that comes after the workload's end.
 */}}
 {{- define "slotkeeper.hold" -}}
 {{- $drain := default dict .Values.config.drain -}}
@@ -38,15 +38,15 @@ at once, and kills both 2 s later: what has not been given back by then is not, 
 {{- default (ternary "0s" "5s" (or $sees (eq (default "at_once" $drain.release) "after_workload"))) $drain.hold -}}
 {{- end -}}
 
-{{/* The TTL that slotkeeper has where none is written. */}}
+{{/* slotkeeper's TTL, or its default. */}}
 {{- define "slotkeeper.ttl" -}}
 {{- dig "session" "ttl" "45s" .Values.config -}}
 {{- end -}}
 
 {{/*
-The longest, in nanoseconds, that a wrapped command may have for stopping, by the arithmetic of `slotkeeper run`, which would refuse more
-(fence::longest_kill_after): what is left of a lease after a holder's interval between renewals, an attempt that failed by time-out, the
-wait for the next attempt, its answer, and half a second for the kernel. Takes the TTL in nanoseconds.
+The maximum time, in nanoseconds, that a wrapped command may have to stop, by the arithmetic of `slotkeeper run`, which refuses more
+(fence::longest_kill_after): the rest of a lease after a holder's interval between renewals, an attempt that timed out, the
+pause before the next attempt, its answer, and half a second for the kernel. Takes the TTL in nanoseconds.
 */}}
 {{- define "slotkeeper.longestKillAfter" -}}
 {{- $every := min (div . 3) (max (div . 6) 7500000000) -}}
@@ -56,7 +56,7 @@ wait for the next attempt, its answer, and half a second for the kernel. Takes t
 {{- sub $lease (add $every $timeout $retry 300000000 500000000) -}}
 {{- end -}}
 
-{{/* The shortest TTL, in whole seconds, under which that is as much as is given, in nanoseconds, by halving: a longer TTL leaves more. */}}
+{{/* The shortest TTL, in whole seconds, that leaves the given time, in nanoseconds, by bisection: a longer TTL leaves more. */}}
 {{- define "slotkeeper.shortestTtl" -}}
 {{- $killAfter := int64 . -}}
 {{- $low := 10 -}}
@@ -72,13 +72,13 @@ wait for the next attempt, its answer, and half a second for the kernel. Takes t
 {{- $high -}}
 {{- end -}}
 
-{{/* The TTL in the mode sidecar, unless the configuration says otherwise: the fence with the default grace fits into it. */}}
+{{/* The default TTL of the mode sidecar: the fence with the default grace fits into it. */}}
 {{- define "slotkeeper.sidecarTtl" -}}2m{{- end -}}
 
 {{/*
-The longest, in seconds, from when the agent says no to when the workload is dead. A probe that was answered just before may have
-begun as long ago as it lasts, or as its period; as many as `failureThreshold` follow, and the last may take all its time-out. Then the kubelet ends the pod, since with restartPolicy Never there is nothing to
-start again: so the pod's grace counts, and one of the probe's own would not.
+The maximum time, in seconds, from the agent's negative answer to the end of the workload. A probe that was answered just before may have
+begun a time-out, or a period, earlier; `failureThreshold` probes follow, and the last may take all its time-out. Then the kubelet ends the
+pod, since restartPolicy Never leaves nothing to restart: so the pod's grace counts, and a grace of the probe's own would not.
 */}}
 {{- define "slotkeeper.fenceSeconds" -}}
 {{- $fence := .Values.fence -}}
@@ -87,9 +87,9 @@ start again: so the pod's grace counts, and one of the probe's own would not.
 {{- end -}}
 
 {{/*
-What must be left of the lease, or the fence acts. From the lease's end to the session's earliest end it is a tenth of the TTL;
-the workload has to be dead by then. And a lease that is renewed as usual must not come near: when a renewal is due at the
-latest, 0.73 of the TTL is left, or at least 0.56 of a TTL below 45 s. At most 0.5 are asked for, so that renewals may fail for a while.
+The rest of the lease below which the fence acts. The session ends at the earliest a tenth of the TTL after the lease; the workload
+must be dead by then. A lease that is renewed as usual must not come near this value: when a renewal is due at the
+latest, 0.73 of the TTL is left, or at least 0.56 of a TTL below 45 s. The value is at most 0.5, so that renewals may fail for a while.
 */}}
 {{- define "slotkeeper.fenceLease" -}}
 {{- $needs := include "slotkeeper.fenceSeconds" . | int64 -}}
@@ -97,7 +97,7 @@ latest, 0.73 of the TTL is left, or at least 0.56 of a TTL below 45 s. At most 0
 {{- $ttl := dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config -}}
 {{- $milliseconds := include "slotkeeper.milliseconds" $ttl | int64 -}}
 {{- if gt (mul $needs 5000) (mul $milliseconds 3) -}}
-{{- fail (printf "fence: it needs up to %d s to end the workload, %d s of them the pod's grace; that may be three fifths of config.session.ttl (%s) at most. Write a TTL of at least %ds, or a shorter workload.terminationGracePeriodSeconds" $needs $grace $ttl (div (add (mul $needs 5) 2) 3)) -}}
+{{- fail (printf "fence: it needs up to %d s to end the workload, %d s of them the pod's grace; the maximum is three fifths of config.session.ttl (%s). Write a TTL of at least %ds, or a shorter workload.terminationGracePeriodSeconds" $needs $grace $ttl (div (add (mul $needs 5) 2) 3)) -}}
 {{- end -}}
 {{- $left := max 0 (sub (mul $needs 1000) (div $milliseconds 10)) -}}
 {{- if mod $left 1000 }}{{ $left }}ms{{ else }}{{ div $left 1000 }}s{{ end -}}

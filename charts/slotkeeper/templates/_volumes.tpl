@@ -1,8 +1,8 @@
 {{/* The pod's volumes, and where each is mounted. */}}
 
 {{/*
-One volume for all that slotkeeper reads, which the kubelet keeps current: no subPath. Takes a dict: `slotkeeper` is this chart's context,
-`configMap` the name of the configuration's.
+One volume for all files that slotkeeper reads. It has no subPath, so the kubelet keeps it current. Takes a dict: `slotkeeper` is this chart's
+context, `configMap` the name of the configuration's ConfigMap.
 */}}
 {{- define "slotkeeper.configVolume" -}}
 - name: slotkeeper-config
@@ -63,7 +63,7 @@ One volume for all that slotkeeper reads, which the kubelet keeps current: no su
 {{- end }}
 {{- end -}}
 
-{{/* Names of those above that are emptyDirs. */}}
+{{/* Names of the volumes above that are emptyDirs. */}}
 {{- define "slotkeeper.emptyDirs" -}}
 {{- $names := list -}}
 {{- range include "slotkeeper.volumes" . | fromYamlArray -}}
@@ -78,7 +78,7 @@ One volume for all that slotkeeper reads, which the kubelet keeps current: no su
 {{- if or (ne .Values.mode "wrapper") (include "slotkeeper.hasControl" .) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Of the container in which the agent runs. */}}
+{{/* Mounts of the agent's container. */}}
 {{- define "slotkeeper.agentMounts" -}}
 - {name: slotkeeper-config, mountPath: /etc/slotkeeper, readOnly: true}
 {{- if include "slotkeeper.hasRunVolume" . }}

@@ -1,6 +1,6 @@
-"""Imports of Airflow that run on a slot, by the KubernetesPodOperator: one class for all of them.
+"""Airflow tasks that run on a slot, by one class derived from the KubernetesPodOperator.
 
-A pool of Airflow's counts its own tasks. The slots are for whatever takes them: other Airflows, CronJobs, a person's shell.
+An Airflow pool counts only the tasks of that Airflow. Slots also count other clients: other Airflows, CronJobs, a shell.
 """
 
 from datetime import datetime, timedelta
@@ -13,8 +13,8 @@ from airflow.sdk import DAG
 class OnSlot(KubernetesPodOperator):
     """Runs `command` while it holds one of `limit` slots of the semaphore at `prefix`.
 
-    A pod that waits is running, so that `startup_timeout_seconds` does not end it. After two hours it gives up, and the task is skipped.
-    Where the slot is lost the command is stopped before another one has it, and the task is tried again.
+    A waiting pod is running, so that `startup_timeout_seconds` does not end it. After two hours it times out, and the task is skipped.
+    If the slot is lost, the command is stopped before another client has the slot, and the task is retried.
     """
 
     def __init__(self, *, prefix: str, limit: int, command: list[str], **operator):
