@@ -32,13 +32,13 @@ ENV TARGET_CC=musl-gcc
 WORKDIR /src
 # The dependencies have a layer of their own, which is cached until a manifest changes.
 COPY --from=manifests /src ./
-RUN cargo build --release --locked
+RUN cargo build --release --locked -p slotkeeper
 COPY src src
 COPY crates crates
 ARG REVISION=unknown
 # Cargo compares times: copied sources that are older than the layer of the dependencies would not be compiled.
 RUN find src crates \( -path '*src/main.rs' -o -path '*src/lib.rs' \) -exec touch {} + \
-    && SLOTKEEPER_REVISION="$REVISION" cargo build --release --locked \
+    && SLOTKEEPER_REVISION="$REVISION" cargo build --release --locked -p slotkeeper \
     && mv target/*-musl/release/slotkeeper /slotkeeper \
     && mkdir /run/slotkeeper
 
