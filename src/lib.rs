@@ -14,6 +14,7 @@ mod escape;
 mod exit;
 mod files;
 mod http;
+mod log_events;
 mod metrics;
 mod operator;
 mod progress;
@@ -35,10 +36,10 @@ pub use cli::main;
 #[doc(hidden)]
 pub mod internals {
     pub mod agent {
-        pub use crate::agent::{
-            CHANGE_DEFERRED, CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, FILES_CHANGED, Files,
-            Fingerprints, Parts, before_start, run,
-        };
+        pub use crate::agent::{Files, Fingerprints, Parts, before_start, run};
+    }
+    pub mod log_events {
+        pub use crate::log_events::*;
     }
     pub mod bridge {
         pub use crate::bridge::{confirm, confirm_all, renew};

@@ -3,6 +3,7 @@
 //! It is written where slotkeeper ends by an error, or with a code that is not its workload's own. Whether that succeeds changes
 //! nothing else.
 
+use crate::log_events::TERMINATION_MESSAGE_NOT_WRITTEN;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,7 +30,7 @@ pub(crate) fn write(why: &str) {
         return;
     };
     if let Err(error) = write_in_time(path.clone(), sentence(why)) {
-        debug!("the termination message cannot be written to {}: {error}", path.display());
+        debug!(path = %path.display(), %error, "{TERMINATION_MESSAGE_NOT_WRITTEN}");
     }
 }
 

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 use super::{Agent, translate};
 use crate::clock;
 use crate::config;
+use crate::log_events::{ENDING_WORKLOAD, WORKLOAD_ENDED, WORKLOAD_NOT_ENDED, WORKLOAD_STARTED};
 use crate::workload::beside::custody::{Custody, Due, Situation};
 use crate::workload::beside::{NotAllowed, Seen, Sight, Unfit};
 use crate::workload::guard::fence::{Act, Why};
@@ -98,8 +99,9 @@ impl Beside {
             && !std::mem::replace(&mut self.told_denied, true)
         {
             error!(
-                "process {pid} of the workload runs as another user and cannot be ended: it may outlive its slot; run the agent as \
-                 the same user (runAsUser)"
+                %pid,
+                "{WORKLOAD_NOT_ENDED}, since it runs as another user: it may outlive its slot; run the agent as the same user \
+                 (runAsUser)"
             );
         }
     }
@@ -165,16 +167,16 @@ impl Agent {
             info!(
                 processes = beside.seen.count(),
                 "{}",
-                if lives { "the workload runs" } else { "the workload has ended" }
+                if lives { WORKLOAD_STARTED } else { WORKLOAD_ENDED }
             );
         }
         let Some(Due { act, why }) = due else { return };
         if !stops {
             let processes = beside.seen.count();
             match why {
-                Why::Lease => warn!(processes, "the lease was not renewed in time: ending the workload"),
+                Why::Lease => warn!(processes, "{ENDING_WORKLOAD}: the lease was not renewed in time"),
                 Why::Asked | Why::AgentGone | Why::Ended | Why::Overdue => {
-                    warn!(processes, "the workload runs without its slot: ending it");
+                    warn!(processes, "{ENDING_WORKLOAD}: it runs without its slot");
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::leases::Key;
 use super::listings::Listings;
 use super::watches::{self, Answer, Schedule, Told, Watch};
 use crate::bridge;
+use crate::log_events::LONG_POLLS_CUT;
 use slotkeeper_consul::{Client, Read, SessionSpec};
 use slotkeeper_semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
 
@@ -104,7 +105,7 @@ impl Requests {
         let told = self.watches.answered(answer, now).into_iter();
         let max_wait = self.watches.wait_limit(now);
         if let Some(max_wait) = max_wait.filter(|_| max_wait != before) {
-            debug!(?max_wait, "long polls are cut off before Consul answers; asking for a shorter wait");
+            debug!(?max_wait, "{LONG_POLLS_CUT}; requesting a shorter wait");
         }
         told.map(|Told { watcher: (owner, name), key, answer }| (owner, Event::Watched(name, key, answer)))
             .collect()

@@ -9,6 +9,11 @@ use super::files::PATIENCE;
 use crate::clock;
 use crate::config::{self, Release};
 use crate::exit::{Ended, Exit};
+use crate::log_events::{
+    CONTESTED_SESSION_LEFT, DRAIN_AWAITS_STOP_TIME, DRAIN_AWAITS_WORKLOAD, DRAIN_STARTED, DRAIN_TIMED_OUT,
+    DRAINED, HOLDING_FOR_TIME, HOLDING_UNTIL_DONE, LOGOUT_FAILED, STOP_REPEATED, UNANSWERED_SESSION_LEFT,
+    WORKLOAD_NOT_DONE, WORKLOAD_WAIT_ENDED,
+};
 use crate::shutdown::Ask;
 use crate::status::What;
 use crate::workload::signals;
@@ -89,12 +94,9 @@ impl Agent {
         let is_told = release == Release::AfterWorkload;
         self.patience = Some(Patience { holds_until: now + waits, ends, is_told });
         if is_told {
-            info!(
-                "told to stop: holding on until the workload says that it is done (POST /v1/drain), at most {waits:?}; a \
-                 second signal ends the wait"
-            );
+            info!(at_most = ?waits, "{HOLDING_UNTIL_DONE} (POST /v1/drain); a second signal ends the wait");
         } else {
-            info!("told to stop: holding on for {waits:?}, in which the workload may still live");
+            info!(hold = ?waits, "{HOLDING_FOR_TIME}");
         }
     }
 
@@ -108,9 +110,7 @@ impl Agent {
         let over = self.patience.filter(|patience| patience.holds_until <= now && self.holds_on());
         match over {
             Some(Patience { is_told: true, .. }) => {
-                warn!(
-                    "the workload has not said that it is done in time: what it held may be somebody else's now"
-                );
+                warn!("{WORKLOAD_NOT_DONE}: its slots are released while it may still run");
                 self.wait_no_longer("the workload was waited for in vain");
             }
             Some(_) => self.wait_no_longer("told to stop"),
@@ -138,7 +138,7 @@ impl Agent {
     /// Ends, and waits for no workload any more.
     pub(super) fn wait_no_longer(&mut self, why: &str) {
         if self.ending.is_some() {
-            info!("the workload is not waited for any more: {why}");
+            info!(reason = %why, "{WORKLOAD_WAIT_ENDED}");
         }
         self.evictions.end_all(clock::now());
         self.end(Exit::Done, why);
@@ -162,15 +162,13 @@ impl Agent {
             self.look_beside();
             if self.workload_lives() {
                 info!(
-                    "draining, once the workload has ended: {why}; then at most {timeout:?}. A second signal leaves at once, and \
-                     without giving anything back"
+                    reason = %why, ?timeout,
+                    "{DRAIN_AWAITS_WORKLOAD}; a second signal ends the agent at once, without releasing anything"
                 );
             } else if self.withholds() {
-                info!(
-                    "draining, once the workload has had its time to stop: {why}; then at most {timeout:?}"
-                );
+                info!(reason = %why, ?timeout, "{DRAIN_AWAITS_STOP_TIME}");
             } else {
-                info!("draining: {why}; at most {timeout:?}, and a second signal ends at once");
+                info!(reason = %why, ?timeout, "{DRAIN_STARTED}; a second signal ends the agent at once");
             }
             self.ending = Some(exit);
             self.journal.note(What::Draining, None, Some(why.to_owned()));
@@ -262,44 +260,42 @@ impl Agent {
         };
         if clean && !unanswered.names.is_empty() {
             info!(
-                "drained: neither slot nor session of ours is left in Consul, unless it still creates the session that \
-                 it was asked for without an answer ({}), which then ends by its TTL",
-                unanswered.names
+                sessions = %unanswered.names,
+                "{DRAINED}: no slot and no session of this agent is left in Consul, unless Consul still creates a session \
+                 whose creation it has not answered, which then ends by its TTL"
             );
         } else if clean && in_vain && !self.leases.have_reached_consul() {
-            info!("drained: Consul has never answered, so there is nothing to give back");
+            info!("{DRAINED}: Consul has never answered, so there is nothing to release");
         } else if clean {
-            info!("drained: neither slot nor session of ours is left in Consul");
+            info!("{DRAINED}: no slot and no session of this agent is left in Consul");
         } else if self.leaves_contested(clock::now()) {
             self.leaves(format!(
-                "slots and session are left as they are: {CONTESTED}. The next agent with this session.state_file takes \
-                 them up; otherwise they are given on once the session has ended, by its TTL"
+                "{CONTESTED_SESSION_LEFT}: {CONTESTED}. The next agent with this session.state_file resumes them; otherwise \
+                 the session ends by its TTL, and the slots are free"
             ));
         } else if let Some(why) =
             unanswered.refused.filter(|_| self.everything_has_ended() && !self.abandoned)
         {
             self.leaves(format!(
-                "everything that is known was given back, but the creation of a session was not answered, and Consul \
-                 does not say whether there is one ({}): {why}. It ends by its TTL; to destroy it before, find it by its \
-                 name with slotkeeper sessions",
+                "{UNANSWERED_SESSION_LEFT} ({}): all known slots and sessions were released, but a session creation was not \
+                 answered, and Consul does not say whether the session exists: {why}. It ends by its TTL; to destroy it \
+                 before, find it by its name with slotkeeper sessions",
                 unanswered.names
             ));
         } else {
             let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
             let contested = self.own.keeper.is_contested().then_some(CONTESTED);
             let why = keepers().filter_map(Keeper::trouble).chain(machines).chain(contested).next();
-            let why = why.unwrap_or("it takes too long");
+            let why = why.unwrap_or("Consul has not answered in time");
             let besides = if unanswered.names.is_empty() {
                 String::new()
             } else {
                 let names = unanswered.names;
-                format!(
-                    ". Whether it has created a session of ours without having said so is not known ({names})"
-                )
+                format!(". Consul may have created a session whose creation it has not answered ({names})")
             };
             let left = format!(
-                "not everything could be given back within drain.timeout ({:?}): {why}. What is left in Consul is \
-                 given on once the session has ended, within two of its TTLs{besides}",
+                "{DRAIN_TIMED_OUT}: not everything was released within drain.timeout ({:?}): {why}. What is left in Consul \
+                 is free once the session has ended, within two of its TTLs{besides}",
                 self.parts.config.drain.timeout
             );
             self.leaves(left);
@@ -309,7 +305,7 @@ impl Agent {
         let client = self.client.within(left.min(REQUEST.0));
         let log_out = async {
             if let Err(error) = client.log_out_for_good().await {
-                warn!("{error}. The token of the login stays until its auth method's MaxTokenTTL");
+                warn!(%error, "{LOGOUT_FAILED}; the token stays valid for the auth method's MaxTokenTTL");
             }
         };
         // Whoever follows us is told how it ended, and that it has.
@@ -320,7 +316,7 @@ impl Agent {
         tokio::select! {
             ((), ()) = async { tokio::join!(self.hooks.finish(patience), log_out) } => {}
             () = told_to_stop(&mut asks) => {
-                warn!("told to stop again: leaving at once, without waiting for hooks");
+                warn!("{STOP_REPEATED}: exiting at once, without waiting for hooks");
                 return Ended { exit, why: self.why };
             }
         }

@@ -13,6 +13,7 @@ use super::files::PATIENCE;
 use crate::clock;
 use crate::config::Release;
 use crate::exit::Exit;
+use crate::log_events::{STOP_NOT_CONFIRMED, STOP_TIME_ENDED};
 use crate::workload::hooks::Succeeded;
 use slotkeeper_semaphore::{Machine, Moment, Name, OnLost};
 
@@ -132,8 +133,7 @@ impl Agent {
         {
             warn!(
                 semaphore = %self.labels.of(name),
-                "the hook has not told that the workload has stopped: the slot is kept until the lease of its loss would \
-                 have ended"
+                "{STOP_NOT_CONFIRMED}: the slot is kept until the lease of its loss would have expired"
             );
         }
         self.evictions.hook_ended(number, how, clock::now());
@@ -154,7 +154,7 @@ impl Agent {
         let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
         let given_on: Vec<_> = over.iter().filter(withheld).collect();
         for kept in &given_on {
-            info!(semaphore = %self.labels.of(&kept.name), "the workload has had its time to stop: the slot is given on");
+            info!(semaphore = %self.labels.of(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
         }
         if !given_on.is_empty() {
             self.unready(PATIENCE).await;

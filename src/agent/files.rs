@@ -11,6 +11,7 @@ use super::state_file::StateFile;
 use crate::config::{Config, Environment};
 use crate::files::claimant::Claimant;
 use crate::files::{self, Claim, ClaimError, KeptFile};
+use crate::log_events::READINESS_FILE_LEFT;
 use slotkeeper_semaphore::Resume;
 
 /// Anybody may read the readiness file; it holds no secret.
@@ -71,7 +72,7 @@ impl Files {
         if claim.is_ok()
             && let Err(error) = files::remove(&path)
         {
-            warn!("{error}");
+            warn!(%error, "{READINESS_FILE_LEFT}");
         }
     }
 

@@ -38,6 +38,10 @@ use crate::control::request::Request;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
+use crate::log_events::{
+    AGENT_STARTED, CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION,
+    KEY_REFUSED, LOGGED_IN, LOGIN_FAILED, NOT_READY, READY, STOP_REPEATED, STOPPED_DURING_START,
+};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::{Ask, Asks};
@@ -59,14 +63,9 @@ use journal::Journal;
 use labels::Labels;
 use leases::Leases;
 use outage::Outage;
-pub use reload::{CHANGE_DEFERRED, FILES_CHANGED, Fingerprints, fingerprints};
 use reload::{Deferred, Reload, Watch};
+pub use reload::{Fingerprints, fingerprints};
 use snapshot::Entries;
-
-/// Logged where another address of Consul's is used from then on.
-pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
-/// Logged once of an address that may belong to another cluster.
-pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
 
 /// Answers that are taken in before anything else is looked after.
 const MOST_AT_ONCE: usize = 256;
@@ -155,7 +154,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
 
 /// How a process ends that is told to before its agent has begun, as while a file system does not answer.
 pub fn ended_before_start(ask: Ask) -> Ended {
-    info!("told to stop during the start; nothing is held");
+    info!("{STOPPED_DURING_START}; no slot is held");
     match ask {
         Ask::Stop | Ask::Reload => Exit::Done.into(),
         Ask::Signal(signal) => {
@@ -302,8 +301,8 @@ impl Agent {
             consul = agent.client.address(),
             semaphores = agent.parts.config.semaphores.len(),
             locks = agent.parts.config.locks.len(),
-            "slotkeeper {} started",
-            env!("CARGO_PKG_VERSION")
+            version = env!("CARGO_PKG_VERSION"),
+            "{AGENT_STARTED}"
         );
         Ok(agent)
     }
@@ -415,7 +414,7 @@ impl Agent {
                     Ask::Stop if !self.told_to_stop => self.stop(),
                     Ask::Stop if self.awaits_word() => self.wait_no_longer("told to stop again"),
                     Ask::Stop => {
-                        warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
+                        warn!("{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL");
                         return Ok(Ended::because(
                             Exit::Failed,
                             "told to stop again while it gave everything back; what is left ends with the session's TTL",
@@ -527,13 +526,13 @@ impl Agent {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
-        if let Notice::Trouble { name: Some(_), failure } = notice
+        if let Notice::Trouble { name: Some(name), failure } = notice
             && failure.kind == FailureKind::InvalidKey
             && !self.started_up
         {
             // Waiting does not help: Consul refuses the same name tomorrow too. An agent that has had all of its slots
             // keeps them: only its reads fail, and renewals keep the slots.
-            error!("this is a fault of the configuration: {}", failure.text);
+            error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
             self.fail(Exit::Config, &format!("Consul does not take the name of a key: {}", failure.text));
         }
         if let Notice::GaveUp { name, reached, trouble } = notice
@@ -620,7 +619,7 @@ impl Agent {
         snapshot.configuration = self.configuration;
         if ready != self.ready {
             self.ready = ready;
-            info!("{}", if ready { "ready" } else { "not ready" });
+            info!("{}", if ready { READY } else { NOT_READY });
             self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
         }
         if let Some(readiness) = &self.parts.files.readiness {
@@ -652,11 +651,15 @@ impl slotkeeper_consul::Observer for Metrics {
     }
 
     fn logged_in(&self, auth_method: &str, accessor: &str) {
-        info!(auth_method, accessor, "logged in to Consul");
+        info!(auth_method, accessor, "{LOGGED_IN}");
     }
 
     fn not_logged_in(&self, error: &slotkeeper_consul::Error, serves_on: bool) {
-        warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
+        if serves_on {
+            warn!(%error, "{LOGIN_FAILED}; still using the current token");
+        } else {
+            warn!(%error, "{LOGIN_FAILED}");
+        }
     }
 
     fn addresses(&self, news: &AddressNews) {
@@ -668,9 +671,9 @@ impl slotkeeper_consul::Observer for Metrics {
                 from,
                 to,
                 reason = why,
-                "{CONSUL_ADDRESS_CHANGED}; nothing proves that both are one cluster, so everything begins anew"
+                "{CONSUL_ADDRESS_CHANGED}; both may not be one cluster, so the agent creates a new session"
             ),
-            AddressNews::NoSession { .. } => warn!("{news}"),
+            AddressNews::NoSession { .. } => warn!(error = %news, "{CONSUL_ADDRESS_WITHOUT_SESSION}"),
             AddressNews::Foreign { address, used, why } => warn!(
                 address,
                 used,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::driver::Owner;
+use crate::log_events::{CONSUL_LEADER_RECOVERED, CONSUL_LEADERLESS, CONSUL_RECOVERED, CONSUL_UNAVAILABLE};
 use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
 /// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
@@ -68,17 +69,17 @@ impl Outage {
         self.told.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
-                warn!("Consul has no leader now; what is held stays held while its lease lasts ({text})");
+                warn!(error = %text, "{CONSUL_LEADERLESS}; slots stay held until their lease expires");
             }
             Some(Change::Begins(Failure { text, .. })) => {
-                warn!("Consul cannot be asked now; what is held stays held while its lease lasts ({text})");
+                warn!(error = %text, "{CONSUL_UNAVAILABLE}; slots stay held until their lease expires");
             }
             Some(Change::Ends { kind, lasted }) => {
                 let after_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
                 if kind == FailureKind::NoLeader {
-                    info!(after_ms, "Consul has a leader again");
+                    info!(after_ms, "{CONSUL_LEADER_RECOVERED}");
                 } else {
-                    info!(after_ms, "Consul can be asked again");
+                    info!(after_ms, "{CONSUL_RECOVERED}");
                 }
             }
             None => {}

@@ -22,13 +22,16 @@ use crate::clock;
 use crate::config::{Config, Lock, Mode, Semaphore};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
+use crate::log_events::{
+    CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
+    RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
+};
 use crate::status::{Configuration, LastReload};
-pub use deferred::CHANGE_DEFERRED;
 pub(super) use deferred::Deferred;
 use deferred::{Until, defer};
 use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
-use read::{Failed, Fresh, Outcome, STILL_READING, Source};
+use read::{Failed, Fresh, Outcome, Source};
 pub use settle::Fingerprints;
 use slotkeeper_consul::TokenSource;
 use slotkeeper_semaphore::{Moment, Name};
@@ -57,9 +60,6 @@ pub(super) enum Caller {
     Control(oneshot::Sender<Answer>),
 }
 
-/// Logged where files that the configuration is read from have changed, and are read again.
-pub const FILES_CHANGED: &str = "configuration files changed";
-
 impl Agent {
     /// Told by SIGHUP to read the configuration again.
     pub(super) fn told_to_reload(&mut self) {
@@ -87,11 +87,11 @@ impl Agent {
             metrics: Arc::clone(&self.parts.metrics),
         };
         let hangs = self.reload.begin(manner, caller, source, clock::now());
-        self.answer(hangs, &Err(NoReload::Refused(STILL_READING.to_owned())));
+        self.answer(hangs, &Err(NoReload::Refused(RELOAD_READ_STUCK.to_owned())));
     }
 
     fn too_late(&mut self, callers: impl IntoIterator<Item = Caller>) {
-        warn!("not reloading: draining");
+        warn!(error = "draining", "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Draining));
     }
 
@@ -145,7 +145,7 @@ impl Agent {
                     self.watch(seen);
                 }
             }
-            None => info!("the read that timed out has ended; what it has read is discarded"),
+            None => info!("{RELOAD_READ_DISCARDED}"),
         }
         if let Some(manner) = self.reload.wanted_again() {
             self.reload_wanted(manner, None);
@@ -160,7 +160,7 @@ impl Agent {
     fn reload_failed(&mut self, failed: &Failed, callers: Vec<Caller>) {
         self.parts.metrics.reloaded(false);
         self.configuration.last_reload = LastReload::Refused;
-        error!("nothing is changed: {failed}");
+        error!(error = %failed, "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Refused(failed.to_string())));
     }
 
@@ -168,7 +168,7 @@ impl Agent {
     async fn take_over(&mut self, fresh: Fresh, manner: Manner) -> Reloaded {
         let Fresh { config: mut new, client, warnings } = fresh;
         for warning in warnings {
-            warn!("{warning}");
+            warn!(%warning, "{CONFIGURATION_WARNING}");
         }
         let until = match manner {
             _ if self.is_run => Some(Until::CommandEnds),
@@ -182,7 +182,7 @@ impl Agent {
         let changes = compare(&self.parts.config, &self.pending, &mut new);
         self.client = client.in_place_of(&self.client);
         for refused in &changes.refused {
-            warn!("not changed: {refused}");
+            warn!(%refused, "{SETTING_NOT_CHANGED}");
         }
         if changes.removed().any(|entry| self.own.keeper.machine(&entry.id()).is_some()) {
             // The file names what is about to be given back; it comes back without it.
@@ -258,7 +258,7 @@ impl Agent {
         let reasons = self.pending_reasons();
         let pending = all_entries(&self.parts.config).filter_map(|entry| {
             let reason = reasons.get(&entry.id())?;
-            warn!(semaphore = entry.name, reason, "entry pending");
+            warn!(semaphore = entry.name, reason, "{ENTRY_PENDING}");
             Some(format!("{}: {reason}", entry.name))
         });
         let deferred = all_entries(&self.parts.config)
@@ -278,7 +278,7 @@ impl Agent {
             removed = all(&reloaded.removed),
             renamed = all(&reloaded.renamed),
             changed = all(&reloaded.changed),
-            "configuration reloaded"
+            "{RELOADED}"
         );
         reloaded
     }

@@ -11,6 +11,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::files::{self, Claim, ClaimError, ClaimId, KeptFile};
+use crate::log_events::{STATE_FILE_CONTESTED, STATE_FILE_IGNORED};
 use slotkeeper_semaphore::{Keeper, Resume};
 
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
@@ -74,9 +75,9 @@ impl StateFile {
         let left = read(&path, claim.id());
         if left.as_ref().is_some_and(|left| left.contested.is_some()) {
             warn!(
-                "the lock file beside {} is another one than when it was written: another agent may still use it. What \
-                 its session holds counts as held two TTLs after that agent was told",
-                path.display()
+                path = %path.display(),
+                "{STATE_FILE_CONTESTED}: its lock file is not the one that the writer had. The slots of its session count as \
+                 held two TTLs after that agent was told"
             );
         }
         // Two agents with one session would hold one slot twice.
@@ -126,7 +127,7 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            warn!("cannot read {}: {error}; beginning with a new session", path.display());
+            warn!(path = %path.display(), %error, "{STATE_FILE_IGNORED}; creating a new session");
             return None;
         }
     }
@@ -135,7 +136,10 @@ fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     let is_ours = |saved: &Saved| matches!(saved.version, VERSION | WITH_LOCKS) && is_id(&saved.session);
     let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
-        warn!("{} is no state file of this version; beginning with a new session", path.display());
+        warn!(
+            path = %path.display(), error = "not a state file of this version",
+            "{STATE_FILE_IGNORED}; creating a new session"
+        );
         return None;
     };
     // An older version has not written which lock file it had.

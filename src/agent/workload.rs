@@ -13,6 +13,9 @@ use super::{Agent, translate};
 use crate::clock;
 use crate::config::{self, Behavior};
 use crate::exit::Exit;
+use crate::log_events::{
+    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPING, ORPHANS_NOT_REAPED, STOP_REPEATED,
+};
 use crate::shutdown::ECHO;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
@@ -71,7 +74,7 @@ impl Agent {
     async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
         match Orphans::new() {
             Ok(orphans) => self.orphans = Some(orphans),
-            Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
+            Err(error) => warn!(%error, "{ORPHANS_NOT_REAPED}"),
         }
         let occupied = translate::required(&self.parts.config).collect();
         // Its terminal is as it was before.
@@ -94,9 +97,9 @@ impl Agent {
 
     fn command_does_not_run(&mut self, why: &str) {
         if self.ending.is_some() {
-            info!("the command does not run: {why}");
+            info!(reason = %why, "{COMMAND_NOT_STARTED}");
         } else {
-            error!("the command does not run: {why}");
+            error!(reason = %why, "{COMMAND_NOT_STARTED}");
         }
         self.command_is_over();
         self.fail(Exit::Failed, &format!("the command does not run: {why}"));
@@ -114,7 +117,7 @@ impl Agent {
     pub(super) fn command_told(&mut self, told: Told) {
         match told {
             Told::Started => {
-                info!("the command runs");
+                info!("{COMMAND_STARTED}");
                 self.reap_orphans();
             }
             Told::NotStarted(why) => self.command_does_not_run(&why),
@@ -129,7 +132,7 @@ impl Agent {
                 );
             }
             Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
-                debug!(?why, "stopping the command");
+                debug!(?why, "{COMMAND_STOPPING}");
                 if why == Why::Overdue && self.ending.is_none() {
                     // The code will be the command's own, and the reason ours.
                     let why =
@@ -141,7 +144,7 @@ impl Agent {
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {
-                        info!(code = outcome.code(), "the command has ended");
+                        info!(code = outcome.code(), "{COMMAND_ENDED}");
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
                     None => self.fail(Exit::Failed, "the command was killed with its guard"),
@@ -184,7 +187,7 @@ impl Agent {
                 self.fail(passed_on(signal), &why);
             } else if !echo {
                 warn!(
-                    "told to stop again: leaving at once; what is not given back yet ends with the session's TTL"
+                    "{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL"
                 );
                 return true;
             }

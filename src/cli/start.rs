@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Ended, Exit};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
@@ -17,6 +17,10 @@ use crate::control::{self, Gate, Socket, Token};
 use crate::files::FileError;
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
+use crate::log_events::{
+    AGENT_FAILED, CONFIGURATION_WARNING, CONTROL_ENDPOINTS_SERVED, DEVELOPMENT_ADDRESS_IN_USE,
+    DEVELOPMENT_SERVER_STARTED, ENDPOINTS_SERVED,
+};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
@@ -81,11 +85,11 @@ async fn read_and_start(
     };
     let log = telemetry::start(config.log);
     for warning in warnings {
-        warn!("{warning}");
+        warn!(%warning, "{CONFIGURATION_WARNING}");
     }
     let ended = Box::pin(start(config, (read_config, source), purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
-        tracing::error!("{failure:#}");
+        error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
         let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
         let exit = if is_config { Exit::Config } else { Exit::Failed };
         Ended::because(exit, format!("{failure:#}"))
@@ -143,7 +147,8 @@ async fn start(
                      in the configuration or by SLOTKEEPER_HTTP_LISTEN"
                 )
             })?;
-            info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
+            let address = listener.local_addr().unwrap_or(address);
+            info!(address = %format_args!("http://{address}"), "{ENDPOINTS_SERVED}");
             Ok(serve(listener, routes, limits(), stop))
         })?;
     }
@@ -201,7 +206,7 @@ fn control_server(
         Listen::Unix(path) => {
             servers.start(|stop| {
                 let socket = Socket::bind(path).context("control.listen")?;
-                info!("control endpoints at unix:{}", path.display());
+                info!(address = %format_args!("unix:{}", path.display()), "{CONTROL_ENDPOINTS_SERVED}");
                 Ok(serve(socket, control::router(requests, site, Gate::Open), limits, stop))
             })?;
         }
@@ -213,8 +218,12 @@ fn control_server(
                         "cannot listen at control.listen {address}: is another agent running there? Choose another"
                     )
                 })?;
-                info!("control endpoints at http://{}", listener.local_addr().unwrap_or(*address));
-                info!("their token is in {}", control.token_file.display());
+                let address = listener.local_addr().unwrap_or(*address);
+                info!(
+                    address = %format_args!("http://{address}"),
+                    token_file = %control.token_file.display(),
+                    "{CONTROL_ENDPOINTS_SERVED}"
+                );
                 Ok(serve(listener, control::router(requests, site, Gate::Token(token)), limits, stop))
             })?;
         }
@@ -242,15 +251,16 @@ fn development_server(wanted: &Address) -> anyhow::Result<embedded::Server> {
         Some(Ok(server)) => server,
         Some(Err(taken)) => {
             warn!(
-                "{taken}; the development server takes another port, and shares nothing with what is there"
+                error = %taken,
+                "{DEVELOPMENT_ADDRESS_IN_USE}, which takes another port and shares nothing with the server there"
             );
             embedded::Server::bind(any)?
         }
         None => embedded::Server::bind(any)?,
     };
     warn!(
-        "development server at http://{}: in memory, for this machine only, never for production",
-        server.addr()
+        address = %format_args!("http://{}", server.addr()),
+        "{DEVELOPMENT_SERVER_STARTED}: in memory, for this machine only, never for production"
     );
     Ok(server)
 }

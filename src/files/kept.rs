@@ -14,6 +14,10 @@ use tracing::{debug, error, warn};
 use super::claim::{ClaimId, Kept};
 use super::claimant::Claimant;
 use super::{Claim, FileError, make_folder, open_own, remove, replace};
+use crate::log_events::{
+    FILE_CLAIM_LOST, FILE_CLAIMED_AGAIN, FILE_LATE, FILE_NOT_KEPT, FILE_REMOVED, FILE_REPLACED,
+    FILE_RESTORED, FILE_WRITE_FAILED, FILE_WRITTEN,
+};
 
 /// Failures in a row of which one is logged: one in five minutes.
 const SELDOM: u32 = 60;
@@ -104,7 +108,7 @@ impl KeptFile {
         let number = self.wanted.borrow().number;
         let settled = self.done.wait_for(|done| *done >= number);
         if tokio::time::timeout(patience, settled).await.is_err() {
-            error!("{} is not as it should be in time; going on", self.path.display());
+            error!(path = %self.path.display(), "{FILE_LATE}; continuing");
         }
     }
 }
@@ -153,9 +157,8 @@ impl Hands {
         if let Found::Other = found {
             if !std::mem::replace(&mut self.told.replaced, true) {
                 error!(
-                    "{} was replaced or changed by something else. It is left alone and says nothing of this agent any \
-                     more; once it is removed it is written again",
-                    self.path.display()
+                    path = %self.path.display(),
+                    "{FILE_REPLACED}; the file is left as it is, and is written again when it has been removed"
                 );
             }
             return Ok(());
@@ -168,7 +171,7 @@ impl Hands {
             return Ok(());
         };
         if let (Found::Nothing, Some(_)) = (found, &self.own) {
-            warn!("{} was removed by something else; writing it again", self.path.display());
+            warn!(path = %self.path.display(), "{FILE_RESTORED}; writing it again");
         }
         make_folder(&self.path)?;
         let about = replace(&self.path, content.as_bytes(), self.mode)?;
@@ -220,13 +223,11 @@ impl Hands {
                 if self.told.claim_lost {
                     (self.own, self.inherited) = (None, true);
                 }
-                warn!(
-                    "the lock file of {path} was removed or replaced, by which no other agent uses it; it is claimed again"
-                );
+                warn!(%path, "{FILE_CLAIMED_AGAIN}; no other agent uses the file, so it is claimed again");
             }
             Kept::Lost if !self.told.claim_lost => error!(
-                "another agent has claimed {path}: its lock file was removed while this agent ran. The file is that \
-                 agent's now, and left alone"
+                %path,
+                "{FILE_CLAIM_LOST}, since its lock file was removed while this agent ran; the file is left to that agent"
             ),
             Kept::Lost => {}
         }
@@ -258,12 +259,12 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
                 hands = back;
                 made
             }
-            Err(failure) => return error!("{} could not be kept: {failure}", path.display()),
+            Err(failure) => return error!(path = %path.display(), error = %failure, "{FILE_NOT_KEPT}"),
         };
         match made {
             Ok(()) => {
                 if is_new {
-                    debug!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
+                    debug!(path = %path.display(), "{}", if there { FILE_WRITTEN } else { FILE_REMOVED });
                 }
                 (failures, done) = (0, number);
                 doing.send_replace(number);
@@ -271,7 +272,7 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
             Err(failure) => {
                 // Said at once, and then once in a while.
                 if failures.is_multiple_of(SELDOM) {
-                    error!("{failure}; trying again");
+                    error!(error = %failure, "{FILE_WRITE_FAILED}; retrying");
                 }
                 failures = failures.wrapping_add(1);
             }

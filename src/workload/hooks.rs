@@ -21,6 +21,7 @@ use tokio::time::{Sleep, sleep};
 use tracing::{info, warn};
 
 use super::exec;
+use crate::log_events::{HOOK_FAILED, HOOK_KILLED, HOOK_NOT_STARTED, HOOK_SUCCEEDED, HOOKS_KILLED};
 use slotkeeper_semaphore::Name;
 
 /// Time that a hook has before it is killed.
@@ -188,12 +189,12 @@ impl Hooks {
         let is =
             |hook: &Running, event| !hook.was_killed() && hook.call.slot == *slot && hook.call.event == event;
         for hook in self.running.iter_mut().filter(|hook| is(hook, Event::Acquired)) {
-            hook.kill("the hook was killed: its slot was lost");
+            hook.kill("its slot was lost");
         }
         if self.running.iter().filter(|hook| is(hook, Event::Lost)).count() >= MAX_LOST_HOOKS
             && let Some(oldest) = self.running.iter_mut().find(|hook| is(hook, Event::Lost))
         {
-            oldest.kill("the hook was killed: its slot was lost again and again meanwhile");
+            oldest.kill("its slot was lost again and again meanwhile");
         }
     }
 
@@ -204,7 +205,7 @@ impl Hooks {
             Change::Late(place) => {
                 let after = self.max_runtime.as_secs();
                 if let Some(hook) = self.running.get_mut(place) {
-                    hook.kill(&format!("the hook was killed after {after} s"));
+                    hook.kill(&format!("it has run for {after} s"));
                 }
             }
             Change::Ended(place, ended) => {
@@ -230,7 +231,7 @@ impl Hooks {
             }
         };
         if tokio::time::timeout(patience, all).await.is_err() {
-            warn!("hooks have not ended in time and are killed");
+            warn!("{HOOKS_KILLED}");
         }
     }
 
@@ -286,12 +287,13 @@ impl Hooks {
                 let again = pending.call.event == Event::Lost && pending.failed < RETRY.1;
                 if pending.failed == 1 || !again {
                     let Call { label, event, .. } = &pending.call;
-                    let then = if again { "; retrying" } else { "" };
                     warn!(
                         hook = program,
                         semaphore = &**label,
                         event = event.as_str(),
-                        "the hook cannot be started: {error}{then}"
+                        %error,
+                        retries = again,
+                        "{HOOK_NOT_STARTED}"
                     );
                 }
                 if again {
@@ -321,7 +323,7 @@ impl Running {
         self.kill_group();
         self.done = None;
         let Call { label, event, command, .. } = &self.call;
-        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), "{why}");
+        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), reason = %why, "{HOOK_KILLED}");
     }
 
     /// Its first process is not reaped yet, so that the number is nobody else's.
@@ -338,12 +340,12 @@ impl Running {
         let Some(done) = self.done else { return };
         match ended {
             Ok(status) if status.success() => {
-                info!(hook, semaphore = &**label, event, "hook done");
+                info!(hook, semaphore = &**label, event, "{HOOK_SUCCEEDED}");
                 // Nobody need wait for it.
                 let _ = done.send(Succeeded);
             }
-            Ok(status) => warn!(hook, semaphore = &**label, event, "the hook failed: {status}"),
-            Err(error) => warn!(hook, semaphore = &**label, event, "the hook's end was not seen: {error}"),
+            Ok(status) => warn!(hook, semaphore = &**label, event, %status, "{HOOK_FAILED}"),
+            Err(error) => warn!(hook, semaphore = &**label, event, %error, "{HOOK_FAILED}"),
         }
     }
 }

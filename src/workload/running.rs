@@ -27,6 +27,7 @@ use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
 use crate::config;
+use crate::log_events::{GUARD_GONE, GUARD_NOT_CONNECTED, GUARD_SILENT, GUARD_START_STUCK, GUARD_STUCK};
 use slotkeeper_semaphore::Moment;
 
 /// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
@@ -232,9 +233,9 @@ impl Running {
     /// Ends the command and its guard at once, where the guard should have and has not.
     pub fn kill(&mut self) {
         if self.started {
-            error!("the guard has not ended the command in time: killing both");
+            error!("{GUARD_STUCK}; killing both");
         } else {
-            error!("the guard has not started the command in time: killing it");
+            error!("{GUARD_START_STUCK}; killing the guard");
         }
         self.kill_group();
         // One that is gone already is reaped by `next`.
@@ -267,7 +268,7 @@ impl Running {
         let ended = self.guard.wait().await;
         if !self.gone {
             if self.started && !std::mem::replace(&mut self.said_gone, true) {
-                warn!("the guard of the command is gone ({}): ending the command", describe(ended));
+                warn!(status = %describe(ended), "{GUARD_GONE}; ending the command");
             }
             // All that it leaves behind descends from us now.
             end_all(&self.hooks).await;
@@ -341,7 +342,7 @@ impl Running {
     fn order(&self, order: Order) -> bool {
         let sent = self.orders.try_send(order);
         if let Err(error) = &sent {
-            warn!("the guard of the command does not listen: {error}");
+            warn!(%error, "{GUARD_SILENT}");
         }
         sent.is_ok()
     }
@@ -360,7 +361,7 @@ impl Awaited {
         tokio::select! {
             stream = accept(&self.listener, self.guard) => Ok(stream?),
             ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", describe(ended)),
-            () = self.until.as_mut() => anyhow::bail!("its guard did not come up in {STARTING:?}"),
+            () = self.until.as_mut() => anyhow::bail!("{GUARD_NOT_CONNECTED} ({STARTING:?})"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -72,7 +73,7 @@ fn a_signal_that_ends_the_waiting_is_named() {
     first.await_life();
     let mut job = told(&consul.address(), &ONE, &["true"]);
     wait_for("one in line", || operator.keys("p/one").len() == 3);
-    wait_for("its place in line", || job.log().contains("waiting for a slot"));
+    wait_for("its place in line", || job.log().contains(log_events::WAITING));
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());
     assert_says(&message(&job), &["ended by SIGTERM while it waited for one: 1st of 1 in line"]);

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::driver::{Driver, Owner, Requests};
 use super::labels::{self, Entry};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
+use crate::log_events::{LEASE_CLIENT_GONE, LEASE_EXPIRED, LEASE_NOT_RELEASED, LEASE_UNCLAIMED};
 use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{
     self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Phase, Settings,
@@ -177,7 +178,7 @@ impl Leases {
     /// A client has gone away, be it that its lease was granted in the same instant and nobody knows of it.
     pub(super) fn client_gone(&mut self, key: Key, now: Moment) {
         if self.table.refused(key, now) || self.table.released(key, now) {
-            debug!("whoever waited for a lease has gone away");
+            debug!("{LEASE_CLIENT_GONE}");
             self.leave(key, now);
         }
     }
@@ -341,7 +342,7 @@ impl Leases {
                 }
                 Due::Expired => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
-                    warn!(semaphore = %name, session, "a lease was not renewed in time by its client, and is given back");
+                    warn!(semaphore = %name, session, "{LEASE_EXPIRED}; releasing the slot");
                     self.leave(key, now);
                     expired.push(name);
                 }
@@ -356,7 +357,7 @@ impl Leases {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
                     warn!(
                         semaphore = %name, session,
-                        "a lease could not be given back in time, and its session has ended by its TTL meanwhile"
+                        "{LEASE_NOT_RELEASED}; its session has ended by its TTL"
                     );
                     forgotten.extend(self.remove(key));
                 }
@@ -517,7 +518,7 @@ impl Leases {
         let grant = self.grant(key, now);
         let is_lost = grant.is_err();
         if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
-            debug!("a lease was granted to somebody who has gone away, or too late, and is given back");
+            debug!("{LEASE_UNCLAIMED}; releasing the slot");
             self.table.released(key, now);
             self.leave(key, now);
         }

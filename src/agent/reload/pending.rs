@@ -10,6 +10,7 @@ use crate::agent::labels::{self, Entry};
 use crate::agent::{Agent, Unseen, translate};
 use crate::config::{Acquire, Mode};
 use crate::control::request::Kind;
+use crate::log_events::PENDING_ENTRY_ADDED;
 use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
 
 /// Why an entry is pending.
@@ -49,7 +50,7 @@ impl Agent {
     pub(in crate::agent) fn mind_pending(&mut self, now: Moment) {
         let names = self.take_over_pending(now);
         for name in &names {
-            info!(semaphore = name, "pending entry taken over");
+            info!(semaphore = name, "{PENDING_ENTRY_ADDED}");
         }
         if !names.is_empty() {
             self.unseen = Unseen::All;

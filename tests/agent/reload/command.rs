@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::names;
 use crate::consul::{Consul, Newer};
@@ -62,7 +63,7 @@ fn it_says_what_has_changed_or_why_nothing_has() {
             "{code:?} {said}"
         );
         assert_eq!(
-            (names(&agent), agent.log().matches("nothing is changed").count()),
+            (names(&agent), agent.log().matches(log_events::RELOAD_FAILED).count()),
             (vec!["b held".to_owned()], 0)
         );
         assert_eq!(agent.terminate(), Some(0));
