@@ -16,8 +16,11 @@ mod files;
 mod http;
 mod log_events;
 mod metrics;
+#[cfg(test)]
+mod module_graph;
 mod operator;
 mod progress;
+mod reload_report;
 mod shutdown;
 mod status;
 mod stderr;

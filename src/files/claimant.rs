@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::claim::beside;
 use super::custom_flags;
-use crate::control::request::Reloaded;
+use crate::reload_report::Reloaded;
 
 /// Bytes that it may have.
 const MAX_BYTES: usize = 64 * 1024;

@@ -15,3 +15,12 @@ pub(crate) mod terminal;
 pub(crate) use guard::holdings::Holdings;
 pub(crate) use guard::tree::unfit_proc;
 pub use running::{Command, Running, Told};
+
+/// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
+pub(crate) fn is_child_variable(name: &str) -> bool {
+    name == "SLOTKEEPER_SESSION"
+        || name == "SLOTKEEPER_SLOT"
+        || name.starts_with("SLOTKEEPER_SLOT_")
+        || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
+        || name.starts_with("SLOTKEEPER_LOCK_INDEX")
+}

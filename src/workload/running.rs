@@ -26,7 +26,6 @@ use super::guard::tree;
 use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
-use crate::config;
 use crate::log_events::{GUARD_GONE, GUARD_NOT_CONNECTED, GUARD_SILENT, GUARD_START_STUCK, GUARD_STUCK};
 use slotkeeper_semaphore::Moment;
 
@@ -385,7 +384,7 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     guard.process_group(0);
     // What an outer one of us has said of its slots says nothing of ours.
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(config::is_child_variable) {
+        if name.to_str().is_some_and(super::is_child_variable) {
             guard.env_remove(name);
         }
     }
