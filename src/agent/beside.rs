@@ -145,7 +145,7 @@ impl Agent {
     pub(super) fn mind_beside(&mut self, now: Moment) {
         let (end_is_near, held_until) = (self.end_is_near(), self.held_until());
         let may_be_held = self.may_still_hold();
-        let drains_next = self.ending.is_some() && self.drain.is_none() && !self.workload_lives();
+        let drains_next = self.ending.awaits_workload() && !self.workload_lives();
         let Some(beside) = &mut self.beside else { return };
         let look_at = beside.look_at(end_is_near, held_until.is_some());
         // What is given back goes by what is so now.
@@ -153,8 +153,8 @@ impl Agent {
             beside.look();
         }
         let lives = beside.lives();
-        // What was kept for its sake. While anything is, it is looked again and again. Whoever stops us starts nothing more.
-        if !lives && (self.told_to_stop || beside.has_ended(now)) {
+        // What was kept for its sake. While anything is, it is looked again and again. After a stop no new container starts.
+        if !lives && (self.ending.stop_was_requested() || beside.has_ended(now)) {
             self.evictions.end_all(now);
         }
         let Some(custody) = &mut beside.custody else { return };
@@ -190,7 +190,7 @@ impl Agent {
 
     /// Whether it is its end that is waited for.
     fn end_is_near(&self) -> bool {
-        self.ending.is_some() && self.drain.is_none() || self.evictions.keeps_any()
+        self.ending.awaits_workload() || self.evictions.keeps_any()
     }
 
     /// Until when everything is held that the workload needs.

@@ -63,7 +63,7 @@ impl Agent {
     /// On which terms a lease can be had.
     fn terms(&self, kind: Kind, name: &str) -> Result<Settings, Refusal> {
         let (mode, settings) = find(&self.parts.config, kind, name)?;
-        if self.ending.is_some() {
+        if self.ending.is_decided() {
             return Err(Refusal::Draining);
         }
         match mode {

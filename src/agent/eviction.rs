@@ -9,7 +9,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tracing::{info, warn};
 
 use super::Agent;
-use super::files::PATIENCE;
+use super::files::FILE_TIMEOUT;
 use crate::clock;
 use crate::config::Release;
 use crate::exit::Exit;
@@ -102,9 +102,9 @@ impl Agent {
         let until = match (drain.release, hook) {
             // There is no workload yet.
             _ if self.parts.command.is_some() && self.running.is_none() => Some(now),
-            // Whoever stops us has stopped it, or has by then.
-            (Release::AtOnce, _) if self.told_to_stop => {
-                Some(self.patience.map_or(now, |patience| patience.holds_until))
+            // The workload was stopped before the agent, or is by then.
+            (Release::AtOnce, _) if self.ending.stop_was_requested() => {
+                Some(self.ending.deadlines().map_or(now, |deadlines| deadlines.hold_until))
             }
             (Release::AfterWorkload, _) => Some(now + drain.timeout),
             // The hook is what stops it.
@@ -157,7 +157,7 @@ impl Agent {
             info!(semaphore = %self.labels.of(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
         }
         if !given_on.is_empty() {
-            self.unready(PATIENCE).await;
+            self.unready(FILE_TIMEOUT).await;
         }
         for kept in over {
             self.own.keeper.give_on(&kept.name, clock::now());

@@ -16,8 +16,8 @@ use slotkeeper_semaphore::Resume;
 
 /// Anybody may read the readiness file; it holds no secret.
 const READABLE: u32 = 0o644;
-/// Time that a file has to be as it should before we go on all the same.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time for a file to be written or removed before the agent continues all the same.
+pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The files that the configuration asks for.
 #[derive(Debug)]

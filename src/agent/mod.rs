@@ -56,7 +56,7 @@ use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnL
 
 use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
-use ending::{Drain, Patience};
+use ending::Ending;
 use eviction::Evictions;
 pub use files::Files;
 use journal::Journal;
@@ -216,21 +216,11 @@ struct Agent {
     started_at: Moment,
     started_up: bool,
     ready: bool,
-    /// How to end, once something has asked for it.
-    ending: Option<Exit>,
-    /// Why, where that is to be explained.
-    why: Option<String>,
-    drain: Option<Drain>,
-    /// What it was told to leave and keeps while its workload is being stopped.
+    ending: Ending,
+    /// Lost slots that are kept while their workload is being stopped.
     evictions: Evictions,
-    /// For how long a workload that is not done yet is waited for, once told to stop.
-    patience: Option<Patience>,
-    /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
-    told_to_stop: bool,
-    /// When a signal that ends things was last acted on or passed on.
+    /// When a terminating signal was last acted on or passed on.
     signalled_at: Option<Moment>,
-    /// Something could not be given back and was left.
-    abandoned: bool,
 }
 
 impl Agent {
@@ -287,14 +277,9 @@ impl Agent {
             started_at: now,
             started_up: false,
             ready: false,
-            ending: None,
-            why: None,
-            drain: None,
+            ending: Ending::default(),
             evictions: Evictions::default(),
-            patience: None,
-            told_to_stop: false,
             signalled_at: None,
-            abandoned: false,
             parts,
         };
         info!(
@@ -330,35 +315,34 @@ impl Agent {
             self.leases.give_answers();
             self.check_tasks()?;
             self.mind_command(now).await;
-            self.mind_patience(now);
+            self.mind_drain_deadlines(now);
             self.mind_beside(now);
             self.mind_evictions(now).await;
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
-            if self.ending.is_some() && self.drain.is_none() && !runs {
+            if self.ending.awaits_workload() && !runs {
                 self.begin_drain().await;
                 self.unseen = Unseen::All;
                 continue;
             }
-            let in_vain = self.leaves_contested(now) || self.drain.is_some_and(|drain| drain.ends <= now);
-            if self.everything_has_ended() || in_vain {
+            let is_over = self.ending.drain().is_some_and(|drain| drain.ends <= now);
+            if self.everything_has_ended() || self.leaves_contested(now) || is_over {
                 self.forget_contested().await;
                 return Ok(self.finish().await);
             }
-            if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {
-                self.abandoned = true;
+            if self.ending.abandon(now) {
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
                 self.unseen = Unseen::All;
                 continue;
             }
-            let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
+            let drain = self.ending.drain_deadline();
             let command = self.running.as_ref().map(Running::deadline);
-            let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
+            let hold = self.holds_on().map(|deadlines| deadlines.hold_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
             let (evictions, watches) = (self.evictions_deadline(), self.requests.deadline());
             let others =
                 [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
-            let own = [own, bounds, command, patience].into_iter().chain(others).flatten().min();
+            let own = [own, drain, command, hold].into_iter().chain(others).flatten().min();
             let seen = (self.unseen > Unseen::Nothing).then_some(self.shown_at + LULL);
             let wake = own.into_iter().chain(leases).chain(seen).fold(now + BEAT, Moment::min);
             // Where it is not said otherwise.
@@ -409,15 +393,16 @@ impl Agent {
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.told_to_reload(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
-                        return Ok(Ended { exit: self.ending.unwrap_or(Exit::Failed), why: self.why });
+                        let exit = self.ending.exit().unwrap_or(Exit::Failed);
+                        return Ok(self.ending.ended(exit));
                     },
-                    Ask::Stop if !self.told_to_stop => self.stop(),
-                    Ask::Stop if self.awaits_word() => self.wait_no_longer("told to stop again"),
+                    Ask::Stop if !self.ending.stop_was_requested() => self.stop(),
+                    Ask::Stop if self.awaits_done() => self.wait_no_longer(STOP_REPEATED),
                     Ask::Stop => {
                         warn!("{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL");
                         return Ok(Ended::because(
                             Exit::Failed,
-                            "told to stop again while it gave everything back; what is left ends with the session's TTL",
+                            "stop requested again during the drain; what is left in Consul ends with the session's TTL",
                         ));
                     }
                 },
@@ -487,8 +472,8 @@ impl Agent {
 
     /// A dead connection must not use up the time of a drain.
     fn client_for_now(&self) -> Client {
-        match self.drain {
-            Some(drain) => self.client.within(drain.request),
+        match self.ending.drain() {
+            Some(drain) => self.client.within(drain.request_timeout),
             None => self.client.clone(),
         }
     }
@@ -609,7 +594,7 @@ impl Agent {
             },
             &before,
             // While it holds for a workload that lives, it is as good as before.
-            if self.ending.is_some() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
+            if self.ending.is_decided() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
         );
         let ready = snapshot.is_ready(now);
@@ -625,7 +610,7 @@ impl Agent {
         if let Some(readiness) = &self.parts.files.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }
-        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.drain.is_none()) {
+        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.ending.drain().is_none()) {
             state.save(&self.own.keeper);
         }
         snapshot.changes = self.journal.changes();

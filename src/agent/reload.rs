@@ -15,7 +15,7 @@ mod read;
 mod settle;
 mod watch;
 
-use super::files::PATIENCE;
+use super::files::FILE_TIMEOUT;
 use super::labels::{Entry, entries as all_entries};
 use super::{Agent, translate};
 use crate::clock;
@@ -77,7 +77,7 @@ impl Agent {
 
     /// The configuration is to be read again.
     pub(super) fn reload_wanted(&mut self, manner: Manner, caller: Option<Caller>) {
-        if self.ending.is_some() {
+        if self.ending.is_decided() {
             return self.too_late(caller);
         }
         let source = Source {
@@ -134,7 +134,7 @@ impl Agent {
         match outcome {
             Some(Outcome { manner, callers, read, seen }) => {
                 match read {
-                    Ok(_) if self.ending.is_some() => self.too_late(callers),
+                    Ok(_) if self.ending.is_decided() => self.too_late(callers),
                     Ok(fresh) => {
                         let reloaded = self.take_over(fresh, manner).await;
                         self.answer(callers, &Ok(reloaded));
@@ -189,7 +189,7 @@ impl Agent {
             if let Some(readiness) = &self.parts.files.readiness {
                 readiness.set(None);
             }
-            self.unready(PATIENCE).await;
+            self.unready(FILE_TIMEOUT).await;
         }
         let now = clock::now();
         // What is lent stays lent, on the terms of before; only new leases go by the new ones.

@@ -55,7 +55,7 @@ impl Agent {
             if let Some(holdings) = holdings {
                 running.holds(holdings);
             }
-            if self.ending.is_some() {
+            if self.ending.is_decided() {
                 running.stop(now);
             } else if let Some(ends) = lease {
                 running.lease(ends);
@@ -96,7 +96,7 @@ impl Agent {
     }
 
     fn command_does_not_run(&mut self, why: &str) {
-        if self.ending.is_some() {
+        if self.ending.is_decided() {
             info!(reason = %why, "{COMMAND_NOT_STARTED}");
         } else {
             error!(reason = %why, "{COMMAND_NOT_STARTED}");
@@ -133,11 +133,11 @@ impl Agent {
             }
             Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
                 debug!(?why, "{COMMAND_STOPPING}");
-                if why == Why::Overdue && self.ending.is_none() {
-                    // The code will be the command's own, and the reason ours.
+                if why == Why::Overdue {
+                    // The exit code will be the command's own.
                     let why =
                         "the command had not ended in the time that --stop-after gives it, and was killed";
-                    self.why = Some(why.to_owned());
+                    self.ending.explain(why);
                 }
             }
             Told::Gone(outcome) => {
@@ -179,7 +179,7 @@ impl Agent {
         } else if signals::ends(signal) {
             // What signals a process and its group sends the same twice.
             let echo = self.signalled_at.is_some_and(|last| now.since(last) < ECHO);
-            if self.ending.is_none() && self.drain.is_none() {
+            if !self.ending.is_decided() {
                 // Its command will not run any more.
                 self.parts.command = None;
                 let awaited = self.awaited().map(|awaited| format!(" while it waited for {awaited}"));

@@ -60,7 +60,7 @@ impl Agent {
 
     /// The same, without a word; the names of what was taken over.
     pub(super) fn take_over_pending(&mut self, now: Moment) -> Vec<String> {
-        if self.pending.is_empty() || self.ending.is_some() {
+        if self.pending.is_empty() || self.ending.is_decided() {
             return Vec::new();
         }
         let free: BTreeSet<Name> = self
