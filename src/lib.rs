@@ -29,7 +29,7 @@ mod termination;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod untrusted_input;
-mod vitals;
+mod watchdog;
 mod workload;
 
 pub use cli::main;
@@ -73,7 +73,7 @@ pub mod internals {
         pub use crate::metrics::Metrics;
     }
     pub mod shutdown {
-        pub use crate::shutdown::{Ask, Asks, ECHO};
+        pub use crate::shutdown::{Ask, Asks, REPEATED_SIGNAL};
     }
     pub mod status {
         pub use crate::status::{Report, Snapshot, State};
@@ -81,7 +81,7 @@ pub mod internals {
     pub mod telemetry {
         pub use crate::telemetry::start;
     }
-    pub mod vitals {
-        pub use crate::vitals::Vitals;
+    pub mod watchdog {
+        pub use crate::watchdog::Watchdog;
     }
 }

@@ -22,7 +22,7 @@ pub enum Ask {
     /// SIGTERM or SIGINT: give everything back and exit; the second time, exit at once.
     ///
     /// What signals a process and its group, as coreutils' `timeout` does, sends the same twice within a millisecond.
-    /// That is one ask: signals that follow the first within [`ECHO`] are passed over.
+    /// That is one ask: signals that follow the first within [`REPEATED_SIGNAL`] are passed over.
     Stop,
     /// SIGHUP: read the configuration again.
     Reload,
@@ -39,7 +39,7 @@ pub struct Asks {
 }
 
 /// Time within which a second signal to stop is the first one's echo.
-pub const ECHO: Duration = Duration::from_millis(250);
+pub const REPEATED_SIGNAL: Duration = Duration::from_millis(250);
 
 impl Asks {
     /// Takes the signals over from their default actions.
@@ -72,7 +72,7 @@ impl Asks {
     /// # Errors
     ///
     /// What asked for the end.
-    pub async fn unless_told_to_end<T: Send + 'static>(
+    pub async fn unless_stopped<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Ask> {
@@ -109,7 +109,7 @@ impl Asks {
                 Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
                 Some(Ask::Stop) => {
                     let now = clock::now();
-                    let echo = self.stopped_at.is_some_and(|first| now.since(first) < ECHO);
+                    let echo = self.stopped_at.is_some_and(|first| now.since(first) < REPEATED_SIGNAL);
                     self.stopped_at = self.stopped_at.or(Some(now));
                     if !echo {
                         return Ask::Stop;
@@ -140,9 +140,9 @@ mod tests {
     async fn what_hangs_is_left_behind_when_told_to_end_and_nothing_else_is_forgotten() {
         let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Reload, Ask::Stop]));
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
-        assert_eq!(asks.unless_told_to_end(move || gate.recv()).await, Err(Ask::Stop));
+        assert_eq!(asks.unless_stopped(move || gate.recv()).await, Err(Ask::Stop));
         drop(go_on);
-        assert_eq!(asks.unless_told_to_end(|| 7).await, Ok(7));
+        assert_eq!(asks.unless_stopped(|| 7).await, Ok(7));
         assert_eq!(asks.next().await, Ask::Reload);
         assert_eq!(asks.next().now_or_never(), None);
     }

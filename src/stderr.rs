@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What a pipe that can be written to takes at once without blocking, POSIX's least.
-const AT_ONCE: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// Lines that were dropped since the last one that was written.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
@@ -66,11 +66,11 @@ pub(crate) fn line_is_drawn() -> bool {
 /// Too long a line might block all the same. Cut, it is still a line: the next one is not to be taken for its end.
 fn shorten(text: &mut Vec<u8>) {
     const END: &[u8] = "…\n".as_bytes();
-    if text.len() <= AT_ONCE {
+    if text.len() <= MAX_LINE_BYTES {
         return;
     }
     let goes_on = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
-    let last = (0..=AT_ONCE - END.len()).rev().find(|at| !goes_on(text[*at]));
+    let last = (0..=MAX_LINE_BYTES - END.len()).rev().find(|at| !goes_on(text[*at]));
     text.truncate(last.unwrap_or(0));
     text.extend(END);
 }
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_cut_is_a_line_of_whole_characters() {
-        for length in AT_ONCE - 8..AT_ONCE + 8 {
+        for length in MAX_LINE_BYTES - 8..MAX_LINE_BYTES + 8 {
             for begin in ["", "x", "xx"] {
                 let long = format!("{begin}{}\n", "☃".repeat(length / 3));
                 let mut cut = long.clone().into_bytes();
                 shorten(&mut cut);
-                assert!(cut.len() <= AT_ONCE);
+                assert!(cut.len() <= MAX_LINE_BYTES);
                 let cut = String::from_utf8(cut).unwrap();
                 assert!(cut == long || cut.ends_with("☃…\n"), "{}", cut.len());
             }

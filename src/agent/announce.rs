@@ -24,7 +24,7 @@ use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 const JOINS_A_MAP: &str = "the record is a map, but this agent would create a list, which `consul lock -n` refuses; set `format: map`";
 
 /// Characters of a session's id. That of a stranger is whatever Consul says.
-const LONGEST: usize = 64;
+const MAX_SESSION_CHARS: usize = 64;
 
 /// One log event a state change; nothing that comes round by itself is above `debug`.
 pub(super) fn log(notice: &Notice) {
@@ -59,7 +59,7 @@ pub(super) fn log(notice: &Notice) {
         }
         Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
             let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
-            let session = printable(session.as_str(), LONGEST);
+            let session = printable(session.as_str(), MAX_SESSION_CHARS);
             info!(semaphore = %name, %session, who = who.map(String::as_str), "{LOCK_HELD_BY_OTHER}");
         }
         Notice::Leader { name, leader: None } => info!(semaphore = %name, "{LOCK_FREE}"),
@@ -127,7 +127,7 @@ pub(super) fn log(notice: &Notice) {
 
 /// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
 /// again.
-pub(super) fn log_of_lease(notice: &Notice) {
+pub(super) fn log_lease(notice: &Notice) {
     match notice {
         Notice::Waiting { name, position, taken, limit } => {
             debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
@@ -227,7 +227,8 @@ fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
 
 /// Where nobody leads, the session is an empty text.
 fn leader_variables(leader: Option<&Leader>) -> Variables {
-    let session = leader.map(|leader| printable(leader.session.as_str(), LONGEST)).unwrap_or_default();
+    let session =
+        leader.map(|leader| printable(leader.session.as_str(), MAX_SESSION_CHARS)).unwrap_or_default();
     let mine = leader.is_some_and(|leader| leader.mine);
     let who = leader.and_then(|leader| leader.who.clone()).unwrap_or_default();
     let people = [

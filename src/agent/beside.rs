@@ -16,12 +16,12 @@ use crate::workload::guard::fence::{Act, Why};
 use slotkeeper_semaphore::{Lease, Machine, Moment, Name, Phase};
 
 /// How often its processes are looked for while its end is waited for.
-const ENDING: Duration = Duration::from_millis(50);
+const ENDING_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while it may run without its slots, and while it may run on them, where we are to end it.
-const WITHOUT: Duration = Duration::from_millis(250);
-const HELD: Duration = Duration::from_secs(1);
+const UNHELD_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const HELD_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// From the end of one container of a pod to the begin of the next one, where the image is there. A kubelet takes one to two seconds.
-const BETWEEN: Duration = Duration::from_secs(10);
+const CONTAINER_RESTART_TIME: Duration = Duration::from_secs(10);
 
 /// What is known of it.
 pub(super) struct Beside {
@@ -73,16 +73,16 @@ impl Beside {
 
     /// Whether it has ended, and is not about to go on: not between two of its containers, and not before the first.
     fn has_ended(&self, now: Moment) -> bool {
-        self.gone_since.is_some_and(|since| now.since(since) >= BETWEEN)
+        self.gone_since.is_some_and(|since| now.since(since) >= CONTAINER_RESTART_TIME)
     }
 
     /// When what was seen counts no more; `None`: nothing depends on it.
     fn look_at(&self, end_is_near: bool, held: bool) -> Option<Moment> {
         let interval = match &self.custody {
-            _ if end_is_near => ENDING,
-            Some(custody) if custody.is_stopping() => ENDING,
-            Some(_) if held => HELD,
-            Some(_) => WITHOUT,
+            _ if end_is_near => ENDING_LOOK_INTERVAL,
+            Some(custody) if custody.is_stopping() => ENDING_LOOK_INTERVAL,
+            Some(_) if held => HELD_LOOK_INTERVAL,
+            Some(_) => UNHELD_LOOK_INTERVAL,
             None => return None,
         };
         Some(self.looked_at + interval)

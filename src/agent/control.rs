@@ -121,7 +121,7 @@ impl Agent {
     /// than hooks run.
     fn tell_of_lease(&mut self, notice: &Notice, is_logged: bool) {
         if is_logged {
-            announce::log_of_lease(notice);
+            announce::log_lease(notice);
         }
         self.journal.follow_lease(notice);
         // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.

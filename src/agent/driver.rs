@@ -12,7 +12,7 @@ use super::confirms::Confirms;
 use super::execute::{self, Work};
 use super::leases::Key;
 use super::listings::Listings;
-use super::watches::{self, Answer, Schedule, Told, Watch};
+use super::watches::{self, Answer, Schedule, Watch, WatchAnswer};
 use crate::bridge;
 use crate::log_events::LONG_POLLS_CUT;
 use slotkeeper_consul::{Client, Read, SessionSpec};
@@ -107,8 +107,10 @@ impl Requests {
         if let Some(max_wait) = max_wait.filter(|_| max_wait != before) {
             debug!(?max_wait, "{LONG_POLLS_CUT}; requesting a shorter wait");
         }
-        told.map(|Told { watcher: (owner, name), key, answer }| (owner, Event::Watched(name, key, answer)))
-            .collect()
+        told.map(|WatchAnswer { watcher: (owner, name), key, answer }| {
+            (owner, Event::Watched(name, key, answer))
+        })
+        .collect()
     }
 
     /// When it is a watch's turn.

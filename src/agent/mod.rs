@@ -47,7 +47,7 @@ use crate::progress::{Progress, View};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
 use crate::telemetry;
-use crate::vitals::{BEAT, Vitals};
+use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
@@ -68,11 +68,11 @@ pub use reload::{Fingerprints, fingerprints};
 use snapshot::Entries;
 
 /// Answers that are taken in before anything else is looked after.
-const MOST_AT_ONCE: usize = 256;
+const MAX_ANSWERS_PER_ROUND: usize = 256;
 
 /// What leases alone have come to, and no client is told of yet, is shown so often at most: to show hundreds takes longer
 /// than what happens to one of them.
-const LULL: Duration = Duration::from_millis(50);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads the configuration again. A file system may let it wait, so it is called on a thread of its own.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
@@ -90,7 +90,7 @@ pub struct Parts {
     /// The metrics, which the endpoints share.
     pub metrics: Arc<Metrics>,
     /// The pulse, which the endpoints share.
-    pub vitals: Arc<Vitals>,
+    pub watchdog: Arc<Watchdog>,
     /// Where what the world sees goes.
     pub status: watch::Sender<Arc<Snapshot>>,
     /// What it is asked for: the signals, where it is alone in its process.
@@ -140,7 +140,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
         let seen = fingerprints(reload::tls_files(&config.consul.tls));
         client(&config, &metrics).map(|client| (client, seen))
     };
-    match parts.asks.unless_told_to_end(read).await {
+    match parts.asks.unless_stopped(read).await {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
@@ -166,7 +166,7 @@ pub fn ended_before_start(ask: Ask) -> Ended {
 
 /// What the world has not been shown yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Unseen {
+enum Unpublished {
     Nothing,
     /// Something of leases, or what changes with the time.
     Leases,
@@ -202,8 +202,8 @@ struct Agent {
     /// What has happened lately.
     journal: Journal,
     /// When the world was shown where things stand, and what has happened since.
-    shown_at: Moment,
-    unseen: Unseen,
+    published_at: Moment,
+    unpublished: Unpublished,
     outage: Outage,
     /// The command that runs on the slots.
     running: Option<Running>,
@@ -267,8 +267,8 @@ impl Agent {
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
-            shown_at: now,
-            unseen: Unseen::All,
+            published_at: now,
+            unpublished: Unpublished::All,
             outage: Outage::default(),
             running: None,
             orphans: None,
@@ -295,7 +295,7 @@ impl Agent {
     async fn run(mut self) -> anyhow::Result<Ended> {
         loop {
             let now = clock::now();
-            self.parts.vitals.beat(now);
+            self.parts.watchdog.heartbeat(now);
             if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
                 self.own.keeper.show(now);
             }
@@ -309,7 +309,7 @@ impl Agent {
             self.requests.ask_for_watches(&client, now);
             // What is asked for is sent before anything else is looked after: others may be about to take the same slot.
             tokio::task::yield_now().await;
-            if !self.may_show_later(now) {
+            if !self.may_publish_later(now) {
                 self.publish(now);
             }
             self.leases.give_answers();
@@ -321,7 +321,7 @@ impl Agent {
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
             if self.ending.awaits_workload() && !runs {
                 self.begin_drain().await;
-                self.unseen = Unseen::All;
+                self.unpublished = Unpublished::All;
                 continue;
             }
             let is_over = self.ending.drain().is_some_and(|drain| drain.ends <= now);
@@ -332,7 +332,7 @@ impl Agent {
             if self.ending.abandon(now) {
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
-                self.unseen = Unseen::All;
+                self.unpublished = Unpublished::All;
                 continue;
             }
             let drain = self.ending.drain_deadline();
@@ -343,19 +343,20 @@ impl Agent {
             let others =
                 [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
             let own = [own, drain, command, hold].into_iter().chain(others).flatten().min();
-            let seen = (self.unseen > Unseen::Nothing).then_some(self.shown_at + LULL);
-            let wake = own.into_iter().chain(leases).chain(seen).fold(now + BEAT, Moment::min);
+            let seen =
+                (self.unpublished > Unpublished::Nothing).then_some(self.published_at + PUBLISH_INTERVAL);
+            let wake = own.into_iter().chain(leases).chain(seen).fold(now + HEARTBEAT, Moment::min);
             // Where it is not said otherwise.
-            let unseen = std::mem::replace(&mut self.unseen, Unseen::All);
+            let unpublished = std::mem::replace(&mut self.unpublished, Unpublished::All);
             tokio::select! {
                 Some(ended) = self.requests.tasks.join_next() => {
                     let mut news = self.answered(ended)?;
                     // One change answers the watches of many leases at once, and the world is told once.
-                    for _ in 0..MOST_AT_ONCE {
+                    for _ in 0..MAX_ANSWERS_PER_ROUND {
                         let Some(ended) = self.requests.tasks.try_join_next() else { break };
                         news = news.max(self.answered(ended)?);
                     }
-                    self.unseen = unseen.max(news);
+                    self.unpublished = unpublished.max(news);
                 }
                 rung = self.alarm.until(wake) => {
                     rung.context("the timer failed")?;
@@ -364,21 +365,21 @@ impl Agent {
                     self.leases.tick(now);
                     // Of the time alone: what the client knows of Consul's addresses, and whether the lease is fresh.
                     if own.is_none_or(|own| own > now) {
-                        self.unseen = unseen.max(Unseen::Leases);
+                        self.unpublished = unpublished.max(Unpublished::Leases);
                     }
                 }
                 Some(request) = control::next(&mut self.parts.control) => {
                     if request.is_of_a_lease() {
-                        self.unseen = unseen.max(Unseen::Leases);
+                        self.unpublished = unpublished.max(Unpublished::Leases);
                     }
                     self.asked(request);
                 }
-                () = self.parts.vitals.viewed() => {
+                () = self.parts.watchdog.viewed() => {
                     let now = clock::now();
                     self.own.keeper.show(now);
                     self.leases.look(now);
                     // Nothing is another by that: what it asks for tells.
-                    self.unseen = unseen.max(Unseen::Leases);
+                    self.unpublished = unpublished.max(Unpublished::Leases);
                 }
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,
@@ -415,7 +416,7 @@ impl Agent {
     }
 
     /// Takes in an answer; what it may have changed.
-    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unseen> {
+    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unpublished> {
         let now = clock::now();
         let events: Vec<_> = match ended.context("a request's task failed")? {
             Done::Event(owner, event) => return Ok(self.take_in(owner, event, now)),
@@ -424,18 +425,18 @@ impl Agent {
             Done::Watches(answer) => self.requests.watched(answer, now),
         };
         let news = events.into_iter().map(|(owner, event)| self.take_in(owner, event, now));
-        Ok(news.max().unwrap_or(Unseen::Nothing))
+        Ok(news.max().unwrap_or(Unpublished::Nothing))
     }
 
-    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) -> Unseen {
+    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) -> Unpublished {
         match owner {
             Owner::Agent => {
                 self.own.answered(event, now);
-                Unseen::All
+                Unpublished::All
             }
             Owner::Lease(key) => {
                 self.leases.answered(key, event, now);
-                Unseen::Leases
+                Unpublished::Leases
             }
         }
     }
@@ -557,19 +558,19 @@ impl Agent {
     }
 
     /// Whether what has happened may be shown a little later. What is told to clients is shown before.
-    fn may_show_later(&self, now: Moment) -> bool {
-        match self.unseen {
-            Unseen::All => false,
-            Unseen::Leases => !self.leases.has_answers() && now < self.shown_at + LULL,
-            Unseen::Nothing => !self.leases.has_answers(),
+    fn may_publish_later(&self, now: Moment) -> bool {
+        match self.unpublished {
+            Unpublished::All => false,
+            Unpublished::Leases => !self.leases.has_answers() && now < self.published_at + PUBLISH_INTERVAL,
+            Unpublished::Nothing => !self.leases.has_answers(),
         }
     }
 
     /// Lets the world see where things stand.
     fn publish(&mut self, now: Moment) {
-        self.shown_at = now;
-        let (unseen, changed) =
-            (std::mem::replace(&mut self.unseen, Unseen::Nothing), self.leases.take_unshown());
+        self.published_at = now;
+        let (unpublished, changed) =
+            (std::mem::replace(&mut self.unpublished, Unpublished::Nothing), self.leases.take_unshown());
         let leases = &self.leases;
         let is_there = |owner| match owner {
             Owner::Agent => true,
@@ -581,7 +582,7 @@ impl Agent {
         let before = snapshot::Before {
             shown: &shown,
             // What is in the way of one that is pending may be anything.
-            changed: (unseen < Unseen::All && pending.is_empty()).then_some(&changed),
+            changed: (unpublished < Unpublished::All && pending.is_empty()).then_some(&changed),
         };
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,

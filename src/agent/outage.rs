@@ -15,14 +15,14 @@ use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
 /// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
 /// answered.
-const REST: Duration = Duration::from_secs(3);
+const QUIET_TIME: Duration = Duration::from_secs(3);
 
 /// Follows whether Consul does what it is asked.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     current: Option<Current>,
     /// What was told to fail for another reason: of the agent or of a lease, its session or one of its semaphores.
-    told: BTreeSet<(Owner, Option<Name>)>,
+    reported: BTreeSet<(Owner, Option<Name>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,15 +46,15 @@ impl Outage {
         if let Notice::Trouble { name, failure } = notice {
             let is_itself = !failure.kind.is_transient();
             if is_itself {
-                self.told.insert((owner, name.clone()));
+                self.reported.insert((owner, name.clone()));
             }
             return is_itself;
         }
         if let Notice::TroubleOver { name } = notice {
-            return self.told.remove(&(owner, name.clone()));
+            return self.reported.remove(&(owner, name.clone()));
         }
         if let Notice::Removed { name } = notice {
-            self.told.remove(&(owner, Some(name.clone())));
+            self.reported.remove(&(owner, Some(name.clone())));
         }
         true
     }
@@ -66,7 +66,7 @@ impl Outage {
         is_there: impl Fn(Owner) -> bool,
         now: Moment,
     ) {
-        self.told.retain(|(owner, _)| is_there(*owner));
+        self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
                 warn!(error = %text, "{CONSUL_LEADERLESS}; slots stay held until their lease expires");
@@ -88,7 +88,7 @@ impl Outage {
 
     /// When an outage may be over.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.current?.over.map(|over| over + REST)
+        self.current?.over.map(|over| over + QUIET_TIME)
     }
 
     fn take_in<'f>(
@@ -108,7 +108,7 @@ impl Outage {
         }
         let Current { began, kind, .. } = *current;
         let over = *current.over.get_or_insert(now);
-        if now.since(over) < REST {
+        if now.since(over) < QUIET_TIME {
             return None;
         }
         self.current = None;

@@ -17,7 +17,7 @@ use slotkeeper_semaphore::{Keeper, Resume};
 /// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
 const MODE: u32 = 0o600;
 /// Bytes that a state file may have; a real one has some hundred.
-const LARGEST: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 const VERSION: u32 = 1;
 /// That of a file with locks: one who does not know of them must not take the session up, and keep them for ever.
 const WITH_LOCKS: u32 = 2;
@@ -122,7 +122,7 @@ impl StateFile {
 
 fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     let mut text = String::new();
-    let read = files::open_own(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+    let read = files::open_own(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     match read {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,

@@ -12,7 +12,7 @@ use crate::bridge;
 use slotkeeper_consul::{Blocking, Client, Consistency, Error, Read};
 use slotkeeper_semaphore::{Keeper, Phase, SessionId};
 
-pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Told, Watch};
+pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Watch, WatchAnswer};
 
 /// The longest rest before a poll that was cut off is sent again. A proxy that restarts cuts the polls of all agents at the
 /// same instant.

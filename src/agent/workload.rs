@@ -16,15 +16,15 @@ use crate::exit::Exit;
 use crate::log_events::{
     COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPING, ORPHANS_NOT_REAPED, STOP_REPEATED,
 };
-use crate::shutdown::ECHO;
+use crate::shutdown::REPEATED_SIGNAL;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
-use crate::workload::{Command, Holdings, Running, Told, signals};
+use crate::workload::{Command, CommandEvent, Holdings, Running, signals};
 use slotkeeper_semaphore::{Lease, Moment, Resume};
 
 /// What has become of the command; waits for ever where there is none.
-pub(super) async fn next(running: &mut Option<Running>) -> Told {
+pub(super) async fn next(running: &mut Option<Running>) -> CommandEvent {
     match running {
         Some(running) => running.next().await,
         None => std::future::pending().await,
@@ -114,16 +114,16 @@ impl Agent {
     }
 
     /// What the command's guard has to say.
-    pub(super) fn command_told(&mut self, told: Told) {
+    pub(super) fn command_told(&mut self, told: CommandEvent) {
         match told {
-            Told::Started => {
+            CommandEvent::Started => {
                 info!("{COMMAND_STARTED}");
                 self.reap_orphans();
             }
-            Told::NotStarted(why) => self.command_does_not_run(&why),
+            CommandEvent::NotStarted(why) => self.command_does_not_run(&why),
             // The whole of the shell's job, as the terminal would have had it.
-            Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
-            Told::Stopping(Why::Lease) => {
+            CommandEvent::Suspended => drop(kill_current_process_group(Signal::STOP)),
+            CommandEvent::Stopping(Why::Lease) => {
                 // Whether it is lost is not known, and so it counts as lost.
                 self.own.keeper.forfeit(clock::now());
                 self.fail(
@@ -131,7 +131,7 @@ impl Agent {
                     "the lease was not renewed in time, and the command is being stopped",
                 );
             }
-            Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
+            CommandEvent::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
                 debug!(?why, "{COMMAND_STOPPING}");
                 if why == Why::Overdue {
                     // The exit code will be the command's own.
@@ -140,7 +140,7 @@ impl Agent {
                     self.ending.explain(why);
                 }
             }
-            Told::Gone(outcome) => {
+            CommandEvent::Gone(outcome) => {
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {
@@ -178,7 +178,7 @@ impl Agent {
             suspend();
         } else if signals::ends(signal) {
             // What signals a process and its group sends the same twice.
-            let echo = self.signalled_at.is_some_and(|last| now.since(last) < ECHO);
+            let echo = self.signalled_at.is_some_and(|last| now.since(last) < REPEATED_SIGNAL);
             if !self.ending.is_decided() {
                 // Its command will not run any more.
                 self.parts.command = None;

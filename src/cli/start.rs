@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
 use crate::status::Snapshot;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
 use crate::{clock, telemetry};
@@ -75,7 +75,7 @@ async fn read_and_start(
         }
         read.map(|loaded| (loaded, source))
     };
-    let (Loaded { config, warnings }, source) = match asks.unless_told_to_end(read).await {
+    let (Loaded { config, warnings }, source) = match asks.unless_stopped(read).await {
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
@@ -109,7 +109,7 @@ async fn start(
     };
     // Before anything that may fail: nobody may be misled by what a killed process has left.
     let wanted = config.clone();
-    let files = match asks.unless_told_to_end(move || Files::open(&wanted)).await {
+    let files = match asks.unless_stopped(move || Files::open(&wanted)).await {
         Ok(files) => files?,
         Err(ask) => return Ok(ended_before_start(ask)),
     };
@@ -134,10 +134,10 @@ async fn start(
     }
     let now = clock::now();
     let metrics = metrics().context("cannot make the metrics")?;
-    let vitals = Arc::new(Vitals::new(now));
+    let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
-    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&vitals));
+    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&watchdog));
     if let Some(address) = config.http.listen {
         let routes = router(site.clone(), address.ip());
         servers.start(|stop| {
@@ -157,7 +157,7 @@ async fn start(
         let control = wanted.map(|control| control_server(&control, site, &mut servers)).transpose();
         (control, servers)
     };
-    let (control, servers) = match asks.unless_told_to_end(serve_control).await {
+    let (control, servers) = match asks.unless_stopped(serve_control).await {
         Ok((control, servers)) => (control?, servers),
         Err(ask) => return Ok(ended_before_start(ask)),
     };
@@ -167,7 +167,7 @@ async fn start(
         read_config,
         source,
         metrics,
-        vitals,
+        watchdog,
         status,
         asks,
         control,

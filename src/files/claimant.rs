@@ -89,7 +89,7 @@ pub enum NotFound {
     Unclear(String),
     /// No agent has it, or it cannot be looked at.
     #[error("{0}")]
-    Nobody(String),
+    NoAgent(String),
 }
 
 /// Looks for the agent that has claimed `path`. Touches nothing, and above all not the lock, by which an agent that starts now
@@ -102,14 +102,14 @@ pub fn find(path: &Path) -> Result<Found, NotFound> {
     let lock = beside(path);
     let shown = lock.display();
     let (file, claimant) =
-        read(&lock).map_err(|error| NotFound::Nobody(format!("{shown} cannot be read: {error}")))?;
+        read(&lock).map_err(|error| NotFound::NoAgent(format!("{shown} cannot be read: {error}")))?;
     let Some(claimant) = claimant else {
         let why = format!("{shown} names no agent: it begins just now, or is of an earlier version");
         return Err(NotFound::Unclear(why));
     };
     let number = claimant.pid;
     let gone = || {
-        NotFound::Nobody(format!(
+        NotFound::NoAgent(format!(
             "{shown} names process {number}, which is no agent that has it locked: it has ended, or runs in another container"
         ))
     };
@@ -119,14 +119,14 @@ pub fn find(path: &Path) -> Result<Found, NotFound> {
         Err(rustix::io::Errno::SRCH) => return Err(gone()),
         Err(error) => {
             let why = format!("process {number}, which {shown} names, cannot be opened: {error}");
-            return Err(NotFound::Nobody(why));
+            return Err(NotFound::NoAgent(why));
         }
     };
     match has_locked(number, &file) {
         Ok(true) => Ok(Found { claimant, process }),
         Ok(false) => Err(gone()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
-        Err(error) => Err(NotFound::Nobody(format!(
+        Err(error) => Err(NotFound::NoAgent(format!(
             "process {number}, which {shown} names, cannot be looked at: {error}; be the user that it runs as"
         ))),
     }

@@ -20,9 +20,9 @@ use crate::log_events::{
 };
 
 /// Failures in a row of which one is logged: one in five minutes.
-const SELDOM: u32 = 60;
+const FAILURES_PER_LOG_LINE: u32 = 60;
 /// Wait before a failed write is tried again, and between two looks at what has become of the file.
-const RETRY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The handle on the file. Without it the file is left as it is.
 #[derive(Debug)]
@@ -58,19 +58,19 @@ impl KeptFile {
     /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise, unless another process
     /// claims it meanwhile.
     pub fn start(path: PathBuf, mode: u32, claim: Claim) -> Self {
-        let (wanted, wishes) = watch::channel(Wanted::default());
-        let (doing, done) = watch::channel(0);
+        let (wanted, wanted_changes) = watch::channel(Wanted::default());
+        let (done_sender, done) = watch::channel(0);
         let id = Arc::new(Mutex::new(claim.id()));
-        let hands = Hands {
+        let worker = Worker {
             path: path.clone(),
             mode,
             claim,
             id: Arc::clone(&id),
             own: None,
             inherited: false,
-            told: Told::default(),
+            logged: Logged::default(),
         };
-        let task = tokio::spawn(keep(hands, wishes, doing));
+        let task = tokio::spawn(keep(worker, wanted_changes, done_sender));
         Self { path, wanted, done, claim: id, task }
     }
 
@@ -103,18 +103,18 @@ impl KeptFile {
         &self.task
     }
 
-    /// Waits until the file is what was last asked for, at most `patience` long.
-    pub async fn settled(&mut self, patience: Duration) {
+    /// Waits until the file is what was last asked for, at most `timeout` long.
+    pub async fn settled(&mut self, timeout: Duration) {
         let number = self.wanted.borrow().number;
         let settled = self.done.wait_for(|done| *done >= number);
-        if tokio::time::timeout(patience, settled).await.is_err() {
+        if tokio::time::timeout(timeout, settled).await.is_err() {
             error!(path = %self.path.display(), "{FILE_LATE}; continuing");
         }
     }
 }
 
 /// What works on the file, on threads that may block.
-struct Hands {
+struct Worker {
     path: PathBuf,
     mode: u32,
     claim: Claim,
@@ -123,7 +123,7 @@ struct Hands {
     own: Option<Own>,
     /// Another process had claimed the file meanwhile and has ended: what lies there may be its.
     inherited: bool,
-    told: Told,
+    logged: Logged,
 }
 
 struct Own {
@@ -133,7 +133,7 @@ struct Own {
 
 /// What was said once, and is said again only after it was otherwise.
 #[derive(Default)]
-struct Told {
+struct Logged {
     claim_lost: bool,
     replaced: bool,
 }
@@ -147,7 +147,7 @@ enum Found {
     Other,
 }
 
-impl Hands {
+impl Worker {
     /// Makes the file what is wanted, unless it is somebody else's by now: whoever has replaced it answers for it.
     fn make(&mut self, content: Option<&str>) -> Result<(), FileError> {
         if !self.keep_claim()? {
@@ -155,7 +155,7 @@ impl Hands {
         }
         let found = self.look().map_err(|cause| FileError::open(&self.path, cause))?;
         if let Found::Other = found {
-            if !std::mem::replace(&mut self.told.replaced, true) {
+            if !std::mem::replace(&mut self.logged.replaced, true) {
                 error!(
                     path = %self.path.display(),
                     "{FILE_REPLACED}; the file is left as it is, and is written again when it has been removed"
@@ -163,7 +163,7 @@ impl Hands {
             }
             return Ok(());
         }
-        self.told.replaced = false;
+        self.logged.replaced = false;
         let Some(content) = content else {
             self.own = None;
             remove(&self.path)?;
@@ -220,43 +220,48 @@ impl Hands {
             Kept::Again => {
                 *self.id.lock().unwrap_or_else(PoisonError::into_inner) = self.claim.id();
                 // This process answers for it from here on.
-                if self.told.claim_lost {
+                if self.logged.claim_lost {
                     (self.own, self.inherited) = (None, true);
                 }
                 warn!(%path, "{FILE_CLAIMED_AGAIN}; no other agent uses the file, so it is claimed again");
             }
-            Kept::Lost if !self.told.claim_lost => error!(
+            Kept::Lost if !self.logged.claim_lost => error!(
                 %path,
                 "{FILE_CLAIM_LOST}, since its lock file was removed while this agent ran; the file is left to that agent"
             ),
             Kept::Lost => {}
         }
-        self.told.claim_lost = kept == Kept::Lost;
+        self.logged.claim_lost = kept == Kept::Lost;
         Ok(kept != Kept::Lost)
     }
 }
 
-async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
+async fn keep(
+    mut worker: Worker,
+    mut wanted_changes: watch::Receiver<Wanted>,
+    done_sender: watch::Sender<u64>,
+) {
     let (mut failures, mut done) = (0_u32, 0);
     loop {
         // Tried again after a while, and looked after now and then; or at once where something else is wanted.
-        match tokio::time::timeout(RETRY, wishes.changed()).await {
+        match tokio::time::timeout(CHECK_INTERVAL, wanted_changes.changed()).await {
             Ok(Err(_handle_is_gone)) => return,
             Ok(Ok(())) => failures = 0,
             Err(_time_is_over) => {}
         }
-        let Wanted { number, content, claimant } = wishes.borrow_and_update().clone();
-        let (path, there, is_new) = (hands.path.clone(), content.is_some(), number != done);
+        let Wanted { number, content, claimant } = wanted_changes.borrow_and_update().clone();
+        let (path, there, is_new) = (worker.path.clone(), content.is_some(), number != done);
         let work = tokio::task::spawn_blocking(move || {
-            let made = if is_new { hands.make(content.as_deref()) } else { hands.check(content.as_deref()) };
+            let made =
+                if is_new { worker.make(content.as_deref()) } else { worker.check(content.as_deref()) };
             if let Some(claimant) = claimant {
-                hands.claim.introduce(&claimant);
+                worker.claim.introduce(&claimant);
             }
-            (hands, made)
+            (worker, made)
         });
         let made = match work.await {
             Ok((back, made)) => {
-                hands = back;
+                worker = back;
                 made
             }
             Err(failure) => return error!(path = %path.display(), error = %failure, "{FILE_NOT_KEPT}"),
@@ -267,11 +272,11 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
                     debug!(path = %path.display(), "{}", if there { FILE_WRITTEN } else { FILE_REMOVED });
                 }
                 (failures, done) = (0, number);
-                doing.send_replace(number);
+                done_sender.send_replace(number);
             }
             Err(failure) => {
                 // Said at once, and then once in a while.
-                if failures.is_multiple_of(SELDOM) {
+                if failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
                     error!(error = %failure, "{FILE_WRITE_FAILED}; retrying");
                 }
                 failures = failures.wrapping_add(1);
@@ -284,7 +289,7 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn follows_what_is_wanted() {
@@ -296,23 +301,23 @@ mod tests {
         assert!(!path.exists());
         for content in ["a", "b"] {
             file.set(Some(content.into()));
-            file.settled(PATIENCE).await;
+            file.settled(TIMEOUT).await;
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
         file.set(None);
-        file.settled(PATIENCE).await;
+        file.settled(TIMEOUT).await;
         assert!(!path.exists());
     }
 
-    /// Hands that have written "mine".
-    fn hands(path: &std::path::Path) -> Hands {
+    /// Worker that have written "mine".
+    fn worker(path: &std::path::Path) -> Worker {
         let claim = Claim::take(path).unwrap();
         let id = Arc::new(Mutex::new(claim.id()));
         let path = path.to_owned();
-        let told = Told::default();
-        let mut hands = Hands { path, mode: 0o600, claim, id, own: None, inherited: false, told };
-        hands.make(Some("mine")).unwrap();
-        hands
+        let logged = Logged::default();
+        let mut worker = Worker { path, mode: 0o600, claim, id, own: None, inherited: false, logged };
+        worker.make(Some("mine")).unwrap();
+        worker
     }
 
     #[test]
@@ -320,10 +325,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/ready");
         make_folder(&path).unwrap();
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         let text = || std::fs::read_to_string(&path).unwrap();
         std::fs::remove_dir_all(folder.path().join("run")).unwrap();
-        hands.check(Some("mine")).unwrap();
+        worker.check(Some("mine")).unwrap();
         assert_eq!(text(), "mine");
         // Written over in its place, and then by another file.
         for replace in [&|| drop(std::fs::write(&path, "theirs")), &|| {
@@ -333,17 +338,17 @@ mod tests {
         {
             replace();
             for content in [Some("mine, changed"), None] {
-                hands.make(content).unwrap();
-                hands.check(content).unwrap();
+                worker.make(content).unwrap();
+                worker.check(content).unwrap();
                 assert_eq!(text(), "theirs");
             }
             std::fs::remove_file(&path).unwrap();
-            hands.make(Some("mine")).unwrap();
+            worker.make(Some("mine")).unwrap();
             assert_eq!(text(), "mine");
         }
         // What is only touched is the same.
         std::fs::write(&path, "mine").unwrap();
-        hands.make(None).unwrap();
+        worker.make(None).unwrap();
         assert!(!path.exists());
     }
 
@@ -351,11 +356,11 @@ mod tests {
     fn whoever_has_lost_its_claim_touches_the_file_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
         let _other = Claim::take(&path).unwrap();
         for content in [None, Some("changed")] {
-            hands.make(content).unwrap();
+            worker.make(content).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         }
     }
@@ -367,18 +372,18 @@ mod tests {
         let text = || std::fs::read_to_string(&path).ok();
         for left in [None, Some("theirs")] {
             for wanted in [Some("changed"), Some("mine"), None] {
-                let mut hands = hands(&path);
+                let mut worker = worker(&path);
                 std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
                 let other = Claim::take(&path).unwrap();
                 std::fs::remove_file(&path).unwrap();
                 if let Some(left) = left {
                     std::fs::write(&path, left).unwrap();
                 }
-                hands.make(wanted).unwrap();
-                hands.check(wanted).unwrap();
+                worker.make(wanted).unwrap();
+                worker.check(wanted).unwrap();
                 assert_eq!(text().as_deref(), left);
                 drop(other);
-                hands.check(wanted).unwrap();
+                worker.check(wanted).unwrap();
                 assert_eq!(text().as_deref(), wanted, "where there was {left:?}");
             }
         }
@@ -388,16 +393,16 @@ mod tests {
     fn what_was_wanted_before_the_file_was_replaced_is_not_written_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "theirs").unwrap();
         for wanted in [Some("changed"), None] {
-            hands.make(wanted).unwrap();
-            hands.check(wanted).unwrap();
+            worker.make(wanted).unwrap();
+            worker.check(wanted).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
         }
         std::fs::remove_file(&path).unwrap();
-        hands.check(None).unwrap();
+        worker.check(None).unwrap();
         assert!(!path.exists());
     }
 }

@@ -20,11 +20,11 @@ const FOLDER: u32 = 0o755;
 
 /// A file could not be written or removed.
 #[derive(Debug, Error)]
-#[error("cannot {what} {}: {cause}; {mend}", path.display())]
+#[error("cannot {what} {}: {cause}; {advice}", path.display())]
 pub struct FileError {
     what: &'static str,
     path: PathBuf,
-    mend: &'static str,
+    advice: &'static str,
     /// The path itself is wrong: something lies there that slotkeeper must not replace or delete.
     misplaced: bool,
     /// Part of the message already, so not its source.
@@ -33,18 +33,18 @@ pub struct FileError {
 
 impl FileError {
     fn open(path: &Path, cause: io::Error) -> Self {
-        let mend = "see that its folder is there and writable for this user";
-        Self::new("open", path, mend, cause)
+        let advice = "see that its folder is there and writable for this user";
+        Self::new("open", path, advice, cause)
     }
 
-    fn new(what: &'static str, path: &Path, mend: &'static str, cause: io::Error) -> Self {
-        Self { what, path: path.to_owned(), mend, misplaced: false, cause }
+    fn new(what: &'static str, path: &Path, advice: &'static str, cause: io::Error) -> Self {
+        Self { what, path: path.to_owned(), advice, misplaced: false, cause }
     }
 
     /// Something lies at `path` that is not what belongs there: `found`, such as "it is a folder".
     pub fn misplaced(path: &Path, found: &'static str) -> Self {
-        let mend = "slotkeeper leaves it alone; write another path";
-        Self { misplaced: true, ..Self::new("use", path, mend, io::Error::other(found)) }
+        let advice = "slotkeeper leaves it alone; write another path";
+        Self { misplaced: true, ..Self::new("use", path, advice, io::Error::other(found)) }
     }
 
     /// Whether the configuration names a path that no file of slotkeeper's can have.
@@ -91,7 +91,7 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
 /// The folder cannot be made, or the way to it leads over a symbolic link that neither root nor this user has laid.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    let failed = |mend| move |cause| FileError::new("make the folder", folder, mend, cause);
+    let failed = |advice| move |cause| FileError::new("make the folder", folder, advice, cause);
     refuse_links_of_others(folder).map_err(failed("name the folder itself, if that is meant"))?;
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
     made.map_err(failed("make it beforehand, writable for this user"))
@@ -149,8 +149,8 @@ fn custom_flags(flags: OFlags) -> i32 {
 /// the new file is like.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileError> {
     refuse_special(path)?;
-    let mend = "see that its folder exists, has room and is writable for this user";
-    let failed = |cause| FileError::new("write", path, mend, cause);
+    let advice = "see that its folder exists, has room and is writable for this user";
+    let failed = |cause| FileError::new("write", path, advice, cause);
     let temporary = beside(path);
     let written = write_new(&temporary, content, mode)
         .and_then(|about| std::fs::rename(&temporary, path).map(|()| about));
@@ -176,9 +176,9 @@ pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError>
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(cause) => {
-            let mend =
+            let advice =
                 "make it beforehand, or see that its folder exists, has room and is writable for this user";
-            Err(FileError::new("make", path, mend, cause))
+            Err(FileError::new("make", path, advice, cause))
         }
     }
 }
@@ -192,8 +192,8 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     refuse_special(path)?;
     match std::fs::remove_file(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            let mend = "remove it by hand, and see that its folder is writable for this user";
-            Err(FileError::new("remove", path, mend, cause))
+            let advice = "remove it by hand, and see that its folder is writable for this user";
+            Err(FileError::new("remove", path, advice, cause))
         }
         Ok(()) | Err(_) => Ok(()),
     }

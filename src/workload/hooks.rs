@@ -30,7 +30,8 @@ const MAX_RUNTIME: Duration = Duration::from_secs(30);
 /// is killed for the newest.
 const MAX_LOST_HOOKS: usize = 8;
 /// How often a start of `on_lost` that failed is tried again, and for how long: the machine may be short of processes.
-const RETRY: (Duration, u32) = (Duration::from_millis(100), 300);
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_STARTS: u32 = 300;
 
 /// What a hook is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +285,7 @@ impl Hooks {
             }
             Err(error) => {
                 pending.failed += 1;
-                let again = pending.call.event == Event::Lost && pending.failed < RETRY.1;
+                let again = pending.call.event == Event::Lost && pending.failed < MAX_STARTS;
                 if pending.failed == 1 || !again {
                     let Call { label, event, .. } = &pending.call;
                     warn!(
@@ -298,7 +299,7 @@ impl Hooks {
                 }
                 if again {
                     self.unstarted.push(pending);
-                    self.retry.get_or_insert_with(|| Box::pin(sleep(RETRY.0)));
+                    self.retry.get_or_insert_with(|| Box::pin(sleep(START_RETRY_INTERVAL)));
                 }
             }
         }

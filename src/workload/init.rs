@@ -18,7 +18,7 @@ use super::signals;
 use crate::clock;
 
 /// How often it is looked whether all that a killed agent has left behind has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What has become of the process below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn await_all(linger: Duration) {
     while clock::now() < until {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => std::thread::sleep(LOOK_INTERVAL),
             Err(_no_child) => return,
         }
     }

@@ -14,7 +14,7 @@ pub(crate) mod terminal;
 
 pub(crate) use guard::holdings::Holdings;
 pub(crate) use guard::tree::unfit_proc;
-pub use running::{Command, Running, Told};
+pub use running::{Command, CommandEvent, Running};
 
 /// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
 pub(crate) fn is_child_variable(name: &str) -> bool {

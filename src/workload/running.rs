@@ -30,13 +30,13 @@ use crate::log_events::{GUARD_GONE, GUARD_NOT_CONNECTED, GUARD_SILENT, GUARD_STA
 use slotkeeper_semaphore::Moment;
 
 /// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
-const ORDERS: usize = 64;
+const MAX_QUEUED_ORDERS: usize = 64;
 /// Time that the guard has for starting, as far as the lease is renewed meanwhile. Much, since a machine may be busy.
-const STARTING: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that the guard has for ending a command besides what the command has.
-const GRACE: Duration = Duration::from_secs(1);
+const GUARD_GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a command whose guard is gone is gone too.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Command {
 
 /// What has become of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CommandEvent {
     /// It runs.
     Started,
     /// It does not run, and nothing is left of its guard: why.
@@ -142,8 +142,8 @@ impl Running {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         let guard = guard(command, &name, environment).spawn().context("cannot start the guard")?;
-        let (orders, waiting) = mpsc::channel(ORDERS);
-        let until = Box::pin(sleep(STARTING));
+        let (orders, waiting) = mpsc::channel(MAX_QUEUED_ORDERS);
+        let until = Box::pin(sleep(START_TIMEOUT));
         let link = Link::Awaited(Awaited { listener, guard: guard.id(), until, orders: waiting });
         Ok(Self {
             guard,
@@ -220,7 +220,7 @@ impl Running {
                 return;
             }
             self.order(Order::Stop);
-            self.lease_ends = self.lease_ends.min(now + self.kill_after + GRACE);
+            self.lease_ends = self.lease_ends.min(now + self.kill_after + GUARD_GRACE);
         }
     }
 
@@ -243,8 +243,8 @@ impl Running {
         self.lease_ends = Moment::from_boot(Duration::MAX);
     }
 
-    /// What has become of it. May be dropped and called again; not after [`Told::Gone`] or [`Told::NotStarted`].
-    pub async fn next(&mut self) -> Told {
+    /// What has become of it. May be dropped and called again; not after [`CommandEvent::Gone`] or [`CommandEvent::NotStarted`].
+    pub async fn next(&mut self) -> CommandEvent {
         loop {
             match &mut self.link {
                 Link::Awaited(awaited) => match awaited.connected(&mut self.guard).await {
@@ -273,9 +273,9 @@ impl Running {
             end_all(&self.hooks).await;
         }
         if !self.started {
-            return Told::NotStarted(self.why_not_started());
+            return CommandEvent::NotStarted(self.why_not_started());
         }
-        Told::Gone(self.outcome)
+        CommandEvent::Gone(self.outcome)
     }
 
     fn why_not_started(&mut self) -> String {
@@ -296,14 +296,14 @@ impl Running {
     }
 
     /// Takes in what the guard has said, or that it says nothing any more; what there is to tell of it.
-    fn reported(&mut self, report: Option<Report>) -> Option<Told> {
+    fn reported(&mut self, report: Option<Report>) -> Option<CommandEvent> {
         match report {
             Some(Report::Started(pid)) => {
                 (self.group, self.started) = (Pid::from_raw(pid), true);
-                return Some(Told::Started);
+                return Some(CommandEvent::Started);
             }
-            Some(Report::Suspended) => return Some(Told::Suspended),
-            Some(Report::Stopping(why)) => return Some(Told::Stopping(why)),
+            Some(Report::Suspended) => return Some(CommandEvent::Suspended),
+            Some(Report::Stopping(why)) => return Some(CommandEvent::Stopping(why)),
             Some(Report::Ended(outcome)) => {
                 // It is reaped: its number may be somebody else's.
                 self.group = None;
@@ -360,7 +360,7 @@ impl Awaited {
         tokio::select! {
             stream = accept(&self.listener, self.guard) => Ok(stream?),
             ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", describe(ended)),
-            () = self.until.as_mut() => anyhow::bail!("{GUARD_NOT_CONNECTED} ({STARTING:?})"),
+            () = self.until.as_mut() => anyhow::bail!("{GUARD_NOT_CONNECTED} ({START_TIMEOUT:?})"),
         }
     }
 }
@@ -407,7 +407,7 @@ async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Wr
 /// Ends all that a guard which is gone has left behind: it descends from us now.
 async fn end_all(hooks: &Groups) {
     while tree::end_orphans(|group| hooks.contains(group)) {
-        sleep(LOOK).await;
+        sleep(LOOK_INTERVAL).await;
     }
 }
 

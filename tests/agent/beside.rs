@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use slotkeeper::internals::log_events;
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use crate::consul::Consul;
 use crate::drain::ask;
@@ -160,7 +160,7 @@ fn a_second_signal_leaves_without_giving_back() {
     agent.signal(Signal::TERM);
     assert_holds_on(&consul, &agent, &workload);
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     assert_eq!(Operator::at(&consul.address()).holders(PREFIX), [session]);

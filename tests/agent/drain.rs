@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use crate::consul::Newer;
 use crate::operator::Operator;
@@ -86,7 +86,7 @@ fn a_second_signal_ends_the_wait() {
     holds_on(&agent);
     // The first one's echo does not count, and a third one would end it at once.
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
     assert!(agent.log().contains(log_events::STOP_REPEATED), "{}", agent.log());
@@ -142,7 +142,7 @@ fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
         agent.log().contains(&format!("{} hold=600s", log_events::HOLDING_FOR_TIME))
     });
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     assert_eq!(operator.holders("service/s"), [session]);

@@ -32,9 +32,9 @@ pub(super) use table::{Bounds, Key, Lease, Stage};
 use table::{Due, Granted, Table};
 
 /// A client that was content to wait for less than this is not told that Consul is away.
-const SILENCE: Duration = Duration::from_secs(1);
+const MIN_CONCLUSIVE_WAIT: Duration = Duration::from_secs(1);
 /// Whoever gives a lease back is told after this long that Consul has not answered yet.
-const RELEASE: Duration = Duration::from_secs(10);
+const RELEASE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 type GrantReply = oneshot::Sender<Result<Grant, Refusal>>;
 type HeldReply = oneshot::Sender<Result<Grant, NoLease>>;
@@ -160,7 +160,7 @@ impl Leases {
             };
             return tell(reply, answer);
         };
-        self.releases.push((key, now + RELEASE, reply));
+        self.releases.push((key, now + RELEASE_REPLY_TIMEOUT, reply));
         if self.table.released(key, now) {
             self.leave(key, now);
         }
@@ -258,7 +258,7 @@ impl Leases {
             }
             Notice::GaveUp { reached, trouble, .. } => {
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
-                self.refuse(key, in_vain(*reached, trouble, waited), now);
+                self.refuse(key, wait_refusal(*reached, trouble, waited), now);
             }
             Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
             Notice::SessionStarted { .. }
@@ -336,8 +336,8 @@ impl Leases {
             let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
             match due {
                 Due::Late => {
-                    let (reached, trouble) = keeper.map_or((false, None), standing);
-                    self.answer(key, Err(in_vain(reached, &trouble, waited)));
+                    let (reached, trouble) = keeper.map_or((false, None), consul_state);
+                    self.answer(key, Err(wait_refusal(reached, &trouble, waited)));
                     self.leave(key, now);
                 }
                 Due::Expired => {
@@ -346,7 +346,7 @@ impl Leases {
                     self.leave(key, now);
                     expired.push(name);
                 }
-                Due::Believed => self.leave(key, now),
+                Due::AssumedLost => self.leave(key, now),
                 Due::Abandon => {
                     if let Some(running) = self.running.get_mut(&key) {
                         running.driver.keeper.abandon(now);
@@ -619,19 +619,19 @@ pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
 }
 
 /// How a keeper of one stands: whether Consul has answered, and what fails.
-fn standing(keeper: &Keeper) -> (bool, Option<String>) {
+fn consul_state(keeper: &Keeper) -> (bool, Option<String>) {
     let machines = keeper.machines().filter_map(Machine::trouble);
     let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
     (keeper.machines().any(|machine| machine.view().is_some()), trouble)
 }
 
 /// Why a wait has ended without a lease.
-fn in_vain(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
+fn wait_refusal(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
     match trouble {
         // Whether there is room is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.clone()),
         // So short a silence says nothing about Consul.
-        None if reached || waited < SILENCE => Refusal::NotInTime,
+        None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::NotInTime,
         None => Refusal::Unavailable("Consul has not answered in the time given".into()),
     }
 }

@@ -10,14 +10,14 @@ use crate::control::request::{Kind, NoLease, Refusal};
 use slotkeeper_semaphore::{LossReason, Moment, Name, SessionId};
 
 /// Ended leases of which it is remembered what became of them.
-const REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 /// A wait that the core has not ended by itself so long after its time is ended all the same: a request to Consul may be
 /// under way for longer.
-const LATE: Duration = Duration::from_secs(2);
+const WAIT_GRACE: Duration = Duration::from_secs(2);
 /// What is tried once has this time to get an answer at all.
-const TRY_ONCE: Duration = Duration::from_secs(10);
+const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The least time for which a lease outlives its client's deadline: it may count from when it got the answer.
-const LEAST_MARGIN: Duration = Duration::from_secs(1);
+const MIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// What is said of one that an operator wanted out.
 const EVICTED: NoLease = NoLease::Lost(LossReason::Evicted.as_str());
@@ -124,7 +124,7 @@ pub(in crate::agent) enum Due {
     /// Its client has not renewed it: it is given back.
     Expired,
     /// It was evicted, and its client believes in it no more: it is given back.
-    Believed,
+    AssumedLost,
     /// It cannot be given back: the session is to be destroyed.
     Abandon,
     /// Not even that: the session has ended by itself by now.
@@ -178,7 +178,7 @@ impl Table {
         self.room()?;
         let key = Key(self.made);
         self.made += 1;
-        let until = now + if wait.is_zero() { TRY_ONCE } else { wait } + LATE;
+        let until = now + if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait } + WAIT_GRACE;
         self.leases.insert(key, Lease { id, kind, name, asked_at: now, until, stage: Stage::Waiting });
         self.has_changed(key);
         Ok(key)
@@ -241,7 +241,7 @@ impl Table {
             Stage::Waiting => None,
         };
         let Some(fate) = fate else { return };
-        if self.ended.len() >= REMEMBERED {
+        if self.ended.len() >= MAX_REMEMBERED {
             self.ended.pop_front();
         }
         self.ended.push_back((lease.id, fate));
@@ -310,7 +310,7 @@ impl Table {
                 }
                 Stage::Evicted { .. } => {
                     let fate = Some(EVICTED);
-                    (Stage::Leaving { fate, since: now, abandoned: false }, Due::Believed)
+                    (Stage::Leaving { fate, since: now, abandoned: false }, Due::AssumedLost)
                 }
                 Stage::Leaving { fate, since, abandoned: false } => {
                     (Stage::Leaving { fate: *fate, since: *since, abandoned: true }, Due::Abandon)
@@ -370,7 +370,7 @@ impl Table {
 
     /// For how much longer than it was told a client may believe: it may count from when it got the answer.
     fn margin(&self) -> Duration {
-        (self.ttl / 10).max(LEAST_MARGIN)
+        (self.ttl / 10).max(MIN_MARGIN)
     }
 
     /// Ends what is in one of those stages; whether it was.

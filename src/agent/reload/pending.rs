@@ -7,7 +7,7 @@ use std::fmt;
 use tracing::info;
 
 use crate::agent::labels::{self, Entry};
-use crate::agent::{Agent, Unseen, translate};
+use crate::agent::{Agent, Unpublished, translate};
 use crate::config::{Acquire, Mode};
 use crate::control::request::Kind;
 use crate::log_events::PENDING_ENTRY_ADDED;
@@ -53,7 +53,7 @@ impl Agent {
             info!(semaphore = name, "{PENDING_ENTRY_ADDED}");
         }
         if !names.is_empty() {
-            self.unseen = Unseen::All;
+            self.unpublished = Unpublished::All;
             self.carry_out(now);
         }
     }

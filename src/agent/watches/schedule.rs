@@ -91,7 +91,7 @@ pub(in crate::agent) struct Cut {
 
 /// An answer for a watcher.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Told {
+pub(in crate::agent) struct WatchAnswer {
     pub(in crate::agent) watcher: Watcher,
     pub(in crate::agent) key: String,
     pub(in crate::agent) answer: Result<Reading, Failure>,
@@ -232,7 +232,7 @@ impl Schedule {
     }
 
     /// Takes an answer; what it means to the watchers.
-    pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<Told> {
+    pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<WatchAnswer> {
         self.rests = None;
         match answer {
             Answer::Poll(key, answer) => self.poll_ended(&key, &answer, now),
@@ -257,7 +257,7 @@ impl Schedule {
         self.wait_limit.get(now)
     }
 
-    fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<Told> {
+    fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<WatchAnswer> {
         let due = now + self.period_of(key);
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let Some(poll) = known.poll.take() else { return Vec::new() };
@@ -269,7 +269,12 @@ impl Schedule {
         self.tell(key, answer, poll.number, true, now)
     }
 
-    fn batch_answered(&mut self, keys: &[String], answer: Result<Found, Failure>, now: Moment) -> Vec<Told> {
+    fn batch_answered(
+        &mut self,
+        keys: &[String],
+        answer: Result<Found, Failure>,
+        now: Moment,
+    ) -> Vec<WatchAnswer> {
         let mut told = Vec::new();
         for (place, key) in keys.iter().enumerate() {
             let Some(known) = self.keys.get_mut(key) else { continue };
@@ -315,7 +320,7 @@ impl Schedule {
         number: Number,
         ends: bool,
         now: Moment,
-    ) -> Vec<Told> {
+    ) -> Vec<WatchAnswer> {
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let poll = known.poll;
         let concerns = |one: &mut Entry| {
@@ -338,7 +343,8 @@ impl Schedule {
             self.failed.extend(concerned.iter().map(|one| ((one.watcher.clone(), key()), now)));
         }
         self.forget_idle(key);
-        let told = |one: Entry| Told { watcher: one.watcher, key: key.to_owned(), answer: answer.clone() };
+        let told =
+            |one: Entry| WatchAnswer { watcher: one.watcher, key: key.to_owned(), answer: answer.clone() };
         concerned.into_iter().map(told).collect()
     }
 

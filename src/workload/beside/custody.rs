@@ -9,10 +9,10 @@ use crate::workload::guard::fence::{Act, Fence, Why};
 use slotkeeper_semaphore::Moment;
 
 /// How long a workload may run while it is not known yet whether the slots of the process before this one are still held.
-const TAKING_UP: Duration = Duration::from_secs(5);
+const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// More than a fence takes off a lease's end, so that all of the time for stopping is left.
-const WHOLE: Duration = Duration::from_secs(1);
+const FENCE_MARGIN: Duration = Duration::from_secs(1);
 
 /// How things stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Custody {
 
     /// When something may be due although nothing changes.
     pub fn deadline(&self) -> Option<Moment> {
-        self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + TAKING_UP))
+        self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + RESUME_TIMEOUT))
     }
 
     /// Takes in how things stand now. What is due, and not before that again.
@@ -74,11 +74,11 @@ impl Custody {
             (None, Some(fence)) => fence.stop(Why::Asked, at),
             (None, None) => {
                 let since = *self.without_since.get_or_insert(at);
-                let in_vain = at.since(since) >= TAKING_UP;
+                let in_vain = at.since(since) >= RESUME_TIMEOUT;
                 if !now.may_be_held || in_vain {
                     // What may still be held leaves time for stopping, as far as can be known.
                     let time = if now.may_be_held { self.kill_after } else { Duration::ZERO };
-                    let mut fence = Fence::new(at + time + WHOLE, time, None);
+                    let mut fence = Fence::new(at + time + FENCE_MARGIN, time, None);
                     fence.stop(Why::Asked, at);
                     self.fence = Some(fence);
                 }
@@ -157,15 +157,15 @@ mod tests {
         let unknown = Situation { may_be_held: true, ..WITHOUT };
         let mut custody = custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
-        assert_eq!(custody.deadline(), Some(at(0) + TAKING_UP));
+        assert_eq!(custody.deadline(), Some(at(0) + RESUME_TIMEOUT));
         assert_eq!(custody.mind(held(30), at(1)), None);
         assert!(!custody.is_stopping());
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
         let due = |act| Some(Due { act, why: Why::Asked });
-        assert_eq!(custody.mind(unknown, at(0) + TAKING_UP), due(Act::Terminate));
-        assert_eq!(custody.mind(unknown, at(4) + TAKING_UP), None);
-        assert_eq!(custody.mind(unknown, at(5) + TAKING_UP), due(Act::Kill));
+        assert_eq!(custody.mind(unknown, at(0) + RESUME_TIMEOUT), due(Act::Terminate));
+        assert_eq!(custody.mind(unknown, at(4) + RESUME_TIMEOUT), None);
+        assert_eq!(custody.mind(unknown, at(5) + RESUME_TIMEOUT), due(Act::Kill));
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
         assert_eq!(

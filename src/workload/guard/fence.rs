@@ -13,7 +13,7 @@ use slotkeeper_semaphore::{Moment, Terms};
 /// From the signal that nothing survives to the end of the lease: time for the kernel to end every process.
 const SLACK: Duration = Duration::from_millis(500);
 /// How often whatever is left is killed again: a process may have been born meanwhile.
-const AGAIN: Duration = Duration::from_millis(50);
+const KILL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ impl Fence {
         }
         let stop = self.stop.as_mut()?;
         if now >= stop.kill_at {
-            stop.kill_at = now + AGAIN;
+            stop.kill_at = now + KILL_INTERVAL;
             stop.told = true;
             return Some(Act::Kill);
         }

@@ -42,7 +42,7 @@ use super::{exec, open_files, signals};
 pub(crate) const MAX_RELEASE: Duration = release::MAX_TIME.saturating_add(Duration::from_secs(1));
 
 /// The longest time that an agent is waited for which knows that nothing is left. One that stands still is not dead.
-const FAREWELL: Duration = Duration::from_secs(60);
+const AGENT_END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a guard is started with.
 #[derive(Clone, Debug)]
@@ -171,7 +171,7 @@ impl Guard {
 
     /// Whether the agent has gone, so that nobody else releases what it held. Nothing is left of the command.
     async fn agent_is_gone(&mut self, orders: &mut Reader) -> bool {
-        let until = tokio::time::Instant::now() + FAREWELL;
+        let until = tokio::time::Instant::now() + AGENT_END_TIMEOUT;
         while self.reports.is_some() {
             match tokio::time::timeout_at(until, orders.next()).await {
                 Ok(Some(Order::Over)) | Err(_) => return false,

@@ -20,11 +20,11 @@ use slotkeeper_semaphore::{SessionId, plan};
 /// The longest time that a guard stays for it.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
 /// Time for everything that is held, for the session, and for the token of a login.
-const SLOTS: Duration = Duration::from_millis(2500);
-const SESSION: Duration = Duration::from_secs(1);
-const TOKEN: Duration = Duration::from_secs(1);
+const SLOTS_TIMEOUT: Duration = Duration::from_millis(2500);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// What is released at a time: each is a listing and a transaction.
-const AT_A_TIME: usize = 8;
+const MAX_CONCURRENT_RELEASES: usize = 8;
 
 /// Releases everything, as far as that can be done in time, and says what came of it. What is left ends with the session's
 /// TTL, as if there were no guard.
@@ -59,13 +59,13 @@ async fn release(holdings: &Holdings) -> Result<(), String> {
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
     // Of several addresses, the one that shows it is the right one: nothing is released elsewhere.
     client.remember(&holdings.session, Some(MAX_TIME));
-    let slots = timeout(SLOTS, everything(&client.within(SLOTS), holdings)).await;
-    let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS:?}")));
+    let slots = timeout(SLOTS_TIMEOUT, everything(&client.within(SLOTS_TIMEOUT), holdings)).await;
+    let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS_TIMEOUT:?}")));
     // Also where a slot could not be released: its holder is dead then, and the next waiter prunes it.
-    let destroyed = client.within(SESSION).session_destroy(&holdings.session).await;
+    let destroyed = client.within(SESSION_TIMEOUT).session_destroy(&holdings.session).await;
     let logged_out = match holdings.logs_out() {
         // Last, since everything before needs it.
-        true => client.within(TOKEN).logout().await,
+        true => client.within(LOGOUT_TIMEOUT).logout().await,
         false => Ok(()),
     };
     slots.and(destroyed.and(logged_out).map_err(|error| error.to_string()))
@@ -86,6 +86,6 @@ async fn everything(client: &Client, holdings: &Holdings) -> Result<(), String> 
             operator::change(client, &place, plan).await.map(drop).map_err(|error| error.to_string())
         }
     });
-    let all: Vec<_> = stream::iter(released).buffer_unordered(AT_A_TIME).collect().await;
+    let all: Vec<_> = stream::iter(released).buffer_unordered(MAX_CONCURRENT_RELEASES).collect().await;
     all.into_iter().collect()
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use super::*;
 use crate::control::Desk;
@@ -116,7 +116,7 @@ fn with_after_workload_and_on_lost_exit_a_second_sigterm_gives_it_back() {
     assert_eq!(operator.holders(PREFIX), [session]);
     // The first one's echo does not count.
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     desk.agent.signal(Signal::TERM);
     assert_eq!(desk.agent.ended().code(), Some(80), "{}", desk.agent.log());
     operator.assert_nothing_left(PREFIX);

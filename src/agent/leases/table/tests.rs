@@ -97,14 +97,14 @@ fn what_cannot_be_given_back_is_left_after_two_ttls_and_forgotten_two_later() {
 #[test]
 fn what_became_of_the_last_ones_is_remembered() {
     let mut table = table();
-    for number in 0..=REMEMBERED {
+    for number in 0..=MAX_REMEMBERED {
         let key = held(&mut table, &number.to_string());
         assert!(table.lost(key, LossReason::Evicted, NOW));
         table.gone(key);
     }
     assert_eq!(table.fate("0"), NoLease::Unknown);
     assert_eq!(table.fate("1"), NoLease::Lost("evicted"));
-    assert_eq!(table.fate(&REMEMBERED.to_string()), NoLease::Lost("evicted"));
+    assert_eq!(table.fate(&MAX_REMEMBERED.to_string()), NoLease::Lost("evicted"));
 }
 
 /// What may happen.
@@ -195,8 +195,8 @@ proptest! {
                 Step::Pass { seconds } => {
                     now = now + Duration::from_secs(seconds);
                     for (key, due) in table.due(now) {
-                        prop_assert_eq!(due == Due::Believed, believed.contains_key(&key) && !left.contains_key(&key));
-                        prop_assert!(due != Due::Believed || believed[&key] < now);
+                        prop_assert_eq!(due == Due::AssumedLost, believed.contains_key(&key) && !left.contains_key(&key));
+                        prop_assert!(due != Due::AssumedLost || believed[&key] < now);
                         if due == Due::Forget {
                             table.gone(key);
                         }

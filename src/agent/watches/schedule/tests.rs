@@ -59,7 +59,7 @@ fn polled(asks: &[Ask]) -> Vec<&str> {
     polls.collect()
 }
 
-fn names(told: &[Told]) -> Vec<&str> {
+fn names(told: &[WatchAnswer]) -> Vec<&str> {
     told.iter().map(|told| &*told.watcher.1).collect()
 }
 
@@ -574,8 +574,8 @@ impl Play {
         }
     }
 
-    fn told(&mut self, told: Told) {
-        let Told { watcher: (_, name), key, answer } = told;
+    fn told(&mut self, told: WatchAnswer) {
+        let WatchAnswer { watcher: (_, name), key, answer } = told;
         let id = (name.to_string(), key.clone());
         let (known, behind) = self.watching.remove(&id).expect("told without having asked");
         match answer {

@@ -8,33 +8,33 @@ use tokio::sync::Notify;
 use slotkeeper_semaphore::Moment;
 
 /// The loop comes round at least this often, even when nothing happens.
-pub const BEAT: Duration = Duration::from_secs(5);
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Looks within this time are one: a client that asks on and on costs the loop no more than that.
-const LOOK: Duration = Duration::from_millis(100);
+const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Silence after which the loop counts as stuck.
-const STUCK: Duration = Duration::from_secs(20);
+const STUCK_AFTER: Duration = Duration::from_secs(20);
 
 /// The loop's pulse.
 #[derive(Debug)]
-pub struct Vitals {
+pub struct Watchdog {
     /// Milliseconds on the lease clock.
-    beat: AtomicU64,
+    last_heartbeat: AtomicU64,
     /// Somebody has looked at what the agent shows.
     viewed: Notify,
     /// When that was told last, in milliseconds on the lease clock.
     told: AtomicU64,
 }
 
-impl Vitals {
+impl Watchdog {
     /// A pulse that begins now.
     pub fn new(now: Moment) -> Self {
-        Self { beat: AtomicU64::new(millis(now)), viewed: Notify::new(), told: AtomicU64::new(0) }
+        Self { last_heartbeat: AtomicU64::new(millis(now)), viewed: Notify::new(), told: AtomicU64::new(0) }
     }
 
     /// Somebody looks at what the agent shows: it is worth a read of Consul to show it as it is now.
     pub fn view(&self, now: Moment) {
         let (now, told) = (millis(now), self.told.load(Ordering::Relaxed));
-        let is_another = u128::from(now.saturating_sub(told)) >= LOOK.as_millis();
+        let is_another = u128::from(now.saturating_sub(told)) >= VIEW_INTERVAL.as_millis();
         // Of two at once one tells.
         let swap = || self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed);
         if is_another && swap().is_ok() {
@@ -48,18 +48,18 @@ impl Vitals {
     }
 
     /// The loop has come round.
-    pub fn beat(&self, now: Moment) {
-        self.beat.store(millis(now), Ordering::Relaxed);
+    pub fn heartbeat(&self, now: Moment) {
+        self.last_heartbeat.store(millis(now), Ordering::Relaxed);
     }
 
     /// Time since the loop came round last.
     pub fn silence(&self, now: Moment) -> Duration {
-        Duration::from_millis(millis(now).saturating_sub(self.beat.load(Ordering::Relaxed)))
+        Duration::from_millis(millis(now).saturating_sub(self.last_heartbeat.load(Ordering::Relaxed)))
     }
 
     /// Whether the loop makes progress.
     pub fn is_alive(&self, now: Moment) -> bool {
-        self.silence(now) < STUCK
+        self.silence(now) < STUCK_AFTER
     }
 }
 
@@ -71,10 +71,10 @@ fn millis(moment: Moment) -> u64 {
 mod tests {
     use super::*;
 
-    async fn is_told(vitals: &Vitals) -> bool {
+    async fn is_told(watchdog: &Watchdog) -> bool {
         tokio::select! {
             biased;
-            () = vitals.viewed() => true,
+            () = watchdog.viewed() => true,
             () = std::future::ready(()) => false,
         }
     }
@@ -82,13 +82,13 @@ mod tests {
     #[tokio::test]
     async fn one_who_looks_on_and_on_is_told_of_now_and_then() {
         let begun = Moment::from_boot(Duration::from_secs(7));
-        let vitals = Vitals::new(begun);
-        assert!(!is_told(&vitals).await);
+        let watchdog = Watchdog::new(begun);
+        assert!(!is_told(&watchdog).await);
         for (millis, expected) in
             [(0, true), (50, false), (99, false), (100, true), (150, false), (5000, true)]
         {
-            vitals.view(begun + Duration::from_millis(millis));
-            assert_eq!(is_told(&vitals).await, expected, "after {millis} ms");
+            watchdog.view(begun + Duration::from_millis(millis));
+            assert_eq!(is_told(&watchdog).await, expected, "after {millis} ms");
         }
     }
 }
