@@ -1,4 +1,4 @@
-//! Tells of changes: a log line each, and the hooks.
+//! Log lines and hooks for the notices of the core.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::log_events::{
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 
-/// What is wrong with a list beside a map, and what to write.
+/// Why a list does not fit beside a map, and what to do.
 const JOINS_A_MAP: &str = "the record is a map, but this agent would create a list, which `consul lock -n` refuses; set `format: map`";
 
-/// Characters of a session's id. That of a stranger is whatever Consul says.
+/// The id of another client's session may be any text.
 const MAX_SESSION_CHARS: usize = 64;
 
-/// One log event a state change; nothing that comes round by itself is above `debug`.
+/// Logs a notice. What recurs without a change of state is logged at `debug`.
 pub(super) fn log(notice: &Notice) {
     match notice {
         Notice::SessionStarted { session, resumed: false } => info!(%session, "{SESSION_CREATED}"),
@@ -53,7 +53,7 @@ pub(super) fn log(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "{WAITING}");
         }
-        // Our own is told as it is acquired.
+        // The agent's own lock is logged as it is acquired.
         Notice::Leader { name, leader: Some(leader) } if leader.mine => {
             debug!(semaphore = %name, "{LOCK_HELD}");
         }
@@ -125,8 +125,7 @@ pub(super) fn log(notice: &Notice) {
     }
 }
 
-/// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
-/// again.
+/// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
 pub(super) fn log_lease(notice: &Notice) {
     match notice {
         Notice::Waiting { name, position, taken, limit } => {
@@ -165,8 +164,8 @@ pub(super) fn log_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one; what that gives tells when it has run. Hooks of one slot are ordered by the
-/// core's name of it, which a rename does not change; they are told the label.
+/// Calls the hook that is configured for a notice. The receiver resolves when the hook has succeeded. Hooks of one slot are
+/// ordered by the core's name, which a rename does not change; their environment has the configured name.
 pub(super) fn call_hook(
     notice: &Notice,
     labels: &Labels,
@@ -215,7 +214,7 @@ pub(super) fn call_hook(
     Some(hooks.call(Call { slot: name.clone(), label, event, command, environment }))
 }
 
-/// What a hook is told.
+/// Environment variables of a hook.
 type Variables = Vec<(&'static str, String)>;
 
 fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
@@ -225,7 +224,7 @@ fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
     about
 }
 
-/// Where nobody leads, the session is an empty text.
+/// Without a leader the session is an empty text.
 fn leader_variables(leader: Option<&Leader>) -> Variables {
     let session =
         leader.map(|leader| printable(leader.session.as_str(), MAX_SESSION_CHARS)).unwrap_or_default();
@@ -242,7 +241,7 @@ fn leader_variables(leader: Option<&Leader>) -> Variables {
     told.into_iter().chain(people).collect()
 }
 
-/// As the log's JSON has numbers.
+/// JSON numbers are u64.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

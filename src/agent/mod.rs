@@ -1,5 +1,6 @@
-//! The only place where the core and the client meet: one loop carries out what the core decides and tells it what
-//! came of it. It owns all state that changes; what the world sees leaves by one channel.
+//! The agent: one loop that executes the core's commands against Consul and passes the core the answers as events.
+//!
+//! The loop owns all mutable state. Snapshots for the endpoints leave by one channel.
 
 mod announce;
 mod beside;
@@ -67,17 +68,17 @@ use reload::{Deferred, Reload, Watch};
 pub use reload::{Fingerprints, fingerprints};
 use snapshot::Entries;
 
-/// Answers that are taken in before anything else is looked after.
+/// Answers that are handled before the rest of the round.
 const MAX_ANSWERS_PER_ROUND: usize = 256;
 
-/// What leases alone have come to, and no client is told of yet, is shown so often at most: to show hundreds takes longer
-/// than what happens to one of them.
+/// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
+/// than one change.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads the configuration again. A file system may let it wait, so it is called on a thread of its own.
+/// Reads the configuration again. It may block on a file system, so it runs on a thread of its own.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
 
-/// What an agent is made of.
+/// The inputs of an agent.
 pub struct Parts {
     /// The configuration.
     pub config: Config,
@@ -85,31 +86,31 @@ pub struct Parts {
     pub files: Files,
     /// Reads it again, for a reload.
     pub read_config: ReadConfig,
-    /// What it was read from, as that was before: its file, where it has one.
+    /// The fingerprint of the configuration file, taken before the file was read.
     pub source: Fingerprints,
     /// The metrics, which the endpoints share.
     pub metrics: Arc<Metrics>,
-    /// The pulse, which the endpoints share.
+    /// The watchdog, which the endpoints share.
     pub watchdog: Arc<Watchdog>,
-    /// Where what the world sees goes.
+    /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
-    /// What it is asked for: the signals, where it is alone in its process.
+    /// Requests to stop or reload: the process's signals.
     pub asks: Asks,
-    /// What is asked for at the control endpoints, where there are any.
+    /// Requests of the control endpoints.
     pub control: Option<mpsc::Receiver<Request>>,
-    /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
+    /// The command of `slotkeeper run`. `None`: the workload is a process of its own.
     pub command: Option<Command>,
-    /// What tells people of the wait for the slots, where it does.
+    /// The progress line of `slotkeeper run`.
     pub progress: Option<Progress>,
     /// The log level's handle.
     pub log: telemetry::Handle,
-    /// Servers that run beside the agent. None may end before it.
+    /// The agent fails if one of its servers ends before it.
     pub servers: Servers,
 }
 
-/// The agent before its first round, for the endpoints that are served already.
+/// The snapshot that the endpoints serve before the first round.
 pub fn before_start(now: Moment) -> Snapshot {
-    // What one life has told must not be taken for another's.
+    // Event ids of two processes must not be confused.
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
     let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
@@ -132,8 +133,8 @@ pub fn before_start(now: Moment) -> Snapshot {
 ///
 /// # Errors
 ///
-/// What it needs at its start cannot be had: the client's certificates, the files' folders, a descriptor. Or one of
-/// its own tasks ended, which is a defect.
+/// Something that the start needs is missing: a certificate, a folder, a file descriptor. Or one of the agent's tasks ended,
+/// which is a defect.
 pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
     let read = move || {
@@ -152,7 +153,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     }
 }
 
-/// How a process ends that is told to before its agent has begun, as while a file system does not answer.
+/// The end of a process that is stopped before its agent runs, as while a file system does not answer.
 pub fn ended_before_start(ask: Ask) -> Ended {
     info!("{STOPPED_DURING_START}; no slot is held");
     match ask {
@@ -164,13 +165,12 @@ pub fn ended_before_start(ask: Ask) -> Ended {
     }
 }
 
-/// What the world has not been shown yet.
+/// Changes that no snapshot contains yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Unpublished {
     Nothing,
-    /// Something of leases, or what changes with the time.
+    /// Changes of leases, or by the passage of time.
     Leases,
-    /// Whatever there is.
     All,
 }
 
@@ -178,40 +178,40 @@ struct Agent {
     parts: Parts,
     client: Client,
     spec: SessionSpec,
-    /// Of what it holds by itself.
+    /// The keeper of the slots that the agent holds itself.
     own: Driver,
-    /// What people call that.
+    /// The configured names of those semaphores and locks.
     labels: Labels,
-    /// The entries of the configuration that cannot be taken over yet, as the core will call them.
+    /// Entries of the configuration that cannot be acquired yet, by the core's names.
     pending: BTreeSet<Name>,
     reload: Reload,
-    /// Notices changed files, where that is wanted.
+    /// Watches the configuration files (`reload.watch`).
     watch: Option<Watch>,
-    /// What automatic reloads have not changed, and an explicit one would.
+    /// Changes that automatic reloads have left to an explicit one.
     deferred: Deferred,
     configuration: Configuration,
-    /// What SIGHUP has asked for.
+    /// Reloads that SIGHUP has requested.
     signals: Signals,
-    /// Whether it is there for a command. What that was started on is not released by any reload.
+    /// The agent runs a command. No reload releases the slots that the command was started on.
     is_run: bool,
-    /// What its clients take and give back.
+    /// The leases of the control endpoints' clients.
     leases: Leases,
     requests: Requests,
     alarm: Alarm,
     hooks: Hooks,
-    /// What has happened lately.
+    /// Recent events.
     journal: Journal,
-    /// When the world was shown where things stand, and what has happened since.
+    /// When the last snapshot was published, and what has changed since.
     published_at: Moment,
     unpublished: Unpublished,
     outage: Outage,
     /// The command that runs on the slots.
     running: Option<Running>,
-    /// Where there is one, or has been.
+    /// Since a command was started.
     orphans: Option<Orphans>,
-    /// The workload beside us, where it can be seen.
+    /// The workload of the section `workload`.
     beside: Option<Beside>,
-    /// It goes on with what a process before it has left.
+    /// The agent has resumed the session of an earlier process.
     resumes: bool,
     started_at: Moment,
     started_up: bool,
@@ -234,7 +234,7 @@ impl Agent {
         let resume = parts.files.resume.take();
         let resumes = resume.is_some();
         if let Some(resume) = &resume {
-            // An older version has not written down which TTL the session has.
+            // An older version has not recorded the TTL.
             let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
             client.remember(resume.session.as_str(), Some(ttl));
         }
@@ -307,7 +307,7 @@ impl Agent {
             self.requests.ask_for_listings(&client);
             self.requests.ask_for_confirmations(&client);
             self.requests.ask_for_watches(&client, now);
-            // What is asked for is sent before anything else is looked after: others may be about to take the same slot.
+            // Requests are sent before the rest of the round: another client may be about to acquire the same slot.
             tokio::task::yield_now().await;
             if !self.may_publish_later(now) {
                 self.publish(now);
@@ -346,12 +346,12 @@ impl Agent {
             let seen =
                 (self.unpublished > Unpublished::Nothing).then_some(self.published_at + PUBLISH_INTERVAL);
             let wake = own.into_iter().chain(leases).chain(seen).fold(now + HEARTBEAT, Moment::min);
-            // Where it is not said otherwise.
+            // Unless the event says otherwise, everything may have changed.
             let unpublished = std::mem::replace(&mut self.unpublished, Unpublished::All);
             tokio::select! {
                 Some(ended) = self.requests.tasks.join_next() => {
                     let mut news = self.answered(ended)?;
-                    // One change answers the watches of many leases at once, and the world is told once.
+                    // One change answers the watches of many leases at once; one snapshot shows all of them.
                     for _ in 0..MAX_ANSWERS_PER_ROUND {
                         let Some(ended) = self.requests.tasks.try_join_next() else { break };
                         news = news.max(self.answered(ended)?);
@@ -363,7 +363,7 @@ impl Agent {
                     let now = clock::now();
                     self.own.keeper.tick(now);
                     self.leases.tick(now);
-                    // Of the time alone: what the client knows of Consul's addresses, and whether the lease is fresh.
+                    // By time alone change the client's view of Consul's addresses and the freshness of the lease.
                     if own.is_none_or(|own| own > now) {
                         self.unpublished = unpublished.max(Unpublished::Leases);
                     }
@@ -378,7 +378,7 @@ impl Agent {
                     let now = clock::now();
                     self.own.keeper.show(now);
                     self.leases.look(now);
-                    // Nothing is another by that: what it asks for tells.
+                    // Nothing has changed yet: the answers will tell.
                     self.unpublished = unpublished.max(Unpublished::Leases);
                 }
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
@@ -388,7 +388,7 @@ impl Agent {
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 () = self.hooks.ended() => {}
-                // The guard is told with the next round.
+                // The next round passes the token to the guard.
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
@@ -415,7 +415,7 @@ impl Agent {
         }
     }
 
-    /// Takes in an answer; what it may have changed.
+    /// Handles an answer. Returns what it may have changed.
     fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unpublished> {
         let now = clock::now();
         let events: Vec<_> = match ended.context("a request's task failed")? {
@@ -441,14 +441,14 @@ impl Agent {
         }
     }
 
-    /// A task of ours that ends unnoticed would leave a file as it should not be for ever.
+    /// A file's task that ended unnoticed would leave the file wrong for ever.
     fn check_tasks(&self) -> anyhow::Result<()> {
         let mut tasks = self.parts.files.tasks();
         anyhow::ensure!(tasks.all(|task| !task.is_finished()), "a task that keeps a file ended by itself");
         Ok(())
     }
 
-    /// Carries out what the core has decided.
+    /// Executes the core's commands.
     fn carry_out(&mut self, now: Moment) {
         let client = self.client_for_now();
         loop {
@@ -456,7 +456,7 @@ impl Agent {
             if notices.is_empty() {
                 break;
             }
-            // Which may lead to something to be done at once.
+            // Handling a notice may lead to further commands.
             for notice in notices {
                 self.tell(&notice);
             }
@@ -516,21 +516,21 @@ impl Agent {
             && failure.kind == FailureKind::InvalidKey
             && !self.started_up
         {
-            // Waiting does not help: Consul refuses the same name tomorrow too. An agent that has had all of its slots
-            // keeps them: only its reads fail, and renewals keep the slots.
+            // Retrying does not help. An agent that has held all of its slots keeps them: only its reads fail, and renewals
+            // keep the slots.
             error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
-            self.fail(Exit::Config, &format!("Consul does not take the name of a key: {}", failure.text));
+            self.fail(Exit::Config, &format!("Consul refuses the name of a key: {}", failure.text));
         }
         if let Notice::GaveUp { name, reached, trouble } = notice
             && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
-            self.fail(exit, &self.waited_in_vain(name, *reached, trouble.as_deref()));
+            self.fail(exit, &self.explain_timeout(name, *reached, trouble.as_deref()));
         }
     }
 
-    /// What is said of a required slot that was not to be had in time.
-    fn waited_in_vain(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
+    /// Explains why a required slot was not acquired in time.
+    fn explain_timeout(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
         let label = self.labels.of(name);
         let entry = labels::entries(&self.parts.config).find(|entry| entry.id() == *name);
         let wait = match entry.map(|entry| entry.wait) {
@@ -538,16 +538,18 @@ impl Agent {
             Some(Wait::Forever) | None => Duration::ZERO,
         };
         let in_vain = match self.awaited() {
-            _ if !reached => format!("no answer from Consul in {}, and so no slot of {label}", show(wait)),
+            _ if !reached => {
+                format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
+            }
             Some(awaited) if wait > Duration::ZERO => {
                 format!("timed out after {} waiting for {awaited}", show(wait))
             }
-            _ => format!("no slot of {label} at once, and none is waited for"),
+            _ => format!("no slot of {label} is free, and the wait is 0"),
         };
-        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last trouble was: {trouble}"))
+        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last failure was: {trouble}"))
     }
 
-    /// The required slots that are waited for, in words, as they were seen last.
+    /// The required slots that the agent waits for, in words, as of the last snapshot.
     fn awaited(&self) -> Option<String> {
         let shown = Arc::clone(&self.parts.status.borrow());
         View::of(&shown, clock::now()).awaited()
@@ -557,7 +559,7 @@ impl Agent {
         translate::required(&self.parts.config).any(|required| required == *name)
     }
 
-    /// Whether what has happened may be shown a little later. What is told to clients is shown before.
+    /// Whether the next snapshot may wait. It never waits longer than a client's answer.
     fn may_publish_later(&self, now: Moment) -> bool {
         match self.unpublished {
             Unpublished::All => false,
@@ -566,7 +568,7 @@ impl Agent {
         }
     }
 
-    /// Lets the world see where things stand.
+    /// Publishes a snapshot.
     fn publish(&mut self, now: Moment) {
         self.published_at = now;
         let (unpublished, changed) =
@@ -581,7 +583,7 @@ impl Agent {
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {
             shown: &shown,
-            // What is in the way of one that is pending may be anything.
+            // Any change may be what a pending entry waits for.
             changed: (unpublished < Unpublished::All && pending.is_empty()).then_some(&changed),
         };
         let mut snapshot = snapshot::snapshot(
@@ -594,7 +596,7 @@ impl Agent {
                 deferred: &self.deferred,
             },
             &before,
-            // While it holds for a workload that lives, it is as good as before.
+            // While the workload lives, the agent holds its slots as before.
             if self.ending.is_decided() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
         );

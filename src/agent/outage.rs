@@ -1,8 +1,7 @@
-//! What the log says while Consul cannot be asked: many requests fail by it, and people are told twice.
+//! Logs an outage of Consul twice: at its beginning and at its end.
 //!
-//! An election takes seconds, and then whatever an agent does fails for one of several reasons: there is no leader, a server
-//! waits for one until the request has had its time, the one that is asked has gone. The first failure is told, and the end,
-//! once nothing fails any more.
+//! During an election every request fails, for one of several reasons: there is no leader, a server waits for one until the
+//! request times out, the server has gone. The log has the first failure, and the end when no request fails any more.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use super::driver::Owner;
 use crate::log_events::{CONSUL_LEADER_RECOVERED, CONSUL_LEADERLESS, CONSUL_RECOVERED, CONSUL_UNAVAILABLE};
 use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
-/// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
+/// An outage ends when no request has failed for this long: a request that was sent before may fail after another was
 /// answered.
 const QUIET_TIME: Duration = Duration::from_secs(3);
 
-/// Follows whether Consul does what it is asked.
+/// The current outage, and failures for other reasons.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     current: Option<Current>,
-    /// What was told to fail for another reason: of the agent or of a lease, its session or one of its semaphores.
+    /// Failures that were logged for another reason, by owner: of its session (`None`) or of one of its semaphores.
     reported: BTreeSet<(Owner, Option<Name>)>,
 }
 
@@ -29,11 +28,11 @@ pub(super) struct Outage {
 struct Current {
     began: Moment,
     kind: FailureKind,
-    /// Since when nothing fails any more.
+    /// Since when no request fails.
     over: Option<Moment>,
 }
 
-/// What is to be said of an outage.
+/// A change of the outage to log.
 #[derive(Debug, PartialEq, Eq)]
 enum Change<'f> {
     Begins(&'f Failure),
@@ -41,7 +40,7 @@ enum Change<'f> {
 }
 
 impl Outage {
-    /// Whether a notice is to be logged as it is, and is not a part of an outage. The names in `notice` are the core's.
+    /// Whether to log a notice by itself, since it is not part of an outage. The names in `notice` are the core's.
     pub(super) fn logs(&mut self, owner: Owner, notice: &Notice) -> bool {
         if let Notice::Trouble { name, failure } = notice {
             let is_itself = !failure.kind.is_transient();
@@ -59,7 +58,7 @@ impl Outage {
         true
     }
 
-    /// Takes in all that fails at present, and logs where an outage begins or ends. `is_there`: what owners there still are.
+    /// Logs the beginning or the end of an outage, given all current failures. `is_there`: the owners that still exist.
     pub(super) fn follow<'f>(
         &mut self,
         failing: impl Iterator<Item = &'f Failure>,
@@ -86,7 +85,7 @@ impl Outage {
         }
     }
 
-    /// When an outage may be over.
+    /// When the outage may have ended.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.current?.over.map(|over| over + QUIET_TIME)
     }

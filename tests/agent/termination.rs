@@ -59,10 +59,13 @@ fn who_waits_in_vain_says_for_what_and_behind_whom() {
     assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in line, held by "]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
-    assert_says(&message(&job), &["no slot of one at once, and none is waited for"]);
+    assert_says(&message(&job), &["no slot of one is free, and the wait is 0"]);
     let mut job = told("127.0.0.1:1", &["p/one", "-n", "1", "--timeout", "300ms"], &["true"]);
     assert_eq!(job.code(), Some(69), "{}", job.log());
-    assert_says(&message(&job), &["no answer from Consul in 300ms, and so no slot of one", "trouble"]);
+    assert_says(
+        &message(&job),
+        &["timed out after 300ms waiting for Consul, without a slot of one", "the last failure was"],
+    );
 }
 
 #[test]

@@ -205,9 +205,7 @@ impl Guard {
                     Stderr::say("the agent is gone, so nobody renews the lease: stopping the command");
                 }
                 Why::Overdue => {
-                    Stderr::say(
-                        "the command has not ended in the time that --stop-after gives it: killing it",
-                    );
+                    Stderr::say("the command did not end within --stop-after; killing it");
                 }
                 Why::Asked | Why::Ended => {}
             }
