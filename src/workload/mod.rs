@@ -1,4 +1,4 @@
-//! The workload beside us: the command that runs on a slot, and the commands that are run on changes.
+//! The workload: the command that runs on a slot, the processes that the agent sees, and hooks.
 
 pub mod beside;
 pub mod exec;
