@@ -1,4 +1,4 @@
-//! Whether the agent's own loop makes progress, and whether anybody looks at the agent; knows nothing of Consul.
+//! Whether the agent's loop makes progress, and whether a client reads its status. Independent of Consul.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,52 +7,51 @@ use tokio::sync::Notify;
 
 use slotkeeper_semaphore::Moment;
 
-/// The loop comes round at least this often, even when nothing happens.
+/// Maximum time of a round of the loop, also without events.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Looks within this time are one: a client that asks on and on costs the loop no more than that.
+/// Reads within this time count as one, so that a client in a loop costs little.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// Silence after which the loop counts as stuck.
+/// Without a round for this long the loop counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// The loop's pulse.
+/// The watchdog of the loop.
 #[derive(Debug)]
 pub struct Watchdog {
     /// Milliseconds on the lease clock.
     last_heartbeat: AtomicU64,
-    /// Somebody has looked at what the agent shows.
+    /// A client has read the status.
     viewed: Notify,
-    /// When that was told last, in milliseconds on the lease clock.
+    /// The last notification, in milliseconds on the lease clock.
     told: AtomicU64,
 }
 
 impl Watchdog {
-    /// A pulse that begins now.
     pub fn new(now: Moment) -> Self {
         Self { last_heartbeat: AtomicU64::new(millis(now)), viewed: Notify::new(), told: AtomicU64::new(0) }
     }
 
-    /// Somebody looks at what the agent shows: it is worth a read of Consul to show it as it is now.
+    /// Notes that a client reads the status: it is worth a read of Consul to refresh it.
     pub fn view(&self, now: Moment) {
         let (now, told) = (millis(now), self.told.load(Ordering::Relaxed));
         let is_another = u128::from(now.saturating_sub(told)) >= VIEW_INTERVAL.as_millis();
-        // Of two at once one tells.
+        // Of two concurrent reads one notifies.
         let swap = || self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed);
         if is_another && swap().is_ok() {
             self.viewed.notify_one();
         }
     }
 
-    /// Resolves once somebody has looked since it resolved last.
+    /// Resolves after the next read of the status.
     pub async fn viewed(&self) {
         self.viewed.notified().await;
     }
 
-    /// The loop has come round.
+    /// Notes a round of the loop.
     pub fn heartbeat(&self, now: Moment) {
         self.last_heartbeat.store(millis(now), Ordering::Relaxed);
     }
 
-    /// Time since the loop came round last.
+    /// Time since the last round of the loop.
     pub fn silence(&self, now: Moment) -> Duration {
         Duration::from_millis(millis(now).saturating_sub(self.last_heartbeat.load(Ordering::Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! A file that is kept as it ought to be by a task of its own, so that a slow disk never delays a renewal.
+//! A file that a task of its own keeps up to date, so that a slow disk never delays a renewal.
 
 use std::fs::Metadata;
 use std::io::{self, Read};
@@ -19,12 +19,12 @@ use crate::log_events::{
     FILE_RESTORED, FILE_WRITE_FAILED, FILE_WRITTEN,
 };
 
-/// Failures in a row of which one is logged: one in five minutes.
+/// Of so many failures in a row one is logged: one in five minutes.
 const FAILURES_PER_LOG_LINE: u32 = 60;
-/// Wait before a failed write is tried again, and between two looks at what has become of the file.
+/// Interval of checks, and of retries of a failed write.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The handle on the file. Without it the file is left as it is.
+/// The handle of the file. Dropping it leaves the file as it is.
 #[derive(Debug)]
 pub struct KeptFile {
     path: PathBuf,
@@ -34,29 +34,28 @@ pub struct KeptFile {
     task: JoinHandle<()>,
 }
 
-/// What the file ought to be: the content, or no file. Numbered, so that one can wait for it.
+/// The wanted state of the file. Numbered, so that the agent can wait for it.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     number: u64,
     content: Option<String>,
-    /// What is to stand in the lock file.
+    /// The wanted content of the lock file.
     claimant: Option<String>,
 }
 
 impl KeptFile {
-    /// Removes what an earlier process left, and begins to keep the claimed file, with this mode.
+    /// Removes the file of an earlier process, and keeps the claimed file up to date, with this mode.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made, or the file in it cannot be removed.
+    /// The folder cannot be created, or the file cannot be removed.
     pub fn start_absent(path: PathBuf, mode: u32, claim: Claim) -> Result<Self, FileError> {
         make_folder(&path)?;
         remove(&path)?;
         Ok(Self::start(path, mode, claim))
     }
 
-    /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise, unless another process
-    /// claims it meanwhile.
+    /// Keeps the claimed file up to date from the first [`Self::set`] on, unless another process claims it.
     pub fn start(path: PathBuf, mode: u32, claim: Claim) -> Self {
         let (wanted, wanted_changes) = watch::channel(Wanted::default());
         let (done_sender, done) = watch::channel(0);
@@ -74,7 +73,7 @@ impl KeptFile {
         Self { path, wanted, done, claim: id, task }
     }
 
-    /// Says what the file ought to be; nothing happens where it is that already.
+    /// Sets the wanted content. `None`: no file.
     pub fn set(&self, content: Option<String>) {
         self.wanted.send_if_modified(|wanted| {
             let changes = wanted.content != content;
@@ -86,24 +85,24 @@ impl KeptFile {
         });
     }
 
-    /// Has this written into the lock file.
+    /// Writes the claimant into the lock file.
     pub fn introduce(&self, claimant: &Claimant) {
         let text = claimant.to_text();
         self.wanted.send_modify(|wanted| wanted.claimant = Some(text));
     }
 
-    /// The lock file by which it is claimed at present.
+    /// The lock file of the current claim.
     pub fn claim(&self) -> ClaimId {
-        // Held only to copy it, on either side.
+        // Both sides hold the mutex only to copy the value.
         *self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task that keeps it, which ends only with this handle.
+    /// The task, which ends only with this handle.
     pub fn task(&self) -> &JoinHandle<()> {
         &self.task
     }
 
-    /// Waits until the file is what was last asked for, at most `timeout` long.
+    /// Waits until the file has the wanted state.
     pub async fn settled(&mut self, timeout: Duration) {
         let number = self.wanted.borrow().number;
         let settled = self.done.wait_for(|done| *done >= number);
@@ -113,15 +112,15 @@ impl KeptFile {
     }
 }
 
-/// What works on the file, on threads that may block.
+/// Works on the file, on threads that may block.
 struct Worker {
     path: PathBuf,
     mode: u32,
     claim: Claim,
     id: Arc<Mutex<ClaimId>>,
-    /// The file that was written last, and is to be there.
+    /// The file that was written last.
     own: Option<Own>,
-    /// Another process had claimed the file meanwhile and has ended: what lies there may be its.
+    /// Another process had claimed the file meanwhile and has ended: the file may be that process's.
     inherited: bool,
     logged: Logged,
 }
@@ -131,24 +130,24 @@ struct Own {
     content: String,
 }
 
-/// What was said once, and is said again only after it was otherwise.
+/// Conditions that were logged. They are logged again only after they have ended.
 #[derive(Default)]
 struct Logged {
     claim_lost: bool,
     replaced: bool,
 }
 
-/// What lies where the file ought to be.
+/// What is at the path.
 enum Found {
     Nothing,
-    /// What was written, or what an earlier process has left.
+    /// The file that was written last, or that of an earlier process.
     Own,
-    /// What something else has put there, or made of it.
+    /// A file of another process.
     Other,
 }
 
 impl Worker {
-    /// Makes the file what is wanted, unless it is somebody else's by now: whoever has replaced it answers for it.
+    /// Writes or removes the file, unless another process has replaced it.
     fn make(&mut self, content: Option<&str>) -> Result<(), FileError> {
         if !self.keep_claim()? {
             return Ok(());
@@ -180,8 +179,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks whether the file is what is wanted, and makes it so where it was removed, or could not be made so when that was
-    /// said.
+    /// Checks the file, and updates it if it was removed or an earlier update has failed.
     fn check(&mut self, content: Option<&str>) -> Result<(), FileError> {
         self.keep_claim()?;
         let is_wanted = match (&self.own, content) {
@@ -198,7 +196,7 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(error),
         };
-        // What lies there before the first write is what an earlier process has left.
+        // Before the first write it is the file of an earlier process.
         let Some(own) = &self.own else { return Ok(Found::Own) };
         let is_same = (about.dev(), about.ino()) == (own.about.dev(), own.about.ino());
         let when = |about: &Metadata| (about.mtime(), about.mtime_nsec(), about.size());
@@ -219,7 +217,7 @@ impl Worker {
             Kept::Stands => {}
             Kept::Again => {
                 *self.id.lock().unwrap_or_else(PoisonError::into_inner) = self.claim.id();
-                // This process answers for it from here on.
+                // From here on this process is responsible for the file.
                 if self.logged.claim_lost {
                     (self.own, self.inherited) = (None, true);
                 }
@@ -243,7 +241,7 @@ async fn keep(
 ) {
     let (mut failures, mut done) = (0_u32, 0);
     loop {
-        // Tried again after a while, and looked after now and then; or at once where something else is wanted.
+        // Wakes for a new wanted state, and at intervals for checks and retries.
         match tokio::time::timeout(CHECK_INTERVAL, wanted_changes.changed()).await {
             Ok(Err(_handle_is_gone)) => return,
             Ok(Ok(())) => failures = 0,
@@ -275,7 +273,7 @@ async fn keep(
                 done_sender.send_replace(number);
             }
             Err(failure) => {
-                // Said at once, and then once in a while.
+                // The first failure is logged, and then one of many.
                 if failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
                     error!(error = %failure, "{FILE_WRITE_FAILED}; retrying");
                 }

@@ -244,7 +244,7 @@ fn a_folder_that_is_somebody_elses_link_is_refused() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, scene.home.path("run")).unwrap();
     give_away(&scene.home.path("run"));
-    scene.refused(1, &["cannot make the folder", "is a symbolic link that user 54321 has laid"]);
+    scene.refused(1, &["cannot make the folder", "is a symbolic link of user 54321"]);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
@@ -264,7 +264,7 @@ fn a_state_file_that_others_have_written_is_not_believed() {
         (&give_away as &dyn Fn(&Path), "it belongs to user 54321"),
         (
             &|state| fs::set_permissions(state, Permissions::from_mode(0o602)).unwrap(),
-            "anybody may write to it",
+            "every user may write to it",
         ),
     ] {
         let scene = Scene::new(CONFIG);

@@ -140,7 +140,7 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     agent.signal(Signal::KILL);
     agent.ended();
     let (code, said) = reload(&home, &[]);
-    let gone = format!("names process {}, which is no agent that has it locked", agent.pid());
+    let gone = format!("names process {}, which has not locked it", agent.pid());
     assert!(code == Some(1) && said.contains(&gone), "{code:?} {said}");
     home.configure(&consul.address(), ONE);
     let config = fs::read_to_string(home.path("config.yaml")).unwrap();
