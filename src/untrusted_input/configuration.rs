@@ -3,7 +3,7 @@
 use super::assert_harmless;
 use crate::config::{self, Environment, Faults, Overrides, Place};
 
-/// Faults of one configuration: what more is wrong nobody reads.
+/// Maximum faults of one configuration.
 const MAX_FAULTS: usize = 1000;
 
 /// Takes a file's content. It is a configuration, or what is wrong is said harmlessly, each fault within the file's lines.

@@ -1,4 +1,4 @@
-//! What comes on a connection to one of our servers.
+//! The bytes of a connection to a server.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -20,15 +20,15 @@ use crate::{agent, clock};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{Limits, Listen, serve};
 
-/// Time for an answer or a close; far more than either takes, and less than a fuzzer's patience.
+/// Time for an answer or a close: far more than either takes, and less than a fuzzer's time limit.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for whoever may wait for long.
+/// Time for a server that may wait.
 const READ_TIME: Duration = Duration::from_millis(100);
-/// Where there is a stream of events.
+/// The path of the event stream.
 const EVENTS: &[u8] = b"/v1/events";
-/// Its longest life.
+/// Maximum time of the event stream.
 const CONNECTION_TIME: Duration = Duration::from_millis(10);
-/// What a pipe between two processes holds.
+/// The capacity of a pipe.
 const PIPE_BYTES: usize = 64 * 1024;
 
 thread_local! {
