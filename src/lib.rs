@@ -1,8 +1,8 @@
-//! slotkeeper holds slots of Consul semaphores on behalf of the workload beside it.
+//! slotkeeper is a sidecar agent that holds slots of Consul semaphores for a workload.
 //!
-//! The package is a binary: [`main`] is all that it offers. The map of the code is ARCHITECTURE.md. What has a boundary of
-//! its own is a crate: `slotkeeper-semaphore` is the protocol without I/O, `slotkeeper-consul` the HTTP client; the module
-//! `bridge` translates between the two.
+//! The package is a binary, and [`main`] is its only API. ARCHITECTURE.md is the map of the code. Parts with a boundary of their
+//! own are crates: `slotkeeper-semaphore` is the protocol without I/O, `slotkeeper-consul` the HTTP client. The module `bridge`
+//! translates between the two.
 
 mod agent;
 mod bridge;
@@ -34,8 +34,7 @@ mod workload;
 
 pub use cli::main;
 
-/// What the tests, the benchmarks and the fuzz targets of this package use of its inside. It is no API: it changes without
-/// notice.
+/// Internals for the tests, benchmarks and fuzz targets of this package. No API: they change without notice.
 #[doc(hidden)]
 pub mod internals {
     pub mod agent {

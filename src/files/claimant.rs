@@ -213,7 +213,7 @@ mod tests {
         }
         drop(claim);
         assert!(why().contains("no agent that has it locked"), "{}", why());
-        // Whoever has it next is not taken for the one before.
+        // The next claimant is not taken for the one before.
         let _next = Claim::take(&path).unwrap();
         assert!(why().contains("names no agent"), "{}", why());
     }

@@ -18,7 +18,7 @@ const ME: &str = "me";
 const ROUNDS: u64 = 200;
 
 /// Takes lines: how one plans (see [`Options`]), the value of `.lock` (none where it is empty), and a key each, as its name, a
-/// space and its value. A key is locked by the session of its name; `name*` by nobody, `name@other` by another.
+/// space and its value. A key is locked by the session of its name; `name*` by no session, `name@other` by another.
 ///
 /// A waiter, a holder, a release and a change of the limit by such a view come to an end, grant no slot above the limit, overwrite
 /// nothing that is no semaphore, and stay within the limits of a transaction.

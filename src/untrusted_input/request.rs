@@ -117,7 +117,7 @@ impl Servers {
         let now = clock::now();
         let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
         let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
-        // A stream has all that it may ever have, in a life that nobody waits for long.
+        // The stream has its maximum of data within a short time limit.
         let (pace, silence, life) = (Duration::ZERO, CONNECTION_TIME / 5, CONNECTION_TIME);
         let following = Following { pace, silence, life, ..Following::default() };
         let site = Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following);
@@ -137,7 +137,7 @@ impl Servers {
 /// An agent that has nothing to give.
 async fn reply(mut requests: mpsc::Receiver<Request>) {
     while let Some(request) = requests.recv().await {
-        // Whoever asked may have gone.
+        // The client may have closed the connection.
         match request {
             Request::Drain => {}
             Request::Reload { reply } => drop(reply.send(Ok(Reloaded::default()))),
@@ -150,7 +150,7 @@ async fn reply(mut requests: mpsc::Receiver<Request>) {
     }
 }
 
-/// A listener to whom one comes, and nobody else.
+/// A listener with exactly one connection.
 struct One(Mutex<Option<DuplexStream>>);
 
 impl Listen for One {

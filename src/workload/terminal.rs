@@ -71,8 +71,8 @@ impl Terminal {
         }
     }
 
-    /// Whether a shell can continue the agent's job: the parent of the group's first process is
-    /// in the same session and another group.
+    /// Whether a shell can continue the agent's job: the parent of the group's first process is in the same
+    /// session and another group.
     pub(super) fn is_watched(&self) -> bool {
         let parent = process::stat(self.group).and_then(|stat| Pid::from_raw(stat.parent));
         parent.is_some_and(|parent| {

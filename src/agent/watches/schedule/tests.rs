@@ -128,7 +128,7 @@ fn a_poll_of_a_key_that_nobody_watches_keeps_its_place_until_it_ends() {
     schedule.unwatch(&watcher("k000"), "k000");
     schedule.watch(watch("new", "new", 1, Class::Held), at(1));
     assert_eq!(asks(&mut schedule, at(1)), []);
-    // Whoever watches the key again has that poll.
+    // The next watcher of the key has that poll.
     schedule.watch(watch("again", "k000", 1, Class::Record), at(1));
     assert_eq!(asks(&mut schedule, at(1)), []);
     let told = schedule.answered(Answer::Poll("k000".into(), Ok(reading("k000", 2))), at(2));
