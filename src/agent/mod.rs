@@ -15,6 +15,7 @@ mod journal;
 mod labels;
 mod leases;
 mod listings;
+mod observer;
 mod outage;
 mod reload;
 mod snapshot;
@@ -39,10 +40,7 @@ use crate::control::request::Request;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
-use crate::log_events::{
-    AGENT_STARTED, CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION,
-    KEY_REFUSED, LOGGED_IN, LOGIN_FAILED, NOT_READY, READY, STOP_REPEATED, STOPPED_DURING_START,
-};
+use crate::log_events::{AGENT_STARTED, KEY_REFUSED, NOT_READY, READY, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::{Ask, Asks};
@@ -52,7 +50,7 @@ use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
-use slotkeeper_consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
+use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 
 use beside::Beside;
@@ -63,6 +61,7 @@ pub use files::Files;
 use journal::Journal;
 use labels::Labels;
 use leases::Leases;
+use observer::client;
 use outage::Outage;
 use reload::{Deferred, Reload, Watch};
 pub use reload::{Fingerprints, fingerprints};
@@ -625,49 +624,5 @@ impl Agent {
             }
             changed
         });
-    }
-}
-
-fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
-    let observer: Arc<dyn slotkeeper_consul::Observer> = Arc::<Metrics>::clone(metrics);
-    Client::new(&config.consul, observer).context("cannot make a client of Consul")
-}
-
-impl slotkeeper_consul::Observer for Metrics {
-    fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        self.consul_request(operation.as_str(), code.as_str(), took);
-    }
-
-    fn logged_in(&self, auth_method: &str, accessor: &str) {
-        info!(auth_method, accessor, "{LOGGED_IN}");
-    }
-
-    fn not_logged_in(&self, error: &slotkeeper_consul::Error, serves_on: bool) {
-        if serves_on {
-            warn!(%error, "{LOGIN_FAILED}; still using the current token");
-        } else {
-            warn!(%error, "{LOGIN_FAILED}");
-        }
-    }
-
-    fn addresses(&self, news: &AddressNews) {
-        match news {
-            AddressNews::Moved { from, to, why, proved: true } => {
-                warn!(from, to, reason = why, "{CONSUL_ADDRESS_CHANGED}");
-            }
-            AddressNews::Moved { from, to, why, proved: false } => warn!(
-                from,
-                to,
-                reason = why,
-                "{CONSUL_ADDRESS_CHANGED}; both may not be one cluster, so the agent creates a new session"
-            ),
-            AddressNews::NoSession { .. } => warn!(error = %news, "{CONSUL_ADDRESS_WITHOUT_SESSION}"),
-            AddressNews::Foreign { address, used, why } => warn!(
-                address,
-                used,
-                reason = why,
-                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
-            ),
-        }
     }
 }
