@@ -23,13 +23,13 @@ pub fn now() -> Moment {
     Moment::from_boot(Duration::new(seconds, nanos))
 }
 
-/// The processor's time that this process, with all its threads, has had.
+/// The processor time of this process, with all its threads.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What the wall clock shows, for dates that people and Prometheus read. Nothing is decided by it.
+/// The wall clock, for dates in output and metrics. No decision depends on it.
 #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> Wall {
     Wall::new(SystemTime::now(), now())
@@ -47,7 +47,7 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// The process or the machine has no descriptor left.
+    /// No file descriptor is left.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
@@ -57,8 +57,7 @@ impl Alarm {
         Ok(Self { timer })
     }
 
-    /// Waits until the instant; does not wait for one that has passed. Dropping the future unsets nothing that the
-    /// next call does not set anew.
+    /// Waits until the instant. A past one resolves at once. Cancel-safe: the next call sets the timer anew.
     ///
     /// # Errors
     ///

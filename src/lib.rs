@@ -1,8 +1,8 @@
-//! slotkeeper holds slots of Consul semaphores on behalf of the workload beside it.
+//! slotkeeper is a sidecar agent that holds slots of Consul semaphores for a workload.
 //!
-//! The package is a binary: [`main`] is all that it offers. The map of the code is ARCHITECTURE.md. What has a boundary of
-//! its own is a crate: `slotkeeper-semaphore` is the protocol without I/O, `slotkeeper-consul` the HTTP client; the module
-//! `bridge` translates between the two.
+//! The package is a binary, and [`main`] is its only API. ARCHITECTURE.md is the map of the code. Parts with a boundary of their
+//! own are crates: `slotkeeper-semaphore` is the protocol without I/O, `slotkeeper-consul` the HTTP client. The module `bridge`
+//! translates between the two.
 
 mod agent;
 mod bridge;
@@ -14,9 +14,13 @@ mod escape;
 mod exit;
 mod files;
 mod http;
+mod log_events;
 mod metrics;
+#[cfg(test)]
+mod module_graph;
 mod operator;
 mod progress;
+mod reload_report;
 mod shutdown;
 mod status;
 mod stderr;
@@ -25,20 +29,19 @@ mod termination;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod untrusted_input;
-mod vitals;
+mod watchdog;
 mod workload;
 
 pub use cli::main;
 
-/// What the tests, the benchmarks and the fuzz targets of this package use of its inside. It is no API: it changes without
-/// notice.
+/// Internals for the tests, benchmarks and fuzz targets of this package. No API: they change without notice.
 #[doc(hidden)]
 pub mod internals {
     pub mod agent {
-        pub use crate::agent::{
-            CHANGE_DEFERRED, CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, FILES_CHANGED, Files,
-            Fingerprints, Parts, before_start, run,
-        };
+        pub use crate::agent::{Files, Fingerprints, Parts, before_start, run};
+    }
+    pub mod log_events {
+        pub use crate::log_events::*;
     }
     pub mod bridge {
         pub use crate::bridge::{confirm, confirm_all, renew};
@@ -69,7 +72,7 @@ pub mod internals {
         pub use crate::metrics::Metrics;
     }
     pub mod shutdown {
-        pub use crate::shutdown::{Ask, Asks, ECHO};
+        pub use crate::shutdown::{Ask, Asks, REPEATED_SIGNAL};
     }
     pub mod status {
         pub use crate::status::{Report, Snapshot, State};
@@ -77,7 +80,7 @@ pub mod internals {
     pub mod telemetry {
         pub use crate::telemetry::start;
     }
-    pub mod vitals {
-        pub use crate::vitals::Vitals;
+    pub mod watchdog {
+        pub use crate::watchdog::Watchdog;
     }
 }

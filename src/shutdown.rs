@@ -1,4 +1,4 @@
-//! What the agent is asked for from outside, above all by signals.
+//! Requests to the agent by signals: to stop, to reload, or to pass a signal on.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -16,43 +16,43 @@ use crate::clock;
 use crate::workload::signals;
 use slotkeeper_semaphore::Moment;
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// SIGTERM or SIGINT: give everything back and exit; the second time, exit at once.
+    /// SIGTERM or SIGINT: release everything and exit; the second time, exit at once.
     ///
-    /// What signals a process and its group, as coreutils' `timeout` does, sends the same twice within a millisecond.
-    /// That is one ask: signals that follow the first within [`ECHO`] are passed over.
+    /// A sender that signals a process and its group, as coreutils' `timeout`, sends the same signal twice within a
+    /// millisecond. That is one request: signals within [`REPEATED_SIGNAL`] of the first are ignored.
     Stop,
     /// SIGHUP: read the configuration again.
     Reload,
-    /// A signal that is meant for the command that runs on the slot, where there is one.
+    /// A signal for the command, if there is one.
     Signal(i32),
 }
 
-/// What one agent is asked for, in order.
+/// The requests to one agent, in order.
 pub struct Asks {
     asks: BoxStream<'static, Ask>,
-    /// What was asked for while nothing could be done about it.
+    /// Requests that came during [`Self::unless_stopped`].
     deferred: VecDeque<Ask>,
     stopped_at: Option<Moment>,
 }
 
-/// Time within which a second signal to stop is the first one's echo.
-pub const ECHO: Duration = Duration::from_millis(250);
+/// A second stop signal within this time repeats the first one.
+pub const REPEATED_SIGNAL: Duration = Duration::from_millis(250);
 
 impl Asks {
-    /// Takes the signals over from their default actions.
+    /// Handles SIGTERM, SIGINT and SIGHUP instead of their default actions.
     ///
     /// # Errors
     ///
-    /// The process has no descriptor left.
+    /// The process has no file descriptor left.
     pub fn listen() -> io::Result<Self> {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         Ok(Self::of(signals.map(|signal| if signal == SIGHUP { Ask::Reload } else { Ask::Stop })))
     }
 
-    /// Takes all signals over that a command is to be passed.
+    /// Handles all signals that are passed on to a command.
     ///
     /// # Errors
     ///
@@ -61,18 +61,18 @@ impl Asks {
         Ok(Self::of(Signals::new(signals::taken_over())?.map(Ask::Signal)))
     }
 
-    /// Those of a stream: for an agent that is not alone in its process, where a signal would reach all of them.
+    /// Requests of a stream: for several agents in one process, where a signal would reach all of them.
     pub fn of(asks: impl Stream<Item = Ask> + Send + 'static) -> Self {
         Self { asks: asks.fuse().boxed(), deferred: VecDeque::new(), stopped_at: None }
     }
 
-    /// Has a thread of its own do what may wait for a file system, and waits for that, but not when told to end: what hangs is
-    /// left behind.
+    /// Runs work that may block on a file system on a thread of its own. A stop request ends the wait and leaves the thread
+    /// behind.
     ///
     /// # Errors
     ///
-    /// What asked for the end.
-    pub async fn unless_told_to_end<T: Send + 'static>(
+    /// The request that ended the wait.
+    pub async fn unless_stopped<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Ask> {
@@ -82,7 +82,7 @@ impl Asks {
                 done = &mut task => return match done {
                     Ok(done) => Ok(done),
                     Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                    // The runtime ends, and so do we.
+                    // The runtime is shutting down.
                     Err(_) => pending().await,
                 },
                 ask = self.new_one() => match ask {
@@ -95,7 +95,7 @@ impl Asks {
         }
     }
 
-    /// The next one. Never ends: a stream that closed means that nothing can be asked for any more.
+    /// The next request. After the end of the stream it never resolves.
     pub async fn next(&mut self) -> Ask {
         match self.deferred.pop_front() {
             Some(ask) => ask,
@@ -109,7 +109,7 @@ impl Asks {
                 Some(ask @ (Ask::Reload | Ask::Signal(_))) => return ask,
                 Some(Ask::Stop) => {
                     let now = clock::now();
-                    let echo = self.stopped_at.is_some_and(|first| now.since(first) < ECHO);
+                    let echo = self.stopped_at.is_some_and(|first| now.since(first) < REPEATED_SIGNAL);
                     self.stopped_at = self.stopped_at.or(Some(now));
                     if !echo {
                         return Ask::Stop;
@@ -140,9 +140,9 @@ mod tests {
     async fn what_hangs_is_left_behind_when_told_to_end_and_nothing_else_is_forgotten() {
         let mut asks = Asks::of(stream::iter([Ask::Reload, Ask::Reload, Ask::Stop]));
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
-        assert_eq!(asks.unless_told_to_end(move || gate.recv()).await, Err(Ask::Stop));
+        assert_eq!(asks.unless_stopped(move || gate.recv()).await, Err(Ask::Stop));
         drop(go_on);
-        assert_eq!(asks.unless_told_to_end(|| 7).await, Ok(7));
+        assert_eq!(asks.unless_stopped(|| 7).await, Ok(7));
         assert_eq!(asks.next().await, Ask::Reload);
         assert_eq!(asks.next().now_or_never(), None);
     }

@@ -1,31 +1,31 @@
-//! Standard error that never holds us up.
+//! Standard error that never blocks.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a pipe that can be written to takes at once without blocking, POSIX's least.
-const AT_ONCE: usize = 4096;
+/// A writable pipe takes at least this many bytes without blocking (POSIX).
+const MAX_LINE_BYTES: usize = 4096;
 
-/// Lines that were dropped since the last one that was written.
+/// Lines dropped since the last written one.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a line is drawn there that changes in place (`progress`).
+/// A progress line is drawn, which changes in place (`progress`).
 static DRAWN: AtomicBool = AtomicBool::new(false);
-/// Takes that line away. It is drawn again soon, below what is written in its place.
+/// Erases that line. It is drawn again below the written text.
 pub(crate) const WIPE: &str = "\r\x1b[2K";
 
-/// Standard error, a whole line at a time. A line that nobody takes – a pipe whose reader stands still, a terminal stopped by
-/// Ctrl-S – is dropped: whoever renews a lease, or ends a command in time, must not wait for the log. How many were dropped is
-/// said with the next one.
+/// Standard error, a whole line at a time. A line that would block, as on a pipe whose reader is suspended or a terminal after
+/// Ctrl-S, is dropped: neither a renewal nor the end of a command may wait for the log. The next line says how many were
+/// dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stderr;
 
 impl Stderr {
-    /// Writes one line, with our name before it.
+    /// Writes one line with the prefix `slotkeeper: `.
     pub fn say(what: &str) {
-        // It never fails.
+        // A write never fails.
         let _ = Self.write(format!("slotkeeper: {what}\n").as_bytes());
     }
 }
@@ -38,7 +38,7 @@ impl Write for Stderr {
             text.extend(WIPE.as_bytes());
         }
         if dropped > 0 {
-            text.extend(format!("slotkeeper: nobody took {dropped} lines before this one\n").into_bytes());
+            text.extend(format!("slotkeeper: dropped {dropped} lines before this one\n").into_bytes());
         }
         text.extend(line);
         shorten(&mut text);
@@ -53,29 +53,29 @@ impl Write for Stderr {
     }
 }
 
-/// Says whether a line is drawn that what is written has to take the place of.
+/// Sets whether a progress line is drawn.
 pub(crate) fn line_drawn(is_drawn: bool) {
     DRAWN.store(is_drawn, Ordering::Relaxed);
 }
 
-/// Whether there is such a line.
+/// Whether a progress line is drawn.
 pub(crate) fn line_is_drawn() -> bool {
     DRAWN.load(Ordering::Relaxed)
 }
 
-/// Too long a line might block all the same. Cut, it is still a line: the next one is not to be taken for its end.
+/// Cuts a line that might block since it is too long. It stays a whole line.
 fn shorten(text: &mut Vec<u8>) {
     const END: &[u8] = "…\n".as_bytes();
-    if text.len() <= AT_ONCE {
+    if text.len() <= MAX_LINE_BYTES {
         return;
     }
     let goes_on = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
-    let last = (0..=AT_ONCE - END.len()).rev().find(|at| !goes_on(text[*at]));
+    let last = (0..=MAX_LINE_BYTES - END.len()).rev().find(|at| !goes_on(text[*at]));
     text.truncate(last.unwrap_or(0));
     text.extend(END);
 }
 
-/// Whether standard error takes what is written without making us wait.
+/// Whether a write to standard error does not block.
 pub(crate) fn takes_more() -> bool {
     let stderr = io::stderr();
     let mut wanted = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_cut_is_a_line_of_whole_characters() {
-        for length in AT_ONCE - 8..AT_ONCE + 8 {
+        for length in MAX_LINE_BYTES - 8..MAX_LINE_BYTES + 8 {
             for begin in ["", "x", "xx"] {
                 let long = format!("{begin}{}\n", "☃".repeat(length / 3));
                 let mut cut = long.clone().into_bytes();
                 shorten(&mut cut);
-                assert!(cut.len() <= AT_ONCE);
+                assert!(cut.len() <= MAX_LINE_BYTES);
                 let cut = String::from_utf8(cut).unwrap();
                 assert!(cut == long || cut.ends_with("☃…\n"), "{}", cut.len());
             }

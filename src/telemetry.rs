@@ -13,7 +13,7 @@ use crate::stderr::Stderr;
 #[derive(Debug)]
 pub struct Handle(reload::Handle<Targets, Registry>);
 
-/// Begins to log.
+/// Starts logging.
 pub fn start(log: Log) -> Handle {
     let (filter, handle) = reload::Layer::new(targets(log.level));
     let lines = fmt::layer().with_writer(|| Stderr);
@@ -23,20 +23,20 @@ pub fn start(log: Log) -> Handle {
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
         }
     };
-    // A second start, in a test, keeps the first one's subscriber.
+    // A second start, in a test, keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     Handle(handle)
 }
 
 impl Handle {
-    /// Logs from here on at another level.
+    /// Changes the log level.
     pub fn set_level(&self, level: LogLevel) {
         // Fails only when the subscriber is gone, and then nothing is logged at all.
         let _ = self.0.reload(targets(level));
     }
 }
 
-/// The libraries' own events are for their authors: warnings at most.
+/// Libraries log warnings at most.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,

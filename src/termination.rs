@@ -3,6 +3,7 @@
 //! It is written where slotkeeper ends by an error, or with a code that is not its workload's own. Whether that succeeds changes
 //! nothing else.
 
+use crate::log_events::TERMINATION_MESSAGE_NOT_WRITTEN;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,7 +17,7 @@ use tracing::debug;
 
 use slotkeeper_semaphore::printable;
 
-/// The variable that names the file. Whatever a process of ours starts does not inherit it: the file is this one's.
+/// The variable that names the file. Child processes do not inherit it: the file belongs to this process.
 pub(crate) const VARIABLE: &str = "SLOTKEEPER_TERMINATION_MESSAGE";
 /// Kubernetes reads no more of a container's message.
 const MAX_BYTES: usize = 4096;
@@ -29,14 +30,14 @@ pub(crate) fn write(why: &str) {
         return;
     };
     if let Err(error) = write_in_time(path.clone(), sentence(why)) {
-        debug!("the termination message cannot be written to {}: {error}", path.display());
+        debug!(path = %path.display(), %error, "{TERMINATION_MESSAGE_NOT_WRITTEN}");
     }
 }
 
 fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
     let (done, is_done) = channel();
     thread::Builder::new().name("termination".into()).spawn(move || {
-        // Nobody listens any more where it took too long.
+        // After the timeout the receiver is gone.
         let _ = done.send(replace(&path, &text));
     })?;
     is_done.recv_timeout(MAX_TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -44,7 +45,7 @@ fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
 
 /// Not by a file of another name: Kubernetes mounts this very one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A FIFO that nobody reads is not waited for, and a link leads to no other's file.
+    // A FIFO without a reader does not block, and a link to another file is not followed.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let mut file =
@@ -52,7 +53,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// As it stands there: on one line, with our name, since a container's own program may write there too.
+/// One line with the prefix `slotkeeper: `, since the container's own program may write there too.
 fn sentence(why: &str) -> String {
     const CUT: usize = '…'.len_utf8();
     let lines: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

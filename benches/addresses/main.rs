@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use slotkeeper::internals::agent::CONSUL_ADDRESS_CHANGED;
+use slotkeeper::internals::log_events;
 use support::cluster::Cluster;
 use support::{http, processes};
 
@@ -66,7 +66,7 @@ impl Holder {
     }
 
     fn has_lost(&mut self) -> bool {
-        self.has_said("slot lost") || self.child.try_wait().unwrap().is_some()
+        self.has_said(log_events::SLOT_LOST) || self.child.try_wait().unwrap().is_some()
     }
 
     async fn end(mut self) {
@@ -96,7 +96,7 @@ async fn trial(cluster: &mut Cluster, watch: Duration) -> Trial {
     let folder = tempfile::tempdir().unwrap();
     let start = |n: usize| Holder::start(folder.path(), &addresses, &format!("holder-{n}"), n >= HOLDERS);
     let mut holders: Vec<_> = (0..2 * HOLDERS).map(start).collect();
-    until(|| holders.iter().all(|holder| holder.has_said("slot acquired"))).await;
+    until(|| holders.iter().all(|holder| holder.has_said(log_events::SLOT_ACQUIRED))).await;
     // At any phase of their renewals.
     tokio::time::sleep(Duration::from_millis(fastrand::u64(0..12_000))).await;
     cluster.stop(used, Signal::KILL).await;
@@ -104,7 +104,7 @@ async fn trial(cluster: &mut Cluster, watch: Duration) -> Trial {
     let mut moved = [None; 2 * HOLDERS];
     while killed.elapsed() < watch {
         for (holder, moved) in holders.iter().zip(&mut moved) {
-            if moved.is_none() && holder.has_said(CONSUL_ADDRESS_CHANGED) {
+            if moved.is_none() && holder.has_said(log_events::CONSUL_ADDRESS_CHANGED) {
                 *moved = Some(killed.elapsed());
             }
         }

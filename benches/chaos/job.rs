@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fastrand::Rng;
+use slotkeeper::internals::log_events;
 use tokio::process::{Child, Command};
 
 use crate::support::life::Life;
@@ -124,7 +125,7 @@ impl Files {
     /// The session that it has made, as its log says.
     pub(crate) fn session(&self) -> Option<String> {
         let log = self.log();
-        let line = log.lines().rev().find(|line| line.contains("session created"))?;
+        let line = log.lines().rev().find(|line| line.contains(log_events::SESSION_CREATED))?;
         line.split("session=").nth(1).map(|id| id.trim().to_owned())
     }
 

@@ -14,7 +14,7 @@ use slotkeeper::internals::http::servers::Servers;
 use slotkeeper::internals::metrics::Metrics;
 use slotkeeper::internals::shutdown::Asks;
 use slotkeeper::internals::status::{Snapshot, State};
-use slotkeeper::internals::vitals::Vitals;
+use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
 use slotkeeper_consul::{Code, Operation};
 use tokio::sync::watch;
@@ -94,7 +94,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         read_config: Arc::new(read_config),
         source: agent::Fingerprints::default(),
         metrics: Arc::new(Metrics::new(&operations, &codes).unwrap()),
-        vitals: Arc::new(Vitals::new(clock::now())),
+        watchdog: Arc::new(Watchdog::new(clock::now())),
         status,
         asks,
         command: None,

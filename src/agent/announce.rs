@@ -1,98 +1,104 @@
-//! Tells of changes: a log line each, and the hooks.
+//! Log lines and hooks for the notices of the core.
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use super::labels::Labels;
 use crate::config;
+use crate::log_events::{
+    BLOCKED, FORMAT_DIFFERS, HOLDER_EVICTED, HOLDERS_PRUNED, LEASE_LOCK_DELAY, LEASE_LOCK_LEADER,
+    LEASE_WAIT_TIMED_OUT, LEASE_WAITING, LIMIT_CHANGED, LIMIT_DIFFERS, LIMIT_SET, LOCK_DELAYED, LOCK_FREE,
+    LOCK_HELD, LOCK_HELD_BY_OTHER, REQUEST_FAILED, REQUEST_RECOVERED, SEMAPHORE_REMOVED, SESSION_CREATED,
+    SESSION_ENDED, SESSION_RENEWAL_FAILED, SESSION_RENEWED, SESSION_REQUEST_FAILED,
+    SESSION_REQUEST_RECOVERED, SESSION_RESUMED, SESSION_TAKEN, SLOT_ACQUIRED, SLOT_LOST, SLOT_RELEASED,
+    SLOT_RESUMED, UNANSWERED_SESSIONS_DESTROYED, WAIT_TIMED_OUT, WAIT_UNANSWERED, WAITER_EVICTED, WAITING,
+    WRITE_CONFLICT,
+};
 use crate::workload::hooks::{Call, Event, Hooks, Succeeded};
 use slotkeeper_semaphore::{Leader, LimitPolicy, Notice, SessionId, printable};
 
-/// What is wrong with a list beside a map, and what to write.
-const JOINS_A_MAP: &str = "the record is a map, but this agent would make a new one as a list, which `consul lock -n` refuses; \
-                           write `format: map`";
+/// Why a list does not fit beside a map, and what to do.
+const JOINS_A_MAP: &str = "the record is a map, but this agent would create a list, which `consul lock -n` refuses; set `format: map`";
 
-/// Characters of a session's id. That of a stranger is whatever Consul says.
-const LONGEST: usize = 64;
+/// The id of another client's session may be any text.
+const MAX_SESSION_CHARS: usize = 64;
 
-/// One log event a state change; nothing that comes round by itself is above `debug`.
+/// Logs a notice. What recurs without a change of state is logged at `debug`.
 pub(super) fn log(notice: &Notice) {
     match notice {
-        Notice::SessionStarted { session, resumed: false } => info!(%session, "session created"),
-        Notice::SessionStarted { session, resumed: true } => info!(%session, "session taken up again"),
-        Notice::SessionEnded { session } => warn!(%session, "the session has ended"),
+        Notice::SessionStarted { session, resumed: false } => info!(%session, "{SESSION_CREATED}"),
+        Notice::SessionStarted { session, resumed: true } => info!(%session, "{SESSION_RESUMED}"),
+        Notice::SessionEnded { session } => warn!(%session, "{SESSION_ENDED}"),
         Notice::SessionTaken { session } => error!(
             %session,
-            "another process has resumed this agent's session, which has everything of it now; beginning with a new \
-             session. Was the state file copied, or the .lock file beside it deleted?"
+            "{SESSION_TAKEN}, which has its slots now; creating a new session. Check whether the state file was copied, or \
+             the .lock file beside it deleted"
         ),
         Notice::SessionsCleared { sessions } => {
-            info!(sessions, "destroyed a session whose creation had got no answer");
+            info!(sessions, "{UNANSWERED_SESSIONS_DESTROYED}");
         }
-        Notice::Renewed { took } => debug!(took_ms = millis(*took), "session renewed"),
-        Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
-        Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
-        Notice::Trouble { name: Some(semaphore), failure } => warn!(%semaphore, "trouble: {}", failure.text),
-        Notice::TroubleOver { name: None } => info!("the session is in order again"),
-        Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "in order again"),
+        Notice::Renewed { took } => debug!(took_ms = millis(*took), "{SESSION_RENEWED}"),
+        Notice::RenewFailed { failure } => debug!(error = %failure.text, "{SESSION_RENEWAL_FAILED}"),
+        Notice::Trouble { name: None, failure } => {
+            warn!(error = %failure.text, "{SESSION_REQUEST_FAILED}; retrying");
+        }
+        Notice::Trouble { name: Some(semaphore), failure } => {
+            warn!(%semaphore, error = %failure.text, "{REQUEST_FAILED}; retrying");
+        }
+        Notice::TroubleOver { name: None } => info!("{SESSION_REQUEST_RECOVERED}"),
+        Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "{REQUEST_RECOVERED}"),
         Notice::Waiting { name, position, taken, limit } => {
-            info!(semaphore = %name, position, taken, limit, "waiting for a slot");
+            info!(semaphore = %name, position, taken, limit, "{WAITING}");
         }
-        // Our own is told as it is acquired.
+        // The agent's own lock is logged as it is acquired.
         Notice::Leader { name, leader: Some(leader) } if leader.mine => {
-            debug!(semaphore = %name, "the lock is ours");
+            debug!(semaphore = %name, "{LOCK_HELD}");
         }
         Notice::Leader { name, leader: Some(Leader { session, who, .. }) } => {
             let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
-            let session = printable(session.as_str(), LONGEST);
-            info!(semaphore = %name, %session, who = who.map(String::as_str), "another has the lock");
+            let session = printable(session.as_str(), MAX_SESSION_CHARS);
+            info!(semaphore = %name, %session, who = who.map(String::as_str), "{LOCK_HELD_BY_OTHER}");
         }
-        Notice::Leader { name, leader: None } => info!(semaphore = %name, "nobody has the lock"),
+        Notice::Leader { name, leader: None } => info!(semaphore = %name, "{LOCK_FREE}"),
         Notice::Delayed { name, left: Some(left) } => {
             let left_ms = millis(*left);
-            info!(semaphore = %name, left_ms, "nobody has the lock, and nobody gets it before its lock-delay is over");
+            info!(semaphore = %name, left_ms, "{LOCK_DELAYED}");
         }
         Notice::Delayed { name, left: None } => {
-            info!(
-                semaphore = %name,
-                "nobody has the lock, and nobody gets it before its lock-delay is over, for at most 60 s; trying now and then"
-            );
+            info!(semaphore = %name, "{LOCK_DELAYED}, which lasts for at most 60 s; retrying");
         }
         Notice::Acquired { name, token, indexes, resumed: true, .. } => {
-            info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "slot taken up again");
+            info!(semaphore = %name, slot = indexes.first(), fencing_token = token, "{SLOT_RESUMED}");
         }
         Notice::Acquired { name, session, token, indexes, took, .. } => {
             let (slot, after_ms) = (indexes.first(), millis(*took));
-            info!(semaphore = %name, %session, slot, fencing_token = token, after_ms, "slot acquired");
+            info!(semaphore = %name, %session, slot, fencing_token = token, after_ms, "{SLOT_ACQUIRED}");
         }
         Notice::Lost { name, session, reason, held, .. } => {
             let reason = reason.as_str();
-            error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "slot lost");
+            error!(semaphore = %name, %session, reason, held_seconds = held.as_secs(), "{SLOT_LOST}");
         }
         Notice::Evicted { name, by, held: true } => {
-            warn!(semaphore = %name, by, "evicted: the slot is given on once the workload has had its time to stop");
+            warn!(semaphore = %name, by, "{HOLDER_EVICTED}; the slot is released when the workload has stopped");
         }
-        Notice::Evicted { name, by, held: false } => warn!(semaphore = %name, by, "evicted from the line"),
+        Notice::Evicted { name, by, held: false } => warn!(semaphore = %name, by, "{WAITER_EVICTED}"),
         Notice::Released { name, session, held } => {
-            info!(semaphore = %name, %session, held_seconds = held.as_secs(), "slot given back");
+            info!(semaphore = %name, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
         }
-        Notice::Blocked { name, why } => error!(semaphore = %name, "kept out: {why}"),
+        Notice::Blocked { name, why } => error!(semaphore = %name, reason = %why, "{BLOCKED}"),
         Notice::GaveUp { name, reached, trouble } => {
-            let what = if *reached { "no slot" } else { "no answer from Consul" };
-            match trouble {
-                Some(trouble) => {
-                    warn!(semaphore = %name, "{what} in the time given; the last trouble was: {trouble}");
-                }
-                None => warn!(semaphore = %name, "{what} in the time given"),
-            }
+            let event = if *reached { WAIT_TIMED_OUT } else { WAIT_UNANSWERED };
+            let last_failure = trouble.as_ref().map(display);
+            warn!(semaphore = %name, last_failure, "{event}");
         }
         Notice::LimitDiffers { name, policy: LimitPolicy::Set, stored, configured } => {
             warn!(
                 semaphore = %name, stored, configured,
-                "somebody has changed the limit since ours was set, and theirs governs; `limit_policy: set` writes ours \
-                 again when the agent starts or its configured limit changes"
+                "{LIMIT_DIFFERS}: another client has changed it, and the stored limit applies; `limit_policy: set` writes \
+                 the configured limit again when the agent starts or the configured limit changes"
             );
         }
         Notice::LimitDiffers {
@@ -103,39 +109,38 @@ pub(super) fn log(notice: &Notice) {
         } => {
             warn!(
                 semaphore = %name, stored, configured,
-                "the stored limit governs, not the configured one; `slotkeeper set-limit` changes it for everybody"
+                "{LIMIT_DIFFERS}: the stored limit applies; `slotkeeper set-limit` changes it for all clients"
             );
         }
-        Notice::FormDiffers { name } => warn!(semaphore = %name, "{JOINS_A_MAP}"),
+        Notice::FormDiffers { name } => warn!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
         Notice::LimitChanged { name, from, to } => {
-            info!(semaphore = %name, from, to, "the stored limit was changed");
+            info!(semaphore = %name, from, to, "{LIMIT_CHANGED}");
         }
         Notice::LimitSet { name, from, to } => {
-            warn!(semaphore = %name, from, to, "limit changed, for everybody");
+            warn!(semaphore = %name, from, to, "{LIMIT_SET}");
         }
-        Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "dead holders taken out"),
-        Notice::Conflict { name } => debug!(semaphore = %name, "another client was faster; looking again"),
-        Notice::Removed { name } => info!(semaphore = %name, "semaphore removed"),
+        Notice::Pruned { name, holders, .. } => info!(semaphore = %name, holders, "{HOLDERS_PRUNED}"),
+        Notice::Conflict { name } => debug!(semaphore = %name, "{WRITE_CONFLICT}; reading again"),
+        Notice::Removed { name } => info!(semaphore = %name, "{SEMAPHORE_REMOVED}"),
     }
 }
 
-/// The same of a lease. That somebody waits for one, or did in vain, is its client's matter, which may ask again and
-/// again.
-pub(super) fn log_of_lease(notice: &Notice) {
+/// Logs a notice about a lease. A client may request leases again and again, so waits are logged at `debug`.
+pub(super) fn log_lease(notice: &Notice) {
     match notice {
         Notice::Waiting { name, position, taken, limit } => {
-            debug!(semaphore = %name, position, taken, limit, "a lease is waited for");
+            debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
         }
         Notice::GaveUp { name, reached, trouble } => {
-            debug!(semaphore = %name, reached, trouble, "a lease was not to be had in the time given");
+            debug!(semaphore = %name, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
         }
         Notice::Leader { name, leader } => {
             let session = leader.as_ref().map(|leader| leader.session.as_str());
-            debug!(semaphore = %name, session, "seen by one who waits for a lease: who has the lock");
+            debug!(semaphore = %name, session, "{LEASE_LOCK_LEADER}");
         }
-        Notice::FormDiffers { name } => debug!(semaphore = %name, "{JOINS_A_MAP}"),
+        Notice::FormDiffers { name } => debug!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
         Notice::Delayed { name, left } => {
-            debug!(semaphore = %name, ?left, "seen by one who waits for a lease: a lock-delay");
+            debug!(semaphore = %name, ?left, "{LEASE_LOCK_DELAY}");
         }
         Notice::SessionStarted { .. }
         | Notice::SessionEnded { .. }
@@ -159,8 +164,8 @@ pub(super) fn log_of_lease(notice: &Notice) {
     }
 }
 
-/// Calls the hook that a change has, if it has one; what that gives tells when it has run. Hooks of one slot are ordered by the
-/// core's name of it, which a rename does not change; they are told the label.
+/// Calls the hook that is configured for a notice. The receiver resolves when the hook has succeeded. Hooks of one slot are
+/// ordered by the core's name, which a rename does not change; their environment has the configured name.
 pub(super) fn call_hook(
     notice: &Notice,
     labels: &Labels,
@@ -209,7 +214,7 @@ pub(super) fn call_hook(
     Some(hooks.call(Call { slot: name.clone(), label, event, command, environment }))
 }
 
-/// What a hook is told.
+/// Environment variables of a hook.
 type Variables = Vec<(&'static str, String)>;
 
 fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
@@ -219,9 +224,10 @@ fn slot(session: &SessionId, token: u64, indexes: &[u32]) -> Variables {
     about
 }
 
-/// Where nobody leads, the session is an empty text.
+/// Without a leader the session is an empty text.
 fn leader_variables(leader: Option<&Leader>) -> Variables {
-    let session = leader.map(|leader| printable(leader.session.as_str(), LONGEST)).unwrap_or_default();
+    let session =
+        leader.map(|leader| printable(leader.session.as_str(), MAX_SESSION_CHARS)).unwrap_or_default();
     let mine = leader.is_some_and(|leader| leader.mine);
     let who = leader.and_then(|leader| leader.who.clone()).unwrap_or_default();
     let people = [
@@ -235,7 +241,7 @@ fn leader_variables(leader: Option<&Leader>) -> Variables {
     told.into_iter().chain(people).collect()
 }
 
-/// As the log's JSON has numbers.
+/// JSON numbers are u64.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The workload beside us, where its processes can be seen: nothing is given back while it lives, and where that is asked for, we
-//! end it ourselves.
+//! The workload of the section `workload`, whose processes the agent sees: nothing is released while it lives, and with
+//! `stop: true` the agent ends it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,39 +9,40 @@ use tracing::{error, info, warn};
 use super::{Agent, translate};
 use crate::clock;
 use crate::config;
+use crate::log_events::{ENDING_WORKLOAD, WORKLOAD_ENDED, WORKLOAD_NOT_ENDED, WORKLOAD_STARTED};
 use crate::workload::beside::custody::{Custody, Due, Situation};
 use crate::workload::beside::{NotAllowed, Seen, Sight, Unfit};
 use crate::workload::guard::fence::{Act, Why};
 use slotkeeper_semaphore::{Lease, Machine, Moment, Name, Phase};
 
-/// How often its processes are looked for while its end is waited for.
-const ENDING: Duration = Duration::from_millis(50);
-/// The same while it may run without its slots, and while it may run on them, where we are to end it.
-const WITHOUT: Duration = Duration::from_millis(250);
-const HELD: Duration = Duration::from_secs(1);
-/// From the end of one container of a pod to the begin of the next one, where the image is there. A kubelet takes one to two seconds.
-const BETWEEN: Duration = Duration::from_secs(10);
+/// Interval of looks at the processes while the agent waits for their end.
+const ENDING_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The same under `stop: true`: while the workload may run without its slots, and while it runs on them.
+const UNHELD_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const HELD_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// From the end of one container of a pod to the start of the next one. A kubelet takes one to two seconds if it has the image.
+const CONTAINER_RESTART_TIME: Duration = Duration::from_secs(10);
 
-/// What is known of it.
+/// What the agent knows of the workload.
 pub(super) struct Beside {
     sight: Sight,
-    /// Where we are to end it.
+    /// Under `stop: true`.
     custody: Option<Custody>,
     seen: Seen,
     looked_at: Moment,
-    /// Since when nothing of it lives that did.
+    /// Since when no process lives, after one did.
     gone_since: Option<Moment>,
-    /// What it runs on, where we are to end it; nothing while it does not run.
+    /// The slots that the workload runs on, under `stop: true`. `None` while it does not run.
     runs_on: Option<BTreeSet<Name>>,
     told_denied: bool,
 }
 
 impl Beside {
-    /// Gets ready to look.
+    /// Prepares to look at the processes.
     ///
     /// # Errors
     ///
-    /// Its processes cannot be seen.
+    /// The processes cannot be seen.
     pub(super) fn of(workload: &config::Workload) -> Result<Self, Unfit> {
         let mut sight = Sight::of(&workload.volume)?;
         Ok(Self {
@@ -70,25 +71,25 @@ impl Beside {
         }
     }
 
-    /// Whether it has ended, and is not about to go on: not between two of its containers, and not before the first.
+    /// Whether the workload has ended: not between two of its containers, and not before the first.
     fn has_ended(&self, now: Moment) -> bool {
-        self.gone_since.is_some_and(|since| now.since(since) >= BETWEEN)
+        self.gone_since.is_some_and(|since| now.since(since) >= CONTAINER_RESTART_TIME)
     }
 
-    /// When what was seen counts no more; `None`: nothing depends on it.
+    /// When to look again. `None`: nothing depends on it.
     fn look_at(&self, end_is_near: bool, held: bool) -> Option<Moment> {
         let interval = match &self.custody {
-            _ if end_is_near => ENDING,
-            Some(custody) if custody.is_stopping() => ENDING,
-            Some(_) if held => HELD,
-            Some(_) => WITHOUT,
+            _ if end_is_near => ENDING_LOOK_INTERVAL,
+            Some(custody) if custody.is_stopping() => ENDING_LOOK_INTERVAL,
+            Some(_) if held => HELD_LOOK_INTERVAL,
+            Some(_) => UNHELD_LOOK_INTERVAL,
             None => return None,
         };
         Some(self.looked_at + interval)
     }
 
     fn signal(&mut self, act: Act) {
-        // With what was born meanwhile.
+        // With processes that were started meanwhile.
         self.look();
         let signalled = match act {
             Act::Terminate => self.seen.terminate(),
@@ -98,33 +99,33 @@ impl Beside {
             && !std::mem::replace(&mut self.told_denied, true)
         {
             error!(
-                "process {pid} of the workload runs as another user and cannot be ended: it may outlive its slot; run the agent as \
-                 the same user (runAsUser)"
+                %pid,
+                "{WORKLOAD_NOT_ENDED}, since it runs as another user: it may outlive its slot; run the agent as the same user \
+                 (runAsUser)"
             );
         }
     }
 }
 
 impl Agent {
-    /// Whether anything of the workload beside us lived at the last look.
+    /// Whether a process of the workload lived at the last look.
     pub(super) fn workload_lives(&self) -> bool {
         self.beside.as_ref().is_some_and(Beside::lives)
     }
 
-    /// Whether anything of it lives now.
+    /// Whether a process of the workload lives now.
     pub(super) fn sees_workload(&mut self) -> bool {
         self.look_beside();
         self.workload_lives()
     }
 
-    /// Looks now.
     pub(super) fn look_beside(&mut self) {
         if let Some(beside) = &mut self.beside {
             beside.look();
         }
     }
 
-    /// Whether the workload beside us, which we are to end, runs on this one.
+    /// Whether the workload, under `stop: true`, runs on this slot.
     pub(super) fn runs_beside_on(&self, name: &Name) -> bool {
         self.beside
             .as_ref()
@@ -132,66 +133,66 @@ impl Agent {
             .is_some_and(|names| names.contains(name))
     }
 
-    /// When there is something to do here although nothing happens.
+    /// When the next look or signal is due.
     pub(super) fn beside_deadline(&self) -> Option<Moment> {
         let beside = self.beside.as_ref()?;
         let custody = beside.custody.and_then(|custody| custody.deadline());
         beside.look_at(self.end_is_near(), self.held_until().is_some()).into_iter().chain(custody).min()
     }
 
-    /// Looks where it is time to, and does what is due.
+    /// Looks at the processes when that is due, and ends them when that is.
     pub(super) fn mind_beside(&mut self, now: Moment) {
         let (end_is_near, held_until) = (self.end_is_near(), self.held_until());
         let may_be_held = self.may_still_hold();
-        let drains_next = self.ending.is_some() && self.drain.is_none() && !self.workload_lives();
+        let drains_next = self.ending.awaits_workload() && !self.workload_lives();
         let Some(beside) = &mut self.beside else { return };
         let look_at = beside.look_at(end_is_near, held_until.is_some());
-        // What is given back goes by what is so now.
+        // A release needs a fresh look.
         if drains_next || look_at.is_some_and(|at| at <= now) {
             beside.look();
         }
         let lives = beside.lives();
-        // What was kept for its sake. While anything is, it is looked again and again. Whoever stops us starts nothing more.
-        if !lives && (self.told_to_stop || beside.has_ended(now)) {
+        // While a slot is kept, the looks are frequent. After a stop no new container starts.
+        if !lives && (self.ending.stop_was_requested() || beside.has_ended(now)) {
             self.evictions.end_all(now);
         }
         let Some(custody) = &mut beside.custody else { return };
         let stops = custody.is_stopping();
         let due = custody.mind(Situation { lives, held_until, may_be_held }, now);
         if lives != beside.runs_on.is_some() {
-            // As under a command of ours: what is lost from here on is lost under it, and not asked for again.
+            // As under `slotkeeper run`: a slot that is lost from here on is not acquired again.
             beside.runs_on = lives.then(|| translate::required(&self.parts.config).collect());
             self.own.keeper.occupy(beside.runs_on.clone().unwrap_or_default(), now);
             info!(
                 processes = beside.seen.count(),
                 "{}",
-                if lives { "the workload runs" } else { "the workload has ended" }
+                if lives { WORKLOAD_STARTED } else { WORKLOAD_ENDED }
             );
         }
         let Some(Due { act, why }) = due else { return };
         if !stops {
             let processes = beside.seen.count();
             match why {
-                Why::Lease => warn!(processes, "the lease was not renewed in time: ending the workload"),
+                Why::Lease => warn!(processes, "{ENDING_WORKLOAD}: the lease was not renewed in time"),
                 Why::Asked | Why::AgentGone | Why::Ended | Why::Overdue => {
-                    warn!(processes, "the workload runs without its slot: ending it");
+                    warn!(processes, "{ENDING_WORKLOAD}: it runs without its slot");
                 }
             }
         }
         beside.signal(act);
         if why == Why::Lease && !stops {
-            // Whether it is lost is not known, and so it counts as lost.
+            // The slot may still be held, but counts as lost.
             self.own.keeper.forfeit(now);
             self.carry_out(now);
         }
     }
 
-    /// Whether it is its end that is waited for.
+    /// Whether the agent waits for the workload's end.
     fn end_is_near(&self) -> bool {
-        self.ending.is_some() && self.drain.is_none() || self.evictions.keeps_any()
+        self.ending.awaits_workload() || self.evictions.keeps_any()
     }
 
-    /// Until when everything is held that the workload needs.
+    /// The end of the lease on which all required slots are held.
     fn held_until(&self) -> Option<Moment> {
         let is_held = |name: Name| {
             let phase = self.own.keeper.machine(&name).map(Machine::phase);
@@ -201,7 +202,7 @@ impl Agent {
         lease.filter(|_| translate::required(&self.parts.config).all(is_held))
     }
 
-    /// Whether what the process before this one held may be held although it is not known yet.
+    /// Whether slots of an earlier process may still be held, before that is known.
     fn may_still_hold(&self) -> bool {
         let is_unknown = |name: Name| {
             let phase = self.own.keeper.machine(&name).map(Machine::phase);

@@ -1,10 +1,10 @@
-//! What all keepers of an agent want to be confirmed: what they want at the same time is read together. Pure.
+//! Combines the reads by which keepers confirm keys at the same time. Pure.
 
 use std::collections::BTreeSet;
 
 use slotkeeper_consul::TXN_OPERATIONS;
 
-/// Who wants which keys to be read at one instant.
+/// The keys to read, each set with its asker.
 #[derive(Debug)]
 pub(super) struct Confirms<Asker> {
     wanted: Vec<(Asker, Vec<String>)>,
@@ -17,12 +17,12 @@ impl<Asker> Default for Confirms<Asker> {
 }
 
 impl<Asker> Confirms<Asker> {
-    /// Somebody wants to know these keys as they are from here on.
+    /// Wants a read of these keys that is sent from here on.
     pub(super) fn want(&mut self, keys: Vec<String>, asker: Asker) {
         self.wanted.push((asker, keys));
     }
 
-    /// Those whose keys are to be read by one transaction now; to be called until there are none.
+    /// The keys to read by one transaction now. Call it until it returns `None`.
     pub(super) fn next(&mut self) -> Option<Vec<(Asker, Vec<String>)>> {
         let mut keys = BTreeSet::new();
         let mut fits = |(_, wanted): &&(Asker, Vec<String>)| {
@@ -30,7 +30,7 @@ impl<Asker> Confirms<Asker> {
             keys.len() <= TXN_OPERATIONS
         };
         let together = self.wanted.iter().take_while(&mut fits).count();
-        // One alone goes as it is, whatever it asks for.
+        // A single asker is not split, whatever its size.
         let together = together.max(1).min(self.wanted.len());
         (together > 0).then(|| self.wanted.drain(..together).collect())
     }

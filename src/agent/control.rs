@@ -1,4 +1,4 @@
-//! What is asked for at the control endpoints.
+//! Handles the requests of the control endpoints.
 
 use tokio::sync::mpsc;
 
@@ -13,7 +13,7 @@ use crate::control::request::{Kind, Refusal, Request};
 use crate::status::What;
 use slotkeeper_semaphore::{Keeper, Moment, Name, Notice, Settings, Start};
 
-/// How many leases there may be. Without control endpoints nobody asks for any.
+/// The limits of leases. Without control endpoints there are none.
 pub(super) fn bounds(config: &Config) -> Bounds {
     let control = config.control.as_ref();
     control.map_or(Bounds { waits: 0, leases: 0 }, |control| Bounds {
@@ -22,7 +22,7 @@ pub(super) fn bounds(config: &Config) -> Bounds {
     })
 }
 
-/// The next request; waits for ever where nobody can ask.
+/// The next request. Without control endpoints it never resolves.
 pub(super) async fn next(requests: &mut Option<mpsc::Receiver<Request>>) -> Option<Request> {
     match requests {
         Some(requests) => requests.recv().await,
@@ -31,10 +31,10 @@ pub(super) async fn next(requests: &mut Option<mpsc::Receiver<Request>>) -> Opti
 }
 
 impl Agent {
-    /// Takes a request.
+    /// Handles a request.
     pub(super) fn asked(&mut self, request: Request) {
         let now = clock::now();
-        // An answer goes by what is so now, and not by what the last round has seen.
+        // The answer reflects the state now, not that of the last round.
         self.leases.tick(now);
         self.mind_leases(now);
         match request {
@@ -45,8 +45,8 @@ impl Agent {
                     let config = &self.parts.config;
                     let keeper = |id, terms| {
                         let start = translate::start(config, vec![(id, terms)], None);
-                        // Its client was told until when it may believe in it, and hears of nothing before it asks again: a
-                        // watch that fails is no reason to give the slot to somebody else.
+                        // The client knows when its lease expires, and learns nothing before its next request: a failed
+                        // watch is no reason to release the slot.
                         Keeper::new(Start { watch_grace: None, ..start }, now)
                     };
                     let wanted = Wanted { kind, name: Name::from(name), wait, present, reply };
@@ -60,10 +60,10 @@ impl Agent {
         }
     }
 
-    /// On which terms a lease can be had.
+    /// The settings of a new lease.
     fn terms(&self, kind: Kind, name: &str) -> Result<Settings, Refusal> {
         let (mode, settings) = find(&self.parts.config, kind, name)?;
-        if self.ending.is_some() {
+        if self.ending.is_decided() {
             return Err(Refusal::Draining);
         }
         match mode {
@@ -75,7 +75,7 @@ impl Agent {
         }
     }
 
-    /// Carries out what the leases' keepers have decided, and ends what is over.
+    /// Executes the commands of the leases' keepers, and ends leases that are due.
     pub(super) fn mind_leases(&mut self, now: Moment) {
         self.carry_out_leases(now);
         for name in self.leases.end_overdue(now) {
@@ -88,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// Ends the series of one that was removed from the configuration, once nothing is counted there any more.
+    /// Removes the metrics of an entry that has left the configuration and has no slot or lease any more.
     pub(super) fn forget_removed(&mut self, name: &str) {
         let configured = entries(&self.parts.config).any(|entry| entry.name == name);
         if !configured && !self.leases.any_of(name) && !self.labels.has(name) {
@@ -117,14 +117,13 @@ impl Agent {
         }
     }
 
-    /// Tells the world; its client is told apart. Hooks are for what the agent holds itself: clients may come and go faster
-    /// than hooks run.
+    /// Logs and counts a notice. Leases have no hooks: clients may come and go faster than hooks run.
     fn tell_of_lease(&mut self, notice: &Notice, is_logged: bool) {
         if is_logged {
-            announce::log_of_lease(notice);
+            announce::log_lease(notice);
         }
         self.journal.follow_lease(notice);
-        // What many see who wait for one lock is not many changes, and nobody follows it while nobody waits.
+        // All waiters of a lock see the same change of its leader, and without waiters it is not followed.
         if matches!(notice, Notice::Leader { .. }) {
             return;
         }
@@ -132,7 +131,7 @@ impl Agent {
     }
 }
 
-/// What is configured under that name.
+/// The entry of that name.
 fn find(config: &Config, kind: Kind, name: &str) -> Result<(Mode, Settings), Refusal> {
     let (found, known): (_, Vec<_>) = match kind {
         Kind::Semaphore => {

@@ -1,7 +1,7 @@
-//! One keeper and what is under way for it: carries out what it decides, and tells it what came of that.
+//! Drives one keeper: executes its commands and passes it the answers.
 //!
-//! The agent has one for its own semaphores, and one for each lease. The requests of all of them are in one set, each
-//! with whom it is for.
+//! The agent has one keeper for its own semaphores and locks, and one for each lease. The requests of all keepers are in one
+//! set, each with its owner.
 
 use std::time::Duration;
 
@@ -12,33 +12,34 @@ use super::confirms::Confirms;
 use super::execute::{self, Work};
 use super::leases::Key;
 use super::listings::Listings;
-use super::watches::{self, Answer, Schedule, Told, Watch};
+use super::watches::{self, Answer, Schedule, Watch, WatchAnswer};
 use crate::bridge;
+use crate::log_events::LONG_POLLS_CUT;
 use slotkeeper_consul::{Client, Read, SessionSpec};
 use slotkeeper_semaphore::{Event, Failure, Keeper, Listing, Moment, Name, Notice};
 
-/// For whom a request is under way.
+/// The keeper that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
-    /// The keeper of what the agent holds itself.
+    /// The keeper of the agent's own slots.
     Agent,
     /// A lease's keeper.
     Lease(Key),
 }
 
-/// What has come of a request.
+/// The outcome of a request.
 pub(super) enum Done {
     /// An event for its keeper.
     Event(Owner, Event),
-    /// What lies below a prefix.
+    /// The keys below a prefix.
     Listed(String, Result<Listing, Failure>),
-    /// What was read together, for each who has asked for a part of it.
+    /// The answers of one combined read, by owner.
     Confirmed(Vec<(Owner, Event)>),
-    /// An answer for those who watch.
+    /// An answer for watches.
     Watches(Answer),
 }
 
-/// Everything that is under way.
+/// All requests under way.
 pub(super) struct Requests {
     pub(super) tasks: JoinSet<Done>,
     watches: Schedule,
@@ -46,17 +47,17 @@ pub(super) struct Requests {
     confirms: Confirms<Asker>,
 }
 
-/// Who asks, and for which of its semaphores.
+/// A keeper and one of its semaphores.
 type Asker = (Owner, Name);
 
 impl Requests {
-    /// None yet. `ttl` is that of the sessions.
+    /// `ttl` is that of the sessions.
     pub(super) fn new(ttl: Duration) -> Self {
         let (listings, confirms) = (Listings::default(), Confirms::default());
         Self { tasks: JoinSet::new(), watches: Schedule::new(ttl), listings, confirms }
     }
 
-    /// Asks for the listings that are wanted, but for those of which one is under way.
+    /// Sends the wanted listings, except those that are already under way.
     pub(super) fn ask_for_listings(&mut self, client: &Client) {
         while let Some(prefix) = self.listings.next() {
             let client = client.clone();
@@ -67,7 +68,7 @@ impl Requests {
         }
     }
 
-    /// Asks for what is to be confirmed, in as few reads as Consul takes.
+    /// Sends the reads of keys to be confirmed, as few as Consul takes.
     pub(super) fn ask_for_confirmations(&mut self, client: &Client) {
         while let Some(wanted) = self.confirms.next() {
             let client = client.clone();
@@ -80,7 +81,7 @@ impl Requests {
         }
     }
 
-    /// A listing for each who has asked for it.
+    /// Events for all owners that wanted this listing.
     pub(super) fn listed(
         &mut self,
         prefix: &str,
@@ -90,7 +91,7 @@ impl Requests {
         askers.map(|(owner, name)| (owner, Event::Listed(name, answer.clone())))
     }
 
-    /// Asks for what is watched, as far as it is its turn.
+    /// Sends the watches whose turn it is.
     pub(super) fn ask_for_watches(&mut self, client: &Client, now: Moment) {
         while let Some(ask) = self.watches.next(now) {
             let answer = watches::ask(ask, client.clone());
@@ -98,25 +99,27 @@ impl Requests {
         }
     }
 
-    /// What an answer means to those who watch.
+    /// Events for the watchers that an answer concerns.
     pub(super) fn watched(&mut self, answer: Answer, now: Moment) -> Vec<(Owner, Event)> {
         let before = self.watches.wait_limit(now);
         let told = self.watches.answered(answer, now).into_iter();
         let max_wait = self.watches.wait_limit(now);
         if let Some(max_wait) = max_wait.filter(|_| max_wait != before) {
-            debug!(?max_wait, "long polls are cut off before Consul answers; asking for a shorter wait");
+            debug!(?max_wait, "{LONG_POLLS_CUT}; requesting a shorter wait");
         }
-        told.map(|Told { watcher: (owner, name), key, answer }| (owner, Event::Watched(name, key, answer)))
-            .collect()
+        told.map(|WatchAnswer { watcher: (owner, name), key, answer }| {
+            (owner, Event::Watched(name, key, answer))
+        })
+        .collect()
     }
 
-    /// When it is a watch's turn.
+    /// When the next watch is due.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.watches.deadline()
     }
 }
 
-/// A keeper and for whom it works.
+/// A keeper and its owner.
 pub(super) struct Driver {
     owner: Owner,
     pub(super) keeper: Keeper,
@@ -127,7 +130,7 @@ impl Driver {
         Self { owner, keeper }
     }
 
-    /// Carries out what the keeper has decided; gives back what it has to tell.
+    /// Executes the keeper's commands. Returns its notices.
     pub(super) fn carry_out(
         &mut self,
         client: &Client,
@@ -156,7 +159,7 @@ impl Driver {
         notices
     }
 
-    /// Tells the keeper what came of a request.
+    /// Passes the outcome of a request to the keeper.
     pub(super) fn answered(&mut self, event: Event, now: Moment) {
         self.keeper.handle(event, now);
     }

@@ -1,4 +1,4 @@
-//! Carries a command out against Consul and brings its event back.
+//! Turns a command of the core into a request to Consul, and the answer into an event.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::bridge;
 use slotkeeper_consul::{self, Client, Read, SessionSpec};
 use slotkeeper_semaphore::{Command, Event, Keeper, Name, NotCreated, Notice};
 
-/// What is to become of a command.
+/// What a command leads to.
 pub(super) enum Work {
-    /// Wait for its event.
+    /// A request whose answer is an event.
     Request(BoxFuture<'static, Event>),
-    /// List all below a semaphore's prefix, for all who want that at about the same time.
+    /// A listing below a semaphore's prefix, shared by all owners that want it at about the same time.
     List { name: Name, prefix: String },
-    /// Read these keys of a semaphore, together with what others want to be confirmed.
+    /// A read of these keys, combined with the reads of other owners.
     Confirm { name: Name, keys: Vec<String> },
-    /// Watch a semaphore's key, in its turn.
+    /// A watch of a semaphore's key.
     Watch { name: Name, key: String, after: u64, wait: Duration },
-    /// Call a watch off.
+    /// The end of a watch.
     StopWatch { name: Name, key: String },
-    /// Tell the world.
+    /// A notice for logs, metrics, journal and hooks.
     Tell(Notice),
 }
 
-/// Makes work of a command. An answer may take as long as the client allows, and a renewal's as long as the core does.
+/// The client bounds the time of a request, and the core that of a renewal.
 pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &SessionSpec) -> Work {
     match command {
         Command::CreateSession { mark } => {

@@ -1,4 +1,4 @@
-//! The files of an agent, opened before anything else is done: what an earlier process left must not mislead anybody.
+//! The files of an agent. They are opened first: a stale readiness file must not mislead a workload.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,34 +11,34 @@ use super::state_file::StateFile;
 use crate::config::{Config, Environment};
 use crate::files::claimant::Claimant;
 use crate::files::{self, Claim, ClaimError, KeptFile};
+use crate::log_events::READINESS_FILE_LEFT;
 use slotkeeper_semaphore::Resume;
 
-/// Anybody may read the readiness file; it holds no secret.
+/// The readiness file holds no secret.
 const READABLE: u32 = 0o644;
-/// Time that a file has to be as it should before we go on all the same.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time for a file to be written or removed before the agent continues all the same.
+pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The files that the configuration asks for.
+/// The files that the configuration names.
 #[derive(Debug)]
 pub struct Files {
     pub(super) state: Option<StateFile>,
     pub(super) readiness: Option<KeptFile>,
     pub(super) resume: Option<Resume>,
-    /// The TTL of that session, where it is known.
+    /// The resumed session's TTL, if known.
     pub(super) resumed_ttl: Option<Duration>,
-    /// The process that has left it may still run.
+    /// The process that had the session may still run.
     pub(super) contested: bool,
 }
 
 impl Files {
-    /// Claims the files for this process, then removes the readiness file that a killed one may have left.
+    /// Claims the files for this process, then removes a stale readiness file.
     ///
     /// # Errors
     ///
-    /// [`ClaimError`]: a folder that cannot be written to, a path at which no regular file lies, or another agent that
-    /// uses one of the files.
+    /// A folder is not writable, something else than a regular file is at a path, or another agent uses one of the files.
     pub fn open(config: &Config) -> Result<Self, ClaimError> {
-        // Before anything is made or removed beside them.
+        // Before anything is created or removed beside them.
         for path in config.readiness.iter().chain(&config.session.state_file) {
             files::refuse_special(path)?;
         }
@@ -57,8 +57,8 @@ impl Files {
         Ok(Self { state, readiness: readiness.transpose()?, resume, resumed_ttl, contested })
     }
 
-    /// Removes the readiness file of a configuration that cannot be used or is not there, as far as its path can be
-    /// found: an agent that does not come back must not leave its workload the word of the one that was killed.
+    /// Removes the stale readiness file of a configuration that is missing or invalid, if its path can be found: an agent that
+    /// does not start must not leave the readiness of a killed one.
     pub fn forget(configuration: &Path) {
         let environment = Environment::of_process();
         // A pipe has been read to its end already, and would wait for its next writer.
@@ -71,17 +71,17 @@ impl Files {
         if claim.is_ok()
             && let Err(error) = files::remove(&path)
         {
-            warn!("{error}");
+            warn!(%error, "{READINESS_FILE_LEFT}");
         }
     }
 
-    /// Writes down beside the files who has claimed them.
+    /// Writes this process into the lock files.
     pub(super) fn introduce(&self, claimant: &Claimant) {
         let kept = self.readiness.iter().chain(self.state.as_ref().map(StateFile::kept));
         kept.for_each(|file| file.introduce(claimant));
     }
 
-    /// The tasks that write them, which end with this value and not before.
+    /// The tasks that write the files. They end with this value.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &JoinHandle<()>> {
         self.state
             .as_ref()
@@ -91,8 +91,7 @@ impl Files {
     }
 }
 
-/// What the text of a configuration names as its readiness file. Where the whole is no YAML, the lines of `readiness`
-/// may still be.
+/// The readiness file that a configuration's text names. In invalid YAML the section `readiness` may still be readable.
 fn readiness_file(text: &str) -> Option<PathBuf> {
     let file = |text: &str| {
         let document: Value = serde_yaml::from_str(text).ok()?;

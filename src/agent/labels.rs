@@ -1,5 +1,7 @@
-//! What people call the semaphores and locks. The core knows each by its place in Consul, so one that is renamed by a reload
-//! keeps its machine, and with it session, slot, fencing token, position and the requests under way.
+//! The configured names of semaphores and locks.
+//!
+//! The core knows each by its place in Consul. So an entry that a reload renames keeps its machine, and with it session, slot,
+//! fencing token, position and the requests under way.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +9,7 @@ use crate::config::{self, Config, Mode, Wait};
 use crate::control::request::Kind;
 use slotkeeper_semaphore::{Name, Notice};
 
-/// How the core calls what lies there. Prefixes and keys are unique in a configuration.
+/// The core's name. Prefixes and keys are unique in a configuration.
 pub(super) fn id(kind: Kind, key: &str) -> Name {
     match kind {
         Kind::Semaphore => format!("semaphore {key}").into(),
@@ -15,7 +17,7 @@ pub(super) fn id(kind: Kind, key: &str) -> Name {
     }
 }
 
-/// One entry of a configuration: what semaphores and locks have in common.
+/// An entry of the configuration: the part that semaphores and locks have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) kind: Kind,
@@ -64,27 +66,27 @@ pub(super) fn entries(config: &Config) -> impl Iterator<Item = Entry<'_>> {
 pub(super) struct Labels(BTreeMap<Name, Name>);
 
 impl Labels {
-    /// Calls it so from here on.
+    /// Sets the configured name.
     pub(super) fn set(&mut self, id: Name, label: &str) {
         self.0.insert(id, label.into());
     }
 
-    /// It is no more; what it was called.
+    /// Removes the entry and returns its configured name.
     pub(super) fn forget(&mut self, id: &Name) -> Name {
         self.0.remove(id).unwrap_or_else(|| Name::clone(id))
     }
 
-    /// What it is called. What an earlier process left behind has no other name than the core's.
+    /// The configured name. What an earlier process has left behind has only the core's name.
     pub(super) fn of(&self, id: &Name) -> Name {
         Name::clone(self.0.get(id).unwrap_or(id))
     }
 
-    /// Whether something is called so.
+    /// Whether a machine has this configured name.
     pub(super) fn has(&self, label: &str) -> bool {
         self.0.values().any(|known| **known == *label)
     }
 
-    /// The notice as it is for people.
+    /// The notice with the configured name.
     pub(super) fn put_on(&self, notice: &Notice) -> Notice {
         named(notice, |id| self.of(id))
     }

@@ -1,11 +1,11 @@
-//! The listings that all keepers of an agent want: those who want the same one share it. Pure.
+//! Shares listings: keepers that want the same prefix listed at about the same time get one request. Pure.
 //!
-//! An answer shows what was there after it was asked for. So what is under way serves none that comes later: it is asked for
-//! again once the answer is there, by one request for all who came meanwhile.
+//! An answer shows the state after its request was sent. So a request under way does not serve a keeper that comes later: after
+//! its answer one more request serves all keepers that came meanwhile.
 
 use std::collections::BTreeMap;
 
-/// Who wants which listing.
+/// The wanted listings, each with its askers.
 #[derive(Debug)]
 pub(super) struct Listings<Asker> {
     of: BTreeMap<String, Wanted<Asker>>,
@@ -13,9 +13,9 @@ pub(super) struct Listings<Asker> {
 
 #[derive(Debug)]
 struct Wanted<Asker> {
-    /// Those whom the request under way is for; none while there is none.
+    /// The askers of the request under way. Empty: there is none.
     asked: Vec<Asker>,
-    /// Those for whom the next one is.
+    /// The askers of the next request.
     waiting: Vec<Asker>,
 }
 
@@ -26,20 +26,20 @@ impl<Asker> Default for Listings<Asker> {
 }
 
 impl<Asker> Listings<Asker> {
-    /// Somebody wants to see what lies below that prefix from here on.
+    /// Wants a listing of the prefix whose request is sent from here on.
     pub(super) fn want(&mut self, prefix: String, asker: Asker) {
         let none = || Wanted { asked: Vec::new(), waiting: Vec::new() };
         self.of.entry(prefix).or_insert_with(none).waiting.push(asker);
     }
 
-    /// A prefix to be listed now; to be called until there is none.
+    /// A prefix to be listed now. Call it until it returns `None`.
     pub(super) fn next(&mut self) -> Option<String> {
         let (prefix, wanted) = self.of.iter_mut().find(|(_, wanted)| wanted.asked.is_empty())?;
         wanted.asked = std::mem::take(&mut wanted.waiting);
         Some(prefix.clone())
     }
 
-    /// The request for that prefix has its answer; for whom it is.
+    /// The request for the prefix was answered. Returns its askers.
     pub(super) fn ended(&mut self, prefix: &str) -> Vec<Asker> {
         let Some(wanted) = self.of.get_mut(prefix) else { return Vec::new() };
         let askers = std::mem::take(&mut wanted.asked);

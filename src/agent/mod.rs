@@ -1,5 +1,6 @@
-//! The only place where the core and the client meet: one loop carries out what the core decides and tells it what
-//! came of it. It owns all state that changes; what the world sees leaves by one channel.
+//! The agent: one loop that executes the core's commands against Consul and passes the core the answers as events.
+//!
+//! The loop owns all mutable state. Snapshots for the endpoints leave by one channel.
 
 mod announce;
 mod beside;
@@ -14,6 +15,7 @@ mod journal;
 mod labels;
 mod leases;
 mod listings;
+mod observer;
 mod outage;
 mod reload;
 mod snapshot;
@@ -38,47 +40,44 @@ use crate::control::request::Request;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
+use crate::log_events::{AGENT_STARTED, KEY_REFUSED, NOT_READY, READY, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::{Ask, Asks};
 use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
 use crate::telemetry;
-use crate::vitals::{BEAT, Vitals};
+use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
-use slotkeeper_consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
+use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 
 use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
-use ending::{Drain, Patience};
+use ending::Ending;
 use eviction::Evictions;
 pub use files::Files;
 use journal::Journal;
 use labels::Labels;
 use leases::Leases;
+use observer::client;
 use outage::Outage;
-pub use reload::{CHANGE_DEFERRED, FILES_CHANGED, Fingerprints, fingerprints};
 use reload::{Deferred, Reload, Watch};
+pub use reload::{Fingerprints, fingerprints};
 use snapshot::Entries;
 
-/// Logged where another address of Consul's is used from then on.
-pub const CONSUL_ADDRESS_CHANGED: &str = "consul address changed";
-/// Logged once of an address that may belong to another cluster.
-pub const CONSUL_ADDRESS_FOREIGN: &str = "consul address not used, since it may belong to another cluster";
+/// Answers that are handled before the rest of the round.
+const MAX_ANSWERS_PER_ROUND: usize = 256;
 
-/// Answers that are taken in before anything else is looked after.
-const MOST_AT_ONCE: usize = 256;
+/// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
+/// than one change.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What leases alone have come to, and no client is told of yet, is shown so often at most: to show hundreds takes longer
-/// than what happens to one of them.
-const LULL: Duration = Duration::from_millis(50);
-
-/// Reads the configuration again. A file system may let it wait, so it is called on a thread of its own.
+/// Reads the configuration again. It may block on a file system, so it runs on a thread of its own.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
 
-/// What an agent is made of.
+/// The inputs of an agent.
 pub struct Parts {
     /// The configuration.
     pub config: Config,
@@ -86,31 +85,31 @@ pub struct Parts {
     pub files: Files,
     /// Reads it again, for a reload.
     pub read_config: ReadConfig,
-    /// What it was read from, as that was before: its file, where it has one.
+    /// The fingerprint of the configuration file, taken before the file was read.
     pub source: Fingerprints,
     /// The metrics, which the endpoints share.
     pub metrics: Arc<Metrics>,
-    /// The pulse, which the endpoints share.
-    pub vitals: Arc<Vitals>,
-    /// Where what the world sees goes.
+    /// The watchdog, which the endpoints share.
+    pub watchdog: Arc<Watchdog>,
+    /// The snapshots that the endpoints serve.
     pub status: watch::Sender<Arc<Snapshot>>,
-    /// What it is asked for: the signals, where it is alone in its process.
+    /// Requests to stop or reload: the process's signals.
     pub asks: Asks,
-    /// What is asked for at the control endpoints, where there are any.
+    /// Requests of the control endpoints.
     pub control: Option<mpsc::Receiver<Request>>,
-    /// What to run on the slots once they are held, and to end with; none: a workload of its own is beside us.
+    /// The command of `slotkeeper run`. `None`: the workload is a process of its own.
     pub command: Option<Command>,
-    /// What tells people of the wait for the slots, where it does.
+    /// The progress line of `slotkeeper run`.
     pub progress: Option<Progress>,
     /// The log level's handle.
     pub log: telemetry::Handle,
-    /// Servers that run beside the agent. None may end before it.
+    /// The agent fails if one of its servers ends before it.
     pub servers: Servers,
 }
 
-/// The agent before its first round, for the endpoints that are served already.
+/// The snapshot that the endpoints serve before the first round.
 pub fn before_start(now: Moment) -> Snapshot {
-    // What one life has told must not be taken for another's.
+    // Event ids of two processes must not be confused.
     let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
     let (stage, started_up) = (Stage::Starting, false);
     let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
@@ -133,15 +132,15 @@ pub fn before_start(now: Moment) -> Snapshot {
 ///
 /// # Errors
 ///
-/// What it needs at its start cannot be had: the client's certificates, the files' folders, a descriptor. Or one of
-/// its own tasks ended, which is a defect.
+/// Something that the start needs is missing: a certificate, a folder, a file descriptor. Or one of the agent's tasks ended,
+/// which is a defect.
 pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     let (config, metrics) = (parts.config.clone(), Arc::clone(&parts.metrics));
     let read = move || {
         let seen = fingerprints(reload::tls_files(&config.consul.tls));
         client(&config, &metrics).map(|client| (client, seen))
     };
-    match parts.asks.unless_told_to_end(read).await {
+    match parts.asks.unless_stopped(read).await {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
@@ -153,9 +152,9 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
     }
 }
 
-/// How a process ends that is told to before its agent has begun, as while a file system does not answer.
+/// The end of a process that is stopped before its agent runs, as while a file system does not answer.
 pub fn ended_before_start(ask: Ask) -> Ended {
-    info!("told to stop during the start; nothing is held");
+    info!("{STOPPED_DURING_START}; no slot is held");
     match ask {
         Ask::Stop | Ask::Reload => Exit::Done.into(),
         Ask::Signal(signal) => {
@@ -165,13 +164,12 @@ pub fn ended_before_start(ask: Ask) -> Ended {
     }
 }
 
-/// What the world has not been shown yet.
+/// Changes that no snapshot contains yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Unseen {
+enum Unpublished {
     Nothing,
-    /// Something of leases, or what changes with the time.
+    /// Changes of leases, or by the passage of time.
     Leases,
-    /// Whatever there is.
     All,
 }
 
@@ -179,59 +177,49 @@ struct Agent {
     parts: Parts,
     client: Client,
     spec: SessionSpec,
-    /// Of what it holds by itself.
+    /// The keeper of the slots that the agent holds itself.
     own: Driver,
-    /// What people call that.
+    /// The configured names of those semaphores and locks.
     labels: Labels,
-    /// The entries of the configuration that cannot be taken over yet, as the core will call them.
+    /// Entries of the configuration that cannot be acquired yet, by the core's names.
     pending: BTreeSet<Name>,
     reload: Reload,
-    /// Notices changed files, where that is wanted.
+    /// Watches the configuration files (`reload.watch`).
     watch: Option<Watch>,
-    /// What automatic reloads have not changed, and an explicit one would.
+    /// Changes that automatic reloads have left to an explicit one.
     deferred: Deferred,
     configuration: Configuration,
-    /// What SIGHUP has asked for.
+    /// Reloads that SIGHUP has requested.
     signals: Signals,
-    /// Whether it is there for a command. What that was started on is not released by any reload.
+    /// The agent runs a command. No reload releases the slots that the command was started on.
     is_run: bool,
-    /// What its clients take and give back.
+    /// The leases of the control endpoints' clients.
     leases: Leases,
     requests: Requests,
     alarm: Alarm,
     hooks: Hooks,
-    /// What has happened lately.
+    /// Recent events.
     journal: Journal,
-    /// When the world was shown where things stand, and what has happened since.
-    shown_at: Moment,
-    unseen: Unseen,
+    /// When the last snapshot was published, and what has changed since.
+    published_at: Moment,
+    unpublished: Unpublished,
     outage: Outage,
     /// The command that runs on the slots.
     running: Option<Running>,
-    /// Where there is one, or has been.
+    /// Since a command was started.
     orphans: Option<Orphans>,
-    /// The workload beside us, where it can be seen.
+    /// The workload of the section `workload`.
     beside: Option<Beside>,
-    /// It goes on with what a process before it has left.
+    /// The agent has resumed the session of an earlier process.
     resumes: bool,
     started_at: Moment,
     started_up: bool,
     ready: bool,
-    /// How to end, once something has asked for it.
-    ending: Option<Exit>,
-    /// Why, where that is to be explained.
-    why: Option<String>,
-    drain: Option<Drain>,
-    /// What it was told to leave and keeps while its workload is being stopped.
+    ending: Ending,
+    /// Lost slots that are kept while their workload is being stopped.
     evictions: Evictions,
-    /// For how long a workload that is not done yet is waited for, once told to stop.
-    patience: Option<Patience>,
-    /// A signal has asked for the end; another one ends at once. A drain of our own accord counts for none.
-    told_to_stop: bool,
-    /// When a signal that ends things was last acted on or passed on.
+    /// When a terminating signal was last acted on or passed on.
     signalled_at: Option<Moment>,
-    /// Something could not be given back and was left.
-    abandoned: bool,
 }
 
 impl Agent {
@@ -245,7 +233,7 @@ impl Agent {
         let resume = parts.files.resume.take();
         let resumes = resume.is_some();
         if let Some(resume) = &resume {
-            // An older version has not written down which TTL the session has.
+            // An older version has not recorded the TTL.
             let ttl = parts.files.resumed_ttl.unwrap_or(config.session.ttl);
             client.remember(resume.session.as_str(), Some(ttl));
         }
@@ -278,8 +266,8 @@ impl Agent {
             alarm: Alarm::new().context("cannot make a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
-            shown_at: now,
-            unseen: Unseen::All,
+            published_at: now,
+            unpublished: Unpublished::All,
             outage: Outage::default(),
             running: None,
             orphans: None,
@@ -288,22 +276,17 @@ impl Agent {
             started_at: now,
             started_up: false,
             ready: false,
-            ending: None,
-            why: None,
-            drain: None,
+            ending: Ending::default(),
             evictions: Evictions::default(),
-            patience: None,
-            told_to_stop: false,
             signalled_at: None,
-            abandoned: false,
             parts,
         };
         info!(
             consul = agent.client.address(),
             semaphores = agent.parts.config.semaphores.len(),
             locks = agent.parts.config.locks.len(),
-            "slotkeeper {} started",
-            env!("CARGO_PKG_VERSION")
+            version = env!("CARGO_PKG_VERSION"),
+            "{AGENT_STARTED}"
         );
         Ok(agent)
     }
@@ -311,7 +294,7 @@ impl Agent {
     async fn run(mut self) -> anyhow::Result<Ended> {
         loop {
             let now = clock::now();
-            self.parts.vitals.beat(now);
+            self.parts.watchdog.heartbeat(now);
             if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
                 self.own.keeper.show(now);
             }
@@ -323,79 +306,79 @@ impl Agent {
             self.requests.ask_for_listings(&client);
             self.requests.ask_for_confirmations(&client);
             self.requests.ask_for_watches(&client, now);
-            // What is asked for is sent before anything else is looked after: others may be about to take the same slot.
+            // Requests are sent before the rest of the round: another client may be about to acquire the same slot.
             tokio::task::yield_now().await;
-            if !self.may_show_later(now) {
+            if !self.may_publish_later(now) {
                 self.publish(now);
             }
             self.leases.give_answers();
             self.check_tasks()?;
             self.mind_command(now).await;
-            self.mind_patience(now);
+            self.mind_drain_deadlines(now);
             self.mind_beside(now);
             self.mind_evictions(now).await;
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
-            if self.ending.is_some() && self.drain.is_none() && !runs {
+            if self.ending.awaits_workload() && !runs {
                 self.begin_drain().await;
-                self.unseen = Unseen::All;
+                self.unpublished = Unpublished::All;
                 continue;
             }
-            let in_vain = self.leaves_contested(now) || self.drain.is_some_and(|drain| drain.ends <= now);
-            if self.everything_has_ended() || in_vain {
+            let is_over = self.ending.drain().is_some_and(|drain| drain.ends <= now);
+            if self.everything_has_ended() || self.leaves_contested(now) || is_over {
                 self.forget_contested().await;
                 return Ok(self.finish().await);
             }
-            if !self.abandoned && self.drain.is_some_and(|drain| drain.abandon_at <= now) {
-                self.abandoned = true;
+            if self.ending.abandon(now) {
                 self.own.keeper.abandon(now);
                 self.leases.abandon(now);
-                self.unseen = Unseen::All;
+                self.unpublished = Unpublished::All;
                 continue;
             }
-            let bounds = self.drain.map(|drain| if self.abandoned { drain.ends } else { drain.abandon_at });
+            let drain = self.ending.drain_deadline();
             let command = self.running.as_ref().map(Running::deadline);
-            let patience = self.patience.filter(|_| self.holds_on()).map(|patience| patience.holds_until);
+            let hold = self.holds_on().map(|deadlines| deadlines.hold_until);
             let (own, leases) = (self.own.keeper.deadline(), self.leases.deadline());
             let (evictions, watches) = (self.evictions_deadline(), self.requests.deadline());
             let others =
                 [evictions, watches, self.reload.deadline(), self.outage.deadline(), self.beside_deadline()];
-            let own = [own, bounds, command, patience].into_iter().chain(others).flatten().min();
-            let seen = (self.unseen > Unseen::Nothing).then_some(self.shown_at + LULL);
-            let wake = own.into_iter().chain(leases).chain(seen).fold(now + BEAT, Moment::min);
-            // Where it is not said otherwise.
-            let unseen = std::mem::replace(&mut self.unseen, Unseen::All);
+            let own = [own, drain, command, hold].into_iter().chain(others).flatten().min();
+            let seen =
+                (self.unpublished > Unpublished::Nothing).then_some(self.published_at + PUBLISH_INTERVAL);
+            let wake = own.into_iter().chain(leases).chain(seen).fold(now + HEARTBEAT, Moment::min);
+            // Unless the event says otherwise, everything may have changed.
+            let unpublished = std::mem::replace(&mut self.unpublished, Unpublished::All);
             tokio::select! {
                 Some(ended) = self.requests.tasks.join_next() => {
                     let mut news = self.answered(ended)?;
-                    // One change answers the watches of many leases at once, and the world is told once.
-                    for _ in 0..MOST_AT_ONCE {
+                    // One change answers the watches of many leases at once; one snapshot shows all of them.
+                    for _ in 0..MAX_ANSWERS_PER_ROUND {
                         let Some(ended) = self.requests.tasks.try_join_next() else { break };
                         news = news.max(self.answered(ended)?);
                     }
-                    self.unseen = unseen.max(news);
+                    self.unpublished = unpublished.max(news);
                 }
                 rung = self.alarm.until(wake) => {
                     rung.context("the timer failed")?;
                     let now = clock::now();
                     self.own.keeper.tick(now);
                     self.leases.tick(now);
-                    // Of the time alone: what the client knows of Consul's addresses, and whether the lease is fresh.
+                    // By time alone change the client's view of Consul's addresses and the freshness of the lease.
                     if own.is_none_or(|own| own > now) {
-                        self.unseen = unseen.max(Unseen::Leases);
+                        self.unpublished = unpublished.max(Unpublished::Leases);
                     }
                 }
                 Some(request) = control::next(&mut self.parts.control) => {
                     if request.is_of_a_lease() {
-                        self.unseen = unseen.max(Unseen::Leases);
+                        self.unpublished = unpublished.max(Unpublished::Leases);
                     }
                     self.asked(request);
                 }
-                () = self.parts.vitals.viewed() => {
+                () = self.parts.watchdog.viewed() => {
                     let now = clock::now();
                     self.own.keeper.show(now);
                     self.leases.look(now);
-                    // Nothing is another by that: what it asks for tells.
-                    self.unseen = unseen.max(Unseen::Leases);
+                    // Nothing has changed yet: the answers will tell.
+                    self.unpublished = unpublished.max(Unpublished::Leases);
                 }
                 Some(key) = self.leases.absent() => self.leases.client_gone(key, clock::now()),
                 read = self.reload.ended() => self.reload_read(read).await,
@@ -404,21 +387,22 @@ impl Agent {
                 told = workload::next(&mut self.running) => self.command_told(told),
                 () = workload::orphan_ended(&mut self.orphans) => self.reap_orphans(),
                 () = self.hooks.ended() => {}
-                // The guard is told with the next round.
+                // The next round passes the token to the guard.
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
                     Ask::Reload => self.told_to_reload(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
-                        return Ok(Ended { exit: self.ending.unwrap_or(Exit::Failed), why: self.why });
+                        let exit = self.ending.exit().unwrap_or(Exit::Failed);
+                        return Ok(self.ending.ended(exit));
                     },
-                    Ask::Stop if !self.told_to_stop => self.stop(),
-                    Ask::Stop if self.awaits_word() => self.wait_no_longer("told to stop again"),
+                    Ask::Stop if !self.ending.stop_was_requested() => self.stop(),
+                    Ask::Stop if self.awaits_done() => self.wait_no_longer(STOP_REPEATED),
                     Ask::Stop => {
-                        warn!("told to stop again: leaving at once; what is not given back yet ends with the session's TTL");
+                        warn!("{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL");
                         return Ok(Ended::because(
                             Exit::Failed,
-                            "told to stop again while it gave everything back; what is left ends with the session's TTL",
+                            "stop requested again during the drain; what is left in Consul ends with the session's TTL",
                         ));
                     }
                 },
@@ -430,8 +414,8 @@ impl Agent {
         }
     }
 
-    /// Takes in an answer; what it may have changed.
-    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unseen> {
+    /// Handles an answer. Returns what it may have changed.
+    fn answered(&mut self, ended: Result<Done, JoinError>) -> anyhow::Result<Unpublished> {
         let now = clock::now();
         let events: Vec<_> = match ended.context("a request's task failed")? {
             Done::Event(owner, event) => return Ok(self.take_in(owner, event, now)),
@@ -440,30 +424,30 @@ impl Agent {
             Done::Watches(answer) => self.requests.watched(answer, now),
         };
         let news = events.into_iter().map(|(owner, event)| self.take_in(owner, event, now));
-        Ok(news.max().unwrap_or(Unseen::Nothing))
+        Ok(news.max().unwrap_or(Unpublished::Nothing))
     }
 
-    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) -> Unseen {
+    fn take_in(&mut self, owner: Owner, event: Event, now: Moment) -> Unpublished {
         match owner {
             Owner::Agent => {
                 self.own.answered(event, now);
-                Unseen::All
+                Unpublished::All
             }
             Owner::Lease(key) => {
                 self.leases.answered(key, event, now);
-                Unseen::Leases
+                Unpublished::Leases
             }
         }
     }
 
-    /// A task of ours that ends unnoticed would leave a file as it should not be for ever.
+    /// A file's task that ended unnoticed would leave the file wrong for ever.
     fn check_tasks(&self) -> anyhow::Result<()> {
         let mut tasks = self.parts.files.tasks();
         anyhow::ensure!(tasks.all(|task| !task.is_finished()), "a task that keeps a file ended by itself");
         Ok(())
     }
 
-    /// Carries out what the core has decided.
+    /// Executes the core's commands.
     fn carry_out(&mut self, now: Moment) {
         let client = self.client_for_now();
         loop {
@@ -471,7 +455,7 @@ impl Agent {
             if notices.is_empty() {
                 break;
             }
-            // Which may lead to something to be done at once.
+            // Handling a notice may lead to further commands.
             for notice in notices {
                 self.tell(&notice);
             }
@@ -488,8 +472,8 @@ impl Agent {
 
     /// A dead connection must not use up the time of a drain.
     fn client_for_now(&self) -> Client {
-        match self.drain {
-            Some(drain) => self.client.within(drain.request),
+        match self.ending.drain() {
+            Some(drain) => self.client.within(drain.request_timeout),
             None => self.client.clone(),
         }
     }
@@ -527,25 +511,25 @@ impl Agent {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
-        if let Notice::Trouble { name: Some(_), failure } = notice
+        if let Notice::Trouble { name: Some(name), failure } = notice
             && failure.kind == FailureKind::InvalidKey
             && !self.started_up
         {
-            // Waiting does not help: Consul refuses the same name tomorrow too. An agent that has had all of its slots
-            // keeps them: only its reads fail, and renewals keep the slots.
-            error!("this is a fault of the configuration: {}", failure.text);
-            self.fail(Exit::Config, &format!("Consul does not take the name of a key: {}", failure.text));
+            // Retrying does not help. An agent that has held all of its slots keeps them: only its reads fail, and renewals
+            // keep the slots.
+            error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
+            self.fail(Exit::Config, &format!("Consul refuses the name of a key: {}", failure.text));
         }
         if let Notice::GaveUp { name, reached, trouble } = notice
             && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
-            self.fail(exit, &self.waited_in_vain(name, *reached, trouble.as_deref()));
+            self.fail(exit, &self.explain_timeout(name, *reached, trouble.as_deref()));
         }
     }
 
-    /// What is said of a required slot that was not to be had in time.
-    fn waited_in_vain(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
+    /// Explains why a required slot was not acquired in time.
+    fn explain_timeout(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
         let label = self.labels.of(name);
         let entry = labels::entries(&self.parts.config).find(|entry| entry.id() == *name);
         let wait = match entry.map(|entry| entry.wait) {
@@ -553,16 +537,18 @@ impl Agent {
             Some(Wait::Forever) | None => Duration::ZERO,
         };
         let in_vain = match self.awaited() {
-            _ if !reached => format!("no answer from Consul in {}, and so no slot of {label}", show(wait)),
+            _ if !reached => {
+                format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
+            }
             Some(awaited) if wait > Duration::ZERO => {
                 format!("timed out after {} waiting for {awaited}", show(wait))
             }
-            _ => format!("no slot of {label} at once, and none is waited for"),
+            _ => format!("no slot of {label} is free, and the wait is 0"),
         };
-        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last trouble was: {trouble}"))
+        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last failure was: {trouble}"))
     }
 
-    /// The required slots that are waited for, in words, as they were seen last.
+    /// The required slots that the agent waits for, in words, as of the last snapshot.
     fn awaited(&self) -> Option<String> {
         let shown = Arc::clone(&self.parts.status.borrow());
         View::of(&shown, clock::now()).awaited()
@@ -572,20 +558,20 @@ impl Agent {
         translate::required(&self.parts.config).any(|required| required == *name)
     }
 
-    /// Whether what has happened may be shown a little later. What is told to clients is shown before.
-    fn may_show_later(&self, now: Moment) -> bool {
-        match self.unseen {
-            Unseen::All => false,
-            Unseen::Leases => !self.leases.has_answers() && now < self.shown_at + LULL,
-            Unseen::Nothing => !self.leases.has_answers(),
+    /// Whether the next snapshot may wait. It never waits longer than a client's answer.
+    fn may_publish_later(&self, now: Moment) -> bool {
+        match self.unpublished {
+            Unpublished::All => false,
+            Unpublished::Leases => !self.leases.has_answers() && now < self.published_at + PUBLISH_INTERVAL,
+            Unpublished::Nothing => !self.leases.has_answers(),
         }
     }
 
-    /// Lets the world see where things stand.
+    /// Publishes a snapshot.
     fn publish(&mut self, now: Moment) {
-        self.shown_at = now;
-        let (unseen, changed) =
-            (std::mem::replace(&mut self.unseen, Unseen::Nothing), self.leases.take_unshown());
+        self.published_at = now;
+        let (unpublished, changed) =
+            (std::mem::replace(&mut self.unpublished, Unpublished::Nothing), self.leases.take_unshown());
         let leases = &self.leases;
         let is_there = |owner| match owner {
             Owner::Agent => true,
@@ -596,8 +582,8 @@ impl Agent {
         let shown = Arc::clone(&self.parts.status.borrow());
         let before = snapshot::Before {
             shown: &shown,
-            // What is in the way of one that is pending may be anything.
-            changed: (unseen < Unseen::All && pending.is_empty()).then_some(&changed),
+            // Any change may be what a pending entry waits for.
+            changed: (unpublished < Unpublished::All && pending.is_empty()).then_some(&changed),
         };
         let mut snapshot = snapshot::snapshot(
             &self.own.keeper,
@@ -609,8 +595,8 @@ impl Agent {
                 deferred: &self.deferred,
             },
             &before,
-            // While it holds for a workload that lives, it is as good as before.
-            if self.ending.is_some() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
+            // While the workload lives, the agent holds its slots as before.
+            if self.ending.is_decided() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
             self.started_at,
         );
         let ready = snapshot.is_ready(now);
@@ -620,13 +606,13 @@ impl Agent {
         snapshot.configuration = self.configuration;
         if ready != self.ready {
             self.ready = ready;
-            info!("{}", if ready { "ready" } else { "not ready" });
+            info!("{}", if ready { READY } else { NOT_READY });
             self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
         }
         if let Some(readiness) = &self.parts.files.readiness {
             readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
         }
-        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.drain.is_none()) {
+        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.ending.drain().is_none()) {
             state.save(&self.own.keeper);
         }
         snapshot.changes = self.journal.changes();
@@ -638,45 +624,5 @@ impl Agent {
             }
             changed
         });
-    }
-}
-
-fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
-    let observer: Arc<dyn slotkeeper_consul::Observer> = Arc::<Metrics>::clone(metrics);
-    Client::new(&config.consul, observer).context("cannot make a client of Consul")
-}
-
-impl slotkeeper_consul::Observer for Metrics {
-    fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        self.consul_request(operation.as_str(), code.as_str(), took);
-    }
-
-    fn logged_in(&self, auth_method: &str, accessor: &str) {
-        info!(auth_method, accessor, "logged in to Consul");
-    }
-
-    fn not_logged_in(&self, error: &slotkeeper_consul::Error, serves_on: bool) {
-        warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
-    }
-
-    fn addresses(&self, news: &AddressNews) {
-        match news {
-            AddressNews::Moved { from, to, why, proved: true } => {
-                warn!(from, to, reason = why, "{CONSUL_ADDRESS_CHANGED}");
-            }
-            AddressNews::Moved { from, to, why, proved: false } => warn!(
-                from,
-                to,
-                reason = why,
-                "{CONSUL_ADDRESS_CHANGED}; nothing proves that both are one cluster, so everything begins anew"
-            ),
-            AddressNews::NoSession { .. } => warn!("{news}"),
-            AddressNews::Foreign { address, used, why } => warn!(
-                address,
-                used,
-                reason = why,
-                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
-            ),
-        }
     }
 }

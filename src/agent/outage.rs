@@ -1,8 +1,7 @@
-//! What the log says while Consul cannot be asked: many requests fail by it, and people are told twice.
+//! Logs an outage of Consul twice: at its beginning and at its end.
 //!
-//! An election takes seconds, and then whatever an agent does fails for one of several reasons: there is no leader, a server
-//! waits for one until the request has had its time, the one that is asked has gone. The first failure is told, and the end,
-//! once nothing fails any more.
+//! During an election every request fails, for one of several reasons: there is no leader, a server waits for one until the
+//! request times out, the server has gone. The log has the first failure, and the end when no request fails any more.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,29 +9,30 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::driver::Owner;
+use crate::log_events::{CONSUL_LEADER_RECOVERED, CONSUL_LEADERLESS, CONSUL_RECOVERED, CONSUL_UNAVAILABLE};
 use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Notice};
 
-/// For how long nothing has failed when an outage is over: a request that was sent before may fail after another one was
+/// An outage ends when no request has failed for this long: a request that was sent before may fail after another was
 /// answered.
-const REST: Duration = Duration::from_secs(3);
+const QUIET_TIME: Duration = Duration::from_secs(3);
 
-/// Follows whether Consul does what it is asked.
+/// The current outage, and failures for other reasons.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     current: Option<Current>,
-    /// What was told to fail for another reason: of the agent or of a lease, its session or one of its semaphores.
-    told: BTreeSet<(Owner, Option<Name>)>,
+    /// Failures that were logged for another reason, by owner: of its session (`None`) or of one of its semaphores.
+    reported: BTreeSet<(Owner, Option<Name>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Current {
     began: Moment,
     kind: FailureKind,
-    /// Since when nothing fails any more.
+    /// Since when no request fails.
     over: Option<Moment>,
 }
 
-/// What is to be said of an outage.
+/// A change of the outage to log.
 #[derive(Debug, PartialEq, Eq)]
 enum Change<'f> {
     Begins(&'f Failure),
@@ -40,54 +40,54 @@ enum Change<'f> {
 }
 
 impl Outage {
-    /// Whether a notice is to be logged as it is, and is not a part of an outage. The names in `notice` are the core's.
+    /// Whether to log a notice by itself, since it is not part of an outage. The names in `notice` are the core's.
     pub(super) fn logs(&mut self, owner: Owner, notice: &Notice) -> bool {
         if let Notice::Trouble { name, failure } = notice {
             let is_itself = !failure.kind.is_transient();
             if is_itself {
-                self.told.insert((owner, name.clone()));
+                self.reported.insert((owner, name.clone()));
             }
             return is_itself;
         }
         if let Notice::TroubleOver { name } = notice {
-            return self.told.remove(&(owner, name.clone()));
+            return self.reported.remove(&(owner, name.clone()));
         }
         if let Notice::Removed { name } = notice {
-            self.told.remove(&(owner, Some(name.clone())));
+            self.reported.remove(&(owner, Some(name.clone())));
         }
         true
     }
 
-    /// Takes in all that fails at present, and logs where an outage begins or ends. `is_there`: what owners there still are.
+    /// Logs the beginning or the end of an outage, given all current failures. `is_there`: the owners that still exist.
     pub(super) fn follow<'f>(
         &mut self,
         failing: impl Iterator<Item = &'f Failure>,
         is_there: impl Fn(Owner) -> bool,
         now: Moment,
     ) {
-        self.told.retain(|(owner, _)| is_there(*owner));
+        self.reported.retain(|(owner, _)| is_there(*owner));
         match self.take_in(failing, now) {
             Some(Change::Begins(Failure { kind: FailureKind::NoLeader, text })) => {
-                warn!("Consul has no leader now; what is held stays held while its lease lasts ({text})");
+                warn!(error = %text, "{CONSUL_LEADERLESS}; slots stay held until their lease expires");
             }
             Some(Change::Begins(Failure { text, .. })) => {
-                warn!("Consul cannot be asked now; what is held stays held while its lease lasts ({text})");
+                warn!(error = %text, "{CONSUL_UNAVAILABLE}; slots stay held until their lease expires");
             }
             Some(Change::Ends { kind, lasted }) => {
                 let after_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
                 if kind == FailureKind::NoLeader {
-                    info!(after_ms, "Consul has a leader again");
+                    info!(after_ms, "{CONSUL_LEADER_RECOVERED}");
                 } else {
-                    info!(after_ms, "Consul can be asked again");
+                    info!(after_ms, "{CONSUL_RECOVERED}");
                 }
             }
             None => {}
         }
     }
 
-    /// When an outage may be over.
+    /// When the outage may have ended.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.current?.over.map(|over| over + REST)
+        self.current?.over.map(|over| over + QUIET_TIME)
     }
 
     fn take_in<'f>(
@@ -107,7 +107,7 @@ impl Outage {
         }
         let Current { began, kind, .. } = *current;
         let over = *current.over.get_or_insert(now);
-        if now.since(over) < REST {
+        if now.since(over) < QUIET_TIME {
             return None;
         }
         self.current = None;

@@ -15,20 +15,23 @@ mod read;
 mod settle;
 mod watch;
 
-use super::files::PATIENCE;
+use super::files::FILE_TIMEOUT;
 use super::labels::{Entry, entries as all_entries};
 use super::{Agent, translate};
 use crate::clock;
 use crate::config::{Config, Lock, Mode, Semaphore};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
+use crate::log_events::{
+    CHANGE_DEFERRED, CONFIGURATION_WARNING, ENTRY_PENDING, FILES_CHANGED, RELOAD_FAILED,
+    RELOAD_READ_DISCARDED, RELOAD_READ_STUCK, RELOADED, SETTING_NOT_CHANGED,
+};
 use crate::status::{Configuration, LastReload};
-pub use deferred::CHANGE_DEFERRED;
 pub(super) use deferred::Deferred;
 use deferred::{Until, defer};
 use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
-use read::{Failed, Fresh, Outcome, STILL_READING, Source};
+use read::{Failed, Fresh, Outcome, Source};
 pub use settle::Fingerprints;
 use slotkeeper_consul::TokenSource;
 use slotkeeper_semaphore::{Moment, Name};
@@ -57,9 +60,6 @@ pub(super) enum Caller {
     Control(oneshot::Sender<Answer>),
 }
 
-/// Logged where files that the configuration is read from have changed, and are read again.
-pub const FILES_CHANGED: &str = "configuration files changed";
-
 impl Agent {
     /// Told by SIGHUP to read the configuration again.
     pub(super) fn told_to_reload(&mut self) {
@@ -77,7 +77,7 @@ impl Agent {
 
     /// The configuration is to be read again.
     pub(super) fn reload_wanted(&mut self, manner: Manner, caller: Option<Caller>) {
-        if self.ending.is_some() {
+        if self.ending.is_decided() {
             return self.too_late(caller);
         }
         let source = Source {
@@ -87,11 +87,11 @@ impl Agent {
             metrics: Arc::clone(&self.parts.metrics),
         };
         let hangs = self.reload.begin(manner, caller, source, clock::now());
-        self.answer(hangs, &Err(NoReload::Refused(STILL_READING.to_owned())));
+        self.answer(hangs, &Err(NoReload::Refused(RELOAD_READ_STUCK.to_owned())));
     }
 
     fn too_late(&mut self, callers: impl IntoIterator<Item = Caller>) {
-        warn!("not reloading: draining");
+        warn!(error = "draining", "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Draining));
     }
 
@@ -134,7 +134,7 @@ impl Agent {
         match outcome {
             Some(Outcome { manner, callers, read, seen }) => {
                 match read {
-                    Ok(_) if self.ending.is_some() => self.too_late(callers),
+                    Ok(_) if self.ending.is_decided() => self.too_late(callers),
                     Ok(fresh) => {
                         let reloaded = self.take_over(fresh, manner).await;
                         self.answer(callers, &Ok(reloaded));
@@ -145,7 +145,7 @@ impl Agent {
                     self.watch(seen);
                 }
             }
-            None => info!("the read that timed out has ended; what it has read is discarded"),
+            None => info!("{RELOAD_READ_DISCARDED}"),
         }
         if let Some(manner) = self.reload.wanted_again() {
             self.reload_wanted(manner, None);
@@ -160,7 +160,7 @@ impl Agent {
     fn reload_failed(&mut self, failed: &Failed, callers: Vec<Caller>) {
         self.parts.metrics.reloaded(false);
         self.configuration.last_reload = LastReload::Refused;
-        error!("nothing is changed: {failed}");
+        error!(error = %failed, "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Refused(failed.to_string())));
     }
 
@@ -168,7 +168,7 @@ impl Agent {
     async fn take_over(&mut self, fresh: Fresh, manner: Manner) -> Reloaded {
         let Fresh { config: mut new, client, warnings } = fresh;
         for warning in warnings {
-            warn!("{warning}");
+            warn!(%warning, "{CONFIGURATION_WARNING}");
         }
         let until = match manner {
             _ if self.is_run => Some(Until::CommandEnds),
@@ -182,14 +182,14 @@ impl Agent {
         let changes = compare(&self.parts.config, &self.pending, &mut new);
         self.client = client.in_place_of(&self.client);
         for refused in &changes.refused {
-            warn!("not changed: {refused}");
+            warn!(%refused, "{SETTING_NOT_CHANGED}");
         }
         if changes.removed().any(|entry| self.own.keeper.machine(&entry.id()).is_some()) {
             // The file names what is about to be given back; it comes back without it.
             if let Some(readiness) = &self.parts.files.readiness {
                 readiness.set(None);
             }
-            self.unready(PATIENCE).await;
+            self.unready(FILE_TIMEOUT).await;
         }
         let now = clock::now();
         // What is lent stays lent, on the terms of before; only new leases go by the new ones.
@@ -258,7 +258,7 @@ impl Agent {
         let reasons = self.pending_reasons();
         let pending = all_entries(&self.parts.config).filter_map(|entry| {
             let reason = reasons.get(&entry.id())?;
-            warn!(semaphore = entry.name, reason, "entry pending");
+            warn!(semaphore = entry.name, reason, "{ENTRY_PENDING}");
             Some(format!("{}: {reason}", entry.name))
         });
         let deferred = all_entries(&self.parts.config)
@@ -278,7 +278,7 @@ impl Agent {
             removed = all(&reloaded.removed),
             renamed = all(&reloaded.renamed),
             changed = all(&reloaded.changed),
-            "configuration reloaded"
+            "{RELOADED}"
         );
         reloaded
     }

@@ -1,4 +1,4 @@
-//! What a restarted agent needs to take its own session up again: `session.state_file`.
+//! `session.state_file`: what a restarted agent needs to resume its session.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -11,14 +11,15 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::files::{self, Claim, ClaimError, ClaimId, KeptFile};
+use crate::log_events::{STATE_FILE_CONTESTED, STATE_FILE_IGNORED};
 use slotkeeper_semaphore::{Keeper, Resume};
 
-/// Whoever knows a session's id can act in its name where the token allows, so the file is ours alone.
+/// A session's id allows to act in its name, as far as a token does, so only this user may read it.
 const MODE: u32 = 0o600;
-/// Bytes that a state file may have; a real one has some hundred.
-const LARGEST: u64 = 1024 * 1024;
+/// A real state file has some hundred bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
 const VERSION: u32 = 1;
-/// That of a file with locks: one who does not know of them must not take the session up, and keep them for ever.
+/// The version of a file with locks: an agent that does not know of them must not resume the session and keep them for ever.
 const WITH_LOCKS: u32 = 2;
 
 /// The file's content.
@@ -26,57 +27,57 @@ const WITH_LOCKS: u32 = 2;
 struct Saved {
     version: u32,
     session: String,
-    /// The prefixes under which something of ours may lie, each with the fencing token of a slot held there.
+    /// Prefixes with keys of the session, each with the fencing token of a slot held there.
     prefixes: BTreeMap<String, Option<u64>>,
-    /// The same of the keys of single-key locks.
+    /// The same for the keys of single-key locks.
     #[serde(default)]
     locks: BTreeMap<String, Option<u64>>,
-    /// The nonces of the writer and of the processes before it, which tell a late request of theirs from one of another process
-    /// that has taken the session over. An older version has written none.
+    /// The nonces of the writer and of earlier processes of the session. They distinguish a late request of these from one of
+    /// another process that has resumed the session. Older versions write none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     nonces: Vec<String>,
-    /// The session's TTL in milliseconds, where it is known: no lease on it lasts longer. An older version has written none.
+    /// The session's TTL in milliseconds, which bounds its leases. Older versions write none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ttl_ms: Option<u64>,
-    /// The lock file by which the writer has claimed this one.
+    /// The writer's lock file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimId>,
 }
 
-/// What an earlier process left.
+/// The state of an earlier process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) resume: Resume,
-    /// The session's TTL, where it was known.
+    /// The session's TTL, if known.
     pub(super) ttl: Option<Duration>,
-    /// That process had this other lock file: it may still run, and hold the lock of one that was deleted.
+    /// The lock file of that process, where it is another one: the process may still run and have the lock of a deleted file.
     pub(super) contested: Option<ClaimId>,
 }
 
-/// The state file of this process, which no other may use meanwhile.
+/// The state file, claimed by this process.
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: KeptFile,
-    /// The lock file that was recorded before, where that was another one.
+    /// The lock file of an earlier process, where it was another one.
     contested: Option<ClaimId>,
 }
 
 impl StateFile {
-    /// Takes the file for this process and reads what an earlier one left. A file that cannot be read or understood is
-    /// warned of and means a new session: the old one ends by its TTL.
+    /// Claims the file and reads the state of an earlier process. A file that cannot be read or parsed is logged and ignored: the
+    /// agent creates a new session, and the old one ends by its TTL.
     ///
     /// # Errors
     ///
-    /// [`ClaimError`]: the folder, or another agent that uses it.
+    /// The folder is not writable, or another agent uses the file.
     pub(super) fn open(path: PathBuf) -> Result<(Self, Option<Left>), ClaimError> {
         files::make_folder(&path)?;
         let claim = Claim::take(&path)?;
         let left = read(&path, claim.id());
         if left.as_ref().is_some_and(|left| left.contested.is_some()) {
             warn!(
-                "the lock file beside {} is another one than when it was written: another agent may still use it. What \
-                 its session holds counts as held two TTLs after that agent was told",
-                path.display()
+                path = %path.display(),
+                "{STATE_FILE_CONTESTED}: its lock file is not the one that the writer had. The slots of its session count as \
+                 held two TTLs after that agent was told"
             );
         }
         // Two agents with one session would hold one slot twice.
@@ -84,11 +85,11 @@ impl StateFile {
         Ok((Self { file: KeptFile::start(path, MODE, claim), contested }, left))
     }
 
-    /// Writes down the session, and where something of ours may lie, where that has changed.
+    /// Writes the session and the places of its keys, if they have changed.
     pub(super) fn save(&self, keeper: &Keeper) {
         let Some(Resume { session, prefixes, locks, nonces }) = Resume::of(keeper) else { return };
         let version = if locks.is_empty() { VERSION } else { WITH_LOCKS };
-        // Killed before the other agent was told, this process is followed by one that has to wait as well.
+        // If this process is killed before the other agent has noticed it, the next process has to wait as well.
         let claim = self.contested.filter(|_| keeper.is_contested()).or(Some(self.file.claim()));
         let ttl = keeper.lease().map(|lease| u64::try_from(lease.ttl().as_millis()).unwrap_or(u64::MAX));
         let session = session.to_string();
@@ -97,48 +98,50 @@ impl StateFile {
         self.file.set(serde_json::to_string(&saved).ok());
     }
 
-    /// Removes it until there is a session to save: the next process must not resume the one that it names.
+    /// Removes the file until there is a session to save: the next process must not resume the one in it.
     pub(super) fn forget(&self) {
         self.file.set(None);
     }
 
-    /// The file itself.
     pub(super) fn kept(&self) -> &KeptFile {
         &self.file
     }
 
-    /// The task that writes it.
+    /// The task that writes the file.
     pub(super) fn task(&self) -> &JoinHandle<()> {
         self.file.task()
     }
 
-    /// Removes it: nothing is left to be taken up.
-    pub(super) async fn clear(&mut self, patience: Duration) {
+    /// Removes the file: nothing is left to resume.
+    pub(super) async fn clear(&mut self, timeout: Duration) {
         self.forget();
-        self.file.settled(patience).await;
+        self.file.settled(timeout).await;
     }
 }
 
 fn read(path: &Path, claim: ClaimId) -> Option<Left> {
     let mut text = String::new();
-    let read = files::open_own(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+    let read = files::open_own(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     match read {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            warn!("cannot read {}: {error}; beginning with a new session", path.display());
+            warn!(path = %path.display(), %error, "{STATE_FILE_IGNORED}; creating a new session");
             return None;
         }
     }
-    // As Consul writes an id: what it does not take for one would be renewed in vain for ever.
+    // In the form that Consul writes: the agent would try to renew any other id for ever.
     let is_id = |text: &str| Uuid::parse_str(text).is_ok_and(|id| id.hyphenated().to_string() == text);
     let is_ours = |saved: &Saved| matches!(saved.version, VERSION | WITH_LOCKS) && is_id(&saved.session);
     let saved = serde_json::from_str::<Saved>(&text).ok().filter(is_ours);
     let Some(saved) = saved else {
-        warn!("{} is no state file of this version; beginning with a new session", path.display());
+        warn!(
+            path = %path.display(), error = "not a state file of this version",
+            "{STATE_FILE_IGNORED}; creating a new session"
+        );
         return None;
     };
-    // An older version has not written which lock file it had.
+    // Older versions do not record their lock file.
     let contested = saved.claim.filter(|before| !before.agrees(claim));
     let Saved { session, prefixes, locks, nonces, ttl_ms, .. } = saved;
     let resume = Resume { session: session.into(), prefixes, locks, nonces };

@@ -1,4 +1,4 @@
-//! From the configuration's words to the core's, and to those of a session.
+//! Translates the configuration into settings of the core and of a session.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn on_lost(on_lost: config::OnLost) -> OnLost {
     }
 }
 
-/// What a keeper of these begins with, each taken by itself. Chance is its own.
+/// The start of a keeper of these, each acquired independently, with a random seed of its own.
 pub(super) fn start(
     config: &config::Config,
     semaphores: Vec<(Name, Settings)>,
@@ -78,7 +78,7 @@ pub(super) fn start(
     }
 }
 
-/// The semaphores and locks that the agent takes by itself, and holds, as the core calls them.
+/// The semaphores and locks that the agent holds by itself, by the core's names.
 pub(super) fn held(config: &config::Config) -> Vec<(Name, Settings)> {
     let semaphores = config.semaphores.iter().filter(|one| one.mode == Mode::Hold);
     let semaphores = semaphores.map(|one| (Entry::from(one).id(), settings(one)));
@@ -87,12 +87,12 @@ pub(super) fn held(config: &config::Config) -> Vec<(Name, Settings)> {
     semaphores.chain(locks).collect()
 }
 
-/// Those of them that readiness depends on, and that a command runs on.
+/// Those of [`held`] that readiness and a command depend on.
 pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
     entries(config).filter(Entry::is_required).map(|entry| entry.id())
 }
 
-/// The semaphores whose slots are taken together: all required ones, where that is asked for.
+/// The semaphores of the atomic acquire: all required ones under `acquire: together`.
 pub(super) fn together(config: &config::Config) -> Vec<Name> {
     let required = config.semaphores.iter().filter(|one| one.required && config.acquire == Acquire::Together);
     required.map(|one| Entry::from(one).id()).collect()
@@ -113,8 +113,7 @@ pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
     }
 }
 
-/// Who we are: what the environment says of pod and node, and what the machine says of itself. Names that are longer than any
-/// real one are cut, since all of it goes into each contender entry.
+/// The agent's identity, from the environment and the machine. Overlong names are cut, since each contender key contains them.
 pub(super) fn identity(identity: &config::Identity) -> Identity {
     Identity {
         pod: identity.pod.clone(),
@@ -126,7 +125,7 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
     .shown()
 }
 
-/// The TTL of a session that was renewed; Consul gives back what its creator wrote, such as `30s` or `1m30s`.
+/// The TTL of a renewed session. Consul returns the text of its creator, such as `30s` or `1m30s`.
 pub(super) fn ttl(session: &slotkeeper_consul::Session, configured: Duration) -> Duration {
     config::duration::parse(&session.ttl).unwrap_or(configured)
 }

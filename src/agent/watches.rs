@@ -1,4 +1,4 @@
-//! The watches of all keepers of an agent: [`schedule`] says what to ask Consul for, here it is asked.
+//! The watches of all keepers of an agent. [`schedule`] decides on the requests, and this module sends them.
 
 mod schedule;
 mod wait_limit;
@@ -12,13 +12,13 @@ use crate::bridge;
 use slotkeeper_consul::{Blocking, Client, Consistency, Error, Read};
 use slotkeeper_semaphore::{Keeper, Phase, SessionId};
 
-pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Told, Watch};
+pub(super) use schedule::{Answer, Ask, Class, Cut, Schedule, Watch, WatchAnswer};
 
-/// The longest rest before a poll that was cut off is sent again. A proxy that restarts cuts the polls of all agents at the
-/// same instant.
-const MAX_REST: Duration = Duration::from_millis(100);
+/// Maximum pause before a poll that was cut off is sent again. A restarting proxy cuts the polls of all agents at the same
+/// instant.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks Consul. What a watch brings is proved by check-and-set, or by a consistent read before a loss is concluded.
+/// Sends a request to Consul. Its answer may be stale: a check-and-set verifies it, or a consistent read before a loss.
 pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
     Box::pin(async move {
         match ask {
@@ -32,7 +32,7 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
                         let Error::Cut { tried, age, .. } = error else {
                             return Answer::Poll(key, Err(failure));
                         };
-                        sleep(MAX_REST.mul_f64(fastrand::f64())).await;
+                        sleep(MAX_PAUSE.mul_f64(fastrand::f64())).await;
                         Answer::Cut(key, Cut { address: tried.address, age, failure })
                     }
                 }
@@ -49,7 +49,7 @@ pub(super) fn ask(ask: Ask, client: Client) -> BoxFuture<'static, Answer> {
     })
 }
 
-/// What the keeper watches that key of a semaphore for.
+/// The purpose of a watch.
 pub(super) fn class(keeper: &Keeper, name: &str, key: &str) -> Class {
     let Some(machine) = keeper.machine(name) else { return Class::Other };
     if bridge::is_folder(key) {

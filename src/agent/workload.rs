@@ -1,7 +1,7 @@
-//! The command that runs on the slots: when it begins, what it is told, and what its end means.
+//! The command of `slotkeeper run`: its start, its environment, and the meaning of its end.
 //!
-//! Nothing is given back while it lives: the keeper is told that its slots are occupied, and the drain begins when
-//! nothing of it is left.
+//! Nothing is released while the command lives: the keeper counts its slots as occupied, and the drain begins when no process
+//! of the command is left.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,25 @@ use super::{Agent, translate};
 use crate::clock;
 use crate::config::{self, Behavior};
 use crate::exit::Exit;
-use crate::shutdown::ECHO;
+use crate::log_events::{
+    COMMAND_ENDED, COMMAND_NOT_STARTED, COMMAND_STARTED, COMMAND_STOPPING, ORPHANS_NOT_REAPED, STOP_REPEATED,
+};
+use crate::shutdown::REPEATED_SIGNAL;
 use crate::status::{Mode, Snapshot};
 use crate::workload::guard::fence::{self, Why};
 use crate::workload::orphans::{self, Orphans};
-use crate::workload::{Command, Holdings, Running, Told, signals};
+use crate::workload::{Command, CommandEvent, Holdings, Running, signals};
 use slotkeeper_semaphore::{Lease, Moment, Resume};
 
-/// What has become of the command; waits for ever where there is none.
-pub(super) async fn next(running: &mut Option<Running>) -> Told {
+/// The next event of the command. Without a command it never resolves.
+pub(super) async fn next(running: &mut Option<Running>) -> CommandEvent {
     match running {
         Some(running) => running.next().await,
         None => std::future::pending().await,
     }
 }
 
-/// Waits until a child has ended that may be nobody's.
+/// Waits for the end of a child that may be an orphan.
 pub(super) async fn orphan_ended(orphans: &mut Option<Orphans>) {
     match orphans {
         Some(orphans) => orphans.ended().await,
@@ -37,14 +40,14 @@ pub(super) async fn orphan_ended(orphans: &mut Option<Orphans>) {
 }
 
 impl Agent {
-    /// Reaps what a hook has left behind.
+    /// Reaps processes that hooks have left behind.
     pub(super) fn reap_orphans(&self) {
         let mut own = self.hooks.processes();
         own.push(self.running.as_ref().and_then(Running::guard));
         orphans::reap(&own);
     }
 
-    /// Begins the command once all that it needs is held, tells it of renewals, and of the end.
+    /// Starts the command when all required slots are held, and passes it renewals and the end.
     pub(super) async fn mind_command(&mut self, now: Moment) {
         let lease = self.own.keeper.lease().map(Lease::ends);
         let holdings = self.running.as_ref().and_then(|_| self.holdings());
@@ -52,7 +55,7 @@ impl Agent {
             if let Some(holdings) = holdings {
                 running.holds(holdings);
             }
-            if self.ending.is_some() {
+            if self.ending.is_decided() {
                 running.stop(now);
             } else if let Some(ends) = lease {
                 running.lease(ends);
@@ -71,14 +74,14 @@ impl Agent {
     async fn start_command(&mut self, command: &Command, lease_ends: Moment) {
         match Orphans::new() {
             Ok(orphans) => self.orphans = Some(orphans),
-            Err(error) => warn!("cannot listen for the end of orphans, which will not be reaped: {error}"),
+            Err(error) => warn!(%error, "{ORPHANS_NOT_REAPED}"),
         }
         let occupied = translate::required(&self.parts.config).collect();
-        // Its terminal is as it was before.
+        // The progress line leaves the terminal to the command.
         if let Some(progress) = self.parts.progress.take() {
             progress.end().await;
         }
-        // Before it is there: what is lost from here on is lost under a command.
+        // Before the start: a slot that is lost from here on is lost under the command.
         self.own.keeper.occupy(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
         match Running::start(command, environment, lease_ends, self.hooks.groups()) {
@@ -93,16 +96,16 @@ impl Agent {
     }
 
     fn command_does_not_run(&mut self, why: &str) {
-        if self.ending.is_some() {
-            info!("the command does not run: {why}");
+        if self.ending.is_decided() {
+            info!(reason = %why, "{COMMAND_NOT_STARTED}");
         } else {
-            error!("the command does not run: {why}");
+            error!(reason = %why, "{COMMAND_NOT_STARTED}");
         }
         self.command_is_over();
         self.fail(Exit::Failed, &format!("the command does not run: {why}"));
     }
 
-    /// What the guard is to release, should this process be killed; `None` without a session.
+    /// What the guard releases if this process is killed. `None` without a session.
     fn holdings(&self) -> Option<Holdings> {
         let left = Resume::of(&self.own.keeper)?;
         let config = &self.parts.config;
@@ -110,38 +113,37 @@ impl Agent {
         Some(Holdings::new(&config.consul, self.client.login_token(), left, locks_stay))
     }
 
-    /// What the command's guard has to say.
-    pub(super) fn command_told(&mut self, told: Told) {
+    /// Handles an event of the command.
+    pub(super) fn command_told(&mut self, told: CommandEvent) {
         match told {
-            Told::Started => {
-                info!("the command runs");
+            CommandEvent::Started => {
+                info!("{COMMAND_STARTED}");
                 self.reap_orphans();
             }
-            Told::NotStarted(why) => self.command_does_not_run(&why),
-            // The whole of the shell's job, as the terminal would have had it.
-            Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
-            Told::Stopping(Why::Lease) => {
-                // Whether it is lost is not known, and so it counts as lost.
+            CommandEvent::NotStarted(why) => self.command_does_not_run(&why),
+            // Suspends the whole job of the shell, as the terminal would.
+            CommandEvent::Suspended => drop(kill_current_process_group(Signal::STOP)),
+            CommandEvent::Stopping(Why::Lease) => {
+                // The slot may still be held, but counts as lost.
                 self.own.keeper.forfeit(clock::now());
                 self.fail(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
                 );
             }
-            Told::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
-                debug!(?why, "stopping the command");
-                if why == Why::Overdue && self.ending.is_none() {
-                    // The code will be the command's own, and the reason ours.
-                    let why =
-                        "the command had not ended in the time that --stop-after gives it, and was killed";
-                    self.why = Some(why.to_owned());
+            CommandEvent::Stopping(why @ (Why::AgentGone | Why::Asked | Why::Ended | Why::Overdue)) => {
+                debug!(?why, "{COMMAND_STOPPING}");
+                if why == Why::Overdue {
+                    // The exit code will be the command's own.
+                    let why = "the command did not end within --stop-after, and was killed";
+                    self.ending.explain(why);
                 }
             }
-            Told::Gone(outcome) => {
+            CommandEvent::Gone(outcome) => {
                 self.command_is_over();
                 match outcome {
                     Some(outcome) => {
-                        info!(code = outcome.code(), "the command has ended");
+                        info!(code = outcome.code(), "{COMMAND_ENDED}");
                         self.end(Exit::PassedOn(outcome.code()), "the command has ended");
                     }
                     None => self.fail(Exit::Failed, "the command was killed with its guard"),
@@ -150,11 +152,11 @@ impl Agent {
         }
     }
 
-    /// Passes a signal on, or does what it asks for where there is no command; whether to leave at once.
+    /// Passes a signal to the command, or acts on it without one. Returns whether to exit at once.
     pub(super) async fn signalled(&mut self, signal: i32) -> bool {
         let now = clock::now();
         if signals::ends(signal) && self.running.as_ref().is_some_and(Running::awaits_guard) {
-            // What waits for its guard would hear of it only then: it is stopped instead, with the next round.
+            // The guard takes no orders yet: the next round stops the command instead.
             let why = format!("ended by {} before the command could begin", signals::name(signal));
             self.fail(passed_on(signal), &why);
         } else if let Some(running) = self.running.as_ref() {
@@ -162,7 +164,7 @@ impl Agent {
                 SIGCONT => running.resume(),
                 SIGTSTP => {
                     running.signal(signal);
-                    // Said before we stand still.
+                    // The order is sent before this process is suspended.
                     tokio::task::yield_now().await;
                     suspend();
                 }
@@ -174,17 +176,17 @@ impl Agent {
             }
             suspend();
         } else if signals::ends(signal) {
-            // What signals a process and its group sends the same twice.
-            let echo = self.signalled_at.is_some_and(|last| now.since(last) < ECHO);
-            if self.ending.is_none() && self.drain.is_none() {
-                // Its command will not run any more.
+            // A sender that signals a process and its group sends the same signal twice.
+            let echo = self.signalled_at.is_some_and(|last| now.since(last) < REPEATED_SIGNAL);
+            if !self.ending.is_decided() {
+                // The command does not start any more.
                 self.parts.command = None;
                 let awaited = self.awaited().map(|awaited| format!(" while it waited for {awaited}"));
                 let why = format!("ended by {}{}", signals::name(signal), awaited.unwrap_or_default());
                 self.fail(passed_on(signal), &why);
             } else if !echo {
                 warn!(
-                    "told to stop again: leaving at once; what is not given back yet ends with the session's TTL"
+                    "{STOP_REPEATED}: exiting at once; slots that are not released yet end with the session's TTL"
                 );
                 return true;
             }
@@ -203,19 +205,19 @@ impl Agent {
     }
 }
 
-/// How what a signal has ended ends.
+/// The exit code after a signal.
 fn passed_on(signal: i32) -> Exit {
     Exit::PassedOn(u8::try_from(signal).unwrap_or(0).saturating_add(128))
 }
 
-/// Stands still until a shell continues us, as the command does. Meanwhile nobody renews the lease: the guard ends a
-/// command that is suspended for longer than that.
+/// Suspends this process until a shell continues it. Meanwhile the lease is not renewed: the guard ends a command that is
+/// suspended for longer than its lease.
 fn suspend() {
-    // One that cannot be stopped, such as process 1, goes on.
+    // A process that cannot be suspended, such as process 1, goes on.
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// What the command is told of the slots that it runs on.
+/// The environment variables that describe the slots to the command.
 fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     let mut variables = vec![("CONSUL_LOCK_HELD".to_owned(), "true".to_owned())];
     variables.extend(
@@ -223,7 +225,7 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     );
     let semaphores = snapshot.semaphores.iter().filter(|one| one.mode == Mode::Hold);
     let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.indexes.first().copied(), None));
-    // A lock is one slot, which has the first number.
+    // A lock is slot 0.
     let locks = snapshot.locks.iter().filter(|one| one.mode == Mode::Hold);
     let locks = locks.map(|one| {
         let held = one.fencing_token.is_some();

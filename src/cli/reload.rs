@@ -60,7 +60,7 @@ impl Reload {
         if let Some(control) = &config.control {
             match block_on(ask(control, self.timeout))?? {
                 Asked::Answered(status, text) => return answered(status, &text),
-                Asked::Nobody(why) => failures.push(why),
+                Asked::NoAgent(why) => failures.push(why),
             }
         }
         match agents(&config, &mut failures).as_slice() {
@@ -169,8 +169,8 @@ fn look_for(path: &Path) -> Result<Found, NotFound> {
 enum Asked {
     /// The agent's answer.
     Answered(StatusCode, String),
-    /// Nobody listens there: why.
-    Nobody(String),
+    /// NoAgent listens there: why.
+    NoAgent(String),
 }
 
 async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
@@ -214,7 +214,7 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
 }
 
 fn nobody(address: &str, error: &io::Error) -> Asked {
-    Asked::Nobody(format!("nobody listens at control.listen, {address}: {error}"))
+    Asked::NoAgent(format!("nobody listens at control.listen, {address}: {error}"))
 }
 
 /// The token of a file, whoever's it is.

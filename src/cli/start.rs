@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Ended, Exit};
 use crate::agent::{self, Files, Fingerprints, Parts, ReadConfig, ended_before_start};
@@ -17,11 +17,15 @@ use crate::control::{self, Gate, Socket, Token};
 use crate::files::FileError;
 use crate::http::servers::Servers;
 use crate::http::{Site, limits, router};
+use crate::log_events::{
+    AGENT_FAILED, CONFIGURATION_WARNING, CONTROL_ENDPOINTS_SERVED, DEVELOPMENT_ADDRESS_IN_USE,
+    DEVELOPMENT_SERVER_STARTED, ENDPOINTS_SERVED,
+};
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
 use crate::status::Snapshot;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
 use crate::{clock, telemetry};
@@ -71,7 +75,7 @@ async fn read_and_start(
         }
         read.map(|loaded| (loaded, source))
     };
-    let (Loaded { config, warnings }, source) = match asks.unless_told_to_end(read).await {
+    let (Loaded { config, warnings }, source) = match asks.unless_stopped(read).await {
         Ok(Ok(read)) => read,
         Ok(Err(faults)) => {
             writeln!(io::stderr(), "{faults}")?;
@@ -81,11 +85,11 @@ async fn read_and_start(
     };
     let log = telemetry::start(config.log);
     for warning in warnings {
-        warn!("{warning}");
+        warn!(%warning, "{CONFIGURATION_WARNING}");
     }
     let ended = Box::pin(start(config, (read_config, source), purpose, asks, log)).await;
     Ok(ended.unwrap_or_else(|failure| {
-        tracing::error!("{failure:#}");
+        error!(error = %format_args!("{failure:#}"), "{AGENT_FAILED}");
         let is_config = FileError::is_misplaced(&failure) || failure.is::<Unfit>();
         let exit = if is_config { Exit::Config } else { Exit::Failed };
         Ended::because(exit, format!("{failure:#}"))
@@ -105,7 +109,7 @@ async fn start(
     };
     // Before anything that may fail: nobody may be misled by what a killed process has left.
     let wanted = config.clone();
-    let files = match asks.unless_told_to_end(move || Files::open(&wanted)).await {
+    let files = match asks.unless_stopped(move || Files::open(&wanted)).await {
         Ok(files) => files?,
         Err(ask) => return Ok(ended_before_start(ask)),
     };
@@ -130,10 +134,10 @@ async fn start(
     }
     let now = clock::now();
     let metrics = metrics().context("cannot make the metrics")?;
-    let vitals = Arc::new(Vitals::new(now));
+    let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
-    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&vitals));
+    let site = Site::new(shown, Arc::clone(&metrics), Arc::clone(&watchdog));
     if let Some(address) = config.http.listen {
         let routes = router(site.clone(), address.ip());
         servers.start(|stop| {
@@ -143,7 +147,8 @@ async fn start(
                      in the configuration or by SLOTKEEPER_HTTP_LISTEN"
                 )
             })?;
-            info!("endpoints at http://{}", listener.local_addr().unwrap_or(address));
+            let address = listener.local_addr().unwrap_or(address);
+            info!(address = %format_args!("http://{address}"), "{ENDPOINTS_SERVED}");
             Ok(serve(listener, routes, limits(), stop))
         })?;
     }
@@ -152,7 +157,7 @@ async fn start(
         let control = wanted.map(|control| control_server(&control, site, &mut servers)).transpose();
         (control, servers)
     };
-    let (control, servers) = match asks.unless_told_to_end(serve_control).await {
+    let (control, servers) = match asks.unless_stopped(serve_control).await {
         Ok((control, servers)) => (control?, servers),
         Err(ask) => return Ok(ended_before_start(ask)),
     };
@@ -162,7 +167,7 @@ async fn start(
         read_config,
         source,
         metrics,
-        vitals,
+        watchdog,
         status,
         asks,
         control,
@@ -201,7 +206,7 @@ fn control_server(
         Listen::Unix(path) => {
             servers.start(|stop| {
                 let socket = Socket::bind(path).context("control.listen")?;
-                info!("control endpoints at unix:{}", path.display());
+                info!(address = %format_args!("unix:{}", path.display()), "{CONTROL_ENDPOINTS_SERVED}");
                 Ok(serve(socket, control::router(requests, site, Gate::Open), limits, stop))
             })?;
         }
@@ -213,8 +218,12 @@ fn control_server(
                         "cannot listen at control.listen {address}: is another agent running there? Choose another"
                     )
                 })?;
-                info!("control endpoints at http://{}", listener.local_addr().unwrap_or(*address));
-                info!("their token is in {}", control.token_file.display());
+                let address = listener.local_addr().unwrap_or(*address);
+                info!(
+                    address = %format_args!("http://{address}"),
+                    token_file = %control.token_file.display(),
+                    "{CONTROL_ENDPOINTS_SERVED}"
+                );
                 Ok(serve(listener, control::router(requests, site, Gate::Token(token)), limits, stop))
             })?;
         }
@@ -242,15 +251,16 @@ fn development_server(wanted: &Address) -> anyhow::Result<embedded::Server> {
         Some(Ok(server)) => server,
         Some(Err(taken)) => {
             warn!(
-                "{taken}; the development server takes another port, and shares nothing with what is there"
+                error = %taken,
+                "{DEVELOPMENT_ADDRESS_IN_USE}, which takes another port and shares nothing with the server there"
             );
             embedded::Server::bind(any)?
         }
         None => embedded::Server::bind(any)?,
     };
     warn!(
-        "development server at http://{}: in memory, for this machine only, never for production",
-        server.addr()
+        address = %format_args!("http://{}", server.addr()),
+        "{DEVELOPMENT_SERVER_STARTED}: in memory, for this machine only, never for production"
     );
     Ok(server)
 }

@@ -10,6 +10,7 @@ use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
 use super::suggest;
 use crate::termination;
+use crate::workload::is_child_variable;
 
 /// Variables that stand for one field.
 const FIELDS: &[(&str, &str)] = &[
@@ -179,15 +180,6 @@ fn unknown(name: &str) -> Option<String> {
         Some(near) => format!("{name}: no such variable; did you mean {near}?"),
         None => format!("{name}: no such variable; it has no effect"),
     })
-}
-
-/// What `slotkeeper run` gives its child, where one slotkeeper runs below another.
-pub fn is_child_variable(name: &str) -> bool {
-    name == "SLOTKEEPER_SESSION"
-        || name == "SLOTKEEPER_SLOT"
-        || name.starts_with("SLOTKEEPER_SLOT_")
-        || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
-        || name.starts_with("SLOTKEEPER_LOCK_INDEX")
 }
 
 /// What hooks are given besides, one of which may call a slotkeeper.

@@ -30,9 +30,9 @@ pub use checked::{
     Config, Control, Drain, Hooks, Identity, Listen, Lock, Log, Semaphore, Session, Wait, Workload,
 };
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
+pub use environment::Environment;
 #[cfg(test)]
 pub(crate) use environment::known as known_variables;
-pub use environment::{Environment, is_child_variable};
 pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;
 pub use path::FieldPath;

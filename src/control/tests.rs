@@ -12,7 +12,7 @@ use super::request::{Grant, Kind, NoLease, NoReload, Refusal, Released, Reloaded
 use super::{Gate, Socket, Token, limits, router};
 use crate::http::Site;
 use crate::metrics::Metrics;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use crate::{agent, clock};
 use slotkeeper_serve::serve;
 
@@ -51,7 +51,7 @@ impl Scene {
         let now = clock::now();
         let (_, status) = watch::channel(Arc::new(agent::before_start(now)));
         let metrics = Metrics::new(&[], &[]).unwrap();
-        let site = Site::new(status, Arc::new(metrics), Arc::new(Vitals::new(now)));
+        let site = Site::new(status, Arc::new(metrics), Arc::new(Watchdog::new(now)));
         let folder = tempfile::tempdir().unwrap();
         let socket = Socket::bind(&folder.path().join("s.sock")).unwrap();
         let open = router(requests.clone(), site.clone(), Gate::Open);

@@ -1,4 +1,4 @@
-//! A claim on a file: while one process has it, no other of ours takes it.
+//! A claim on a file: a lock that keeps other agents away from it.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -11,29 +11,26 @@ use thiserror::Error;
 
 use super::{FileError, custom_flags};
 
-/// The claim is nobody else's business.
+/// Only this user needs the lock file.
 const MODE: u32 = 0o600;
 
-/// Why a file cannot be claimed.
+/// Why a file was not claimed.
 #[derive(Debug, Error)]
 pub enum ClaimError {
-    /// The lock file beside it cannot be had.
+    /// The lock file cannot be opened.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process has it.
+    /// Another process has claimed it.
     #[error(
         "{} is in use by another agent that runs now; give each agent a file of its own, where they share a \
          configuration by SLOTKEEPER_READINESS_FILE, SLOTKEEPER_STATE_FILE and SLOTKEEPER_CONTROL_LISTEN",
         path.display()
     )]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
 }
 
 impl ClaimError {
-    /// What is wrong with a file, where that is it.
+    /// The file error, if it is one.
     pub(super) fn file(&self) -> Option<&FileError> {
         match self {
             Self::File(file) => Some(file),
@@ -42,13 +39,13 @@ impl ClaimError {
     }
 }
 
-/// Which file a lock is on, for a later process. The device is not in it: its number may be another one after a reboot, a
-/// remount or a container's restart. When the file was made tells it from one of another file system with the same inode, as
-/// where a state file was copied, and from a later one that has got the inode of one that is gone.
+/// Identifies a lock file for a later process. The number of the device is not part of it, since it may change with a reboot, a
+/// remount or a restart of the container. The creation time distinguishes files with the same inode: on another file system, as
+/// after a copy of the state file, or after the inode was reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimId {
     inode: u64,
-    /// Nanoseconds since 1970; some file systems do not know it.
+    /// The creation time in nanoseconds since 1970. Some file systems have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     made: Option<u64>,
 }
@@ -58,7 +55,7 @@ impl ClaimId {
         Ok(Self { inode: file.metadata()?.ino(), made: made(file) })
     }
 
-    /// Whether the two are one file, as far as is known.
+    /// Whether both identify the same file, as far as is known.
     #[must_use]
     pub fn agrees(self, other: Self) -> bool {
         let differ = self.made.zip(other.made).is_some_and(|(one, other)| one != other);
@@ -66,7 +63,7 @@ impl ClaimId {
     }
 }
 
-/// When a file was made, where that is known. A kernel or a sandbox without the call knows it of no file.
+/// The creation time of a file. A kernel or a sandbox without the call has none.
 fn made(file: &File) -> Option<u64> {
     let about = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let known = StatxFlags::from_bits_retain(about.stx_mask).contains(StatxFlags::BTIME);
@@ -75,7 +72,7 @@ fn made(file: &File) -> Option<u64> {
     whole.checked_add(nanoseconds.into())
 }
 
-/// Where a lock file is: no other has both numbers while this one is open.
+/// A lock file on this machine: no other file has both numbers while this one is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     device: u64,
@@ -88,35 +85,35 @@ impl Place {
     }
 }
 
-/// A claim, by a lock on `<file>.lock` beside the file. The kernel lets go of it even when the process is killed.
+/// A claim by a lock on `<file>.lock`. The kernel releases it when the process ends, also by SIGKILL.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
     id: ClaimId,
     place: Place,
-    /// Held for its lock.
+    /// It has the lock.
     file: File,
-    /// What was written into it.
+    /// The content of the lock file.
     written: String,
 }
 
-/// What has become of a claim.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It stands.
+    /// It is unchanged.
     Stands,
-    /// Its lock file was removed or replaced, and the one that is there now is claimed.
+    /// Its lock file was removed or replaced, and the new one is locked.
     Again,
     /// Another process has claimed the file.
     Lost,
 }
 
 impl Claim {
-    /// Claims `path`, whose folder must be there.
+    /// Claims `path`. Its folder must exist.
     ///
     /// # Errors
     ///
-    /// [`ClaimError`]: the folder is read-only or missing, or another process has the file.
+    /// The folder is read-only or missing, or another process has claimed the file.
     pub fn take(path: &Path) -> Result<Self, ClaimError> {
         let beside = beside(path);
         super::refuse_special(&beside)?;
@@ -126,7 +123,7 @@ impl Claim {
             Ok(()) => {
                 let id = ClaimId::of(&file).map_err(cannot)?;
                 let place = Place::of(&file.metadata().map_err(cannot)?);
-                // Whoever had it before is gone.
+                // The earlier claimant has ended.
                 let _ = write(&file, "");
                 Ok(Self { path: path.to_owned(), id, place, file, written: String::new() })
             }
@@ -135,25 +132,24 @@ impl Claim {
         }
     }
 
-    /// Writes down who has the claim, for `slotkeeper reload`, which verifies it. Without it nothing else is missing, so that it
-    /// may fail; it is then tried again with the next text.
+    /// Writes the claimant into the lock file, for `slotkeeper reload`, which verifies it. A failed write is retried with the next
+    /// text: nothing else depends on it.
     pub(super) fn introduce(&mut self, claimant: &str) {
         if self.written != claimant && write(&self.file, claimant).is_ok() {
             claimant.clone_into(&mut self.written);
         }
     }
 
-    /// Which lock file it is on.
     pub fn id(&self) -> ClaimId {
         self.id
     }
 
-    /// Looks whether the lock file is still the one by which others are kept away. The lock is on a file and not on its
-    /// name: one that was removed keeps nobody away any more.
+    /// Checks the lock file, and locks a new one if it was removed or replaced. The lock is on a file and not on its name: a lock
+    /// on a removed file keeps no process away.
     ///
     /// # Errors
     ///
-    /// It was removed and cannot be made again.
+    /// The lock file was removed and cannot be created again.
     pub fn keep(&mut self) -> Result<Kept, FileError> {
         if beside(&self.path).symlink_metadata().is_ok_and(|about| Place::of(&about) == self.place) {
             return Ok(Kept::Stands);
@@ -177,7 +173,7 @@ impl Drop for Claim {
     }
 }
 
-/// Writes into a lock file of our own. One that has another name too, or another owner, somebody else may have put there.
+/// Writes into a lock file of this user. One with another owner or several names may be another user's.
 fn write(file: &File, text: &str) -> io::Result<()> {
     let about = file.metadata()?;
     if about.nlink() == 1 && about.uid() == rustix::process::geteuid().as_raw() {
@@ -194,13 +190,13 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens the lock file, or makes it.
+/// Opens or creates the lock file.
 fn open(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
-        // The umask has taken its share of the mode above.
+        // The umask has reduced the mode above.
         Ok(made) => made.set_permissions(Permissions::from_mode(MODE)).map(|()| made),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Never through a link that somebody else has laid, and without waiting for a pipe's other end.
+            // Without following another user's link, and without blocking on a pipe.
             let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
             let there = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
             if there.metadata()?.is_file() { Ok(there) } else { Err(io::Error::other("it is no file")) }

@@ -1,7 +1,7 @@
-//! Who has claimed a file: what an agent writes into its lock file, and how another process finds the agent by that.
+//! The claimant of a file: what an agent writes into its lock file, and how another process finds the agent by that.
 //!
-//! What is written there may be old, or another PID namespace's. So the process is believed to be the agent only while it has that
-//! very file open, with the lock on it.
+//! The content may be old, or of another PID namespace. So a process counts as the agent only while it has that file open, with
+//! the lock on it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,47 +16,46 @@ use thiserror::Error;
 
 use super::claim::beside;
 use super::custom_flags;
-use crate::control::request::Reloaded;
+use crate::reload_report::Reloaded;
 
-/// Bytes that it may have.
+/// Maximum size of a lock file.
 const MAX_BYTES: usize = 64 * 1024;
-/// Characters of a refusal that are told.
+/// Maximum characters of a refusal in it.
 const MAX_REFUSAL: usize = 4 * 1024;
 
-/// An agent, as it introduces itself.
+/// The agent that has claimed a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
-    /// Its process, in its own PID namespace.
+    /// Its process id, in its own PID namespace.
     pub pid: u32,
-    /// Whether SIGHUP has it reload. Under `slotkeeper run` that goes to the command.
+    /// Whether SIGHUP makes it reload. Under `slotkeeper run`, SIGHUP goes to the command.
     pub takes_sighup: bool,
-    /// What SIGHUP has asked for.
     pub signals: Signals,
 }
 
-/// Reloads that SIGHUP has asked for.
+/// Reloads by SIGHUP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
-    /// How often it was asked for one.
+    /// Requests.
     pub asked: u64,
-    /// How many of these were answered.
+    /// Requests that were answered.
     pub answered: u64,
-    /// What came of the last of them.
+    /// The outcome of the last one.
     pub answer: Option<SignalAnswer>,
 }
 
-/// What came of a reload.
+/// The outcome of a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalAnswer {
-    /// It is done: what has changed.
+    /// The changes.
     Reloaded(Reloaded),
-    /// Nothing has changed: why.
+    /// Why nothing has changed.
     Refused(String),
 }
 
 impl Claimant {
-    /// As it stands in a lock file, bounded.
+    /// The content of the lock file, of bounded size.
     pub(super) fn to_text(&self) -> String {
         let text = |one: &Self| serde_json::to_string(one).unwrap_or_default() + "\n";
         let whole = text(self);
@@ -72,45 +71,43 @@ impl Claimant {
     }
 }
 
-/// An agent that runs.
+/// A running agent.
 #[derive(Debug)]
 pub struct Found {
-    /// What it has written.
     pub claimant: Claimant,
-    /// Its process, whatever becomes of its number.
+    /// Its process, even if its number is reused.
     pub process: OwnedFd,
 }
 
 /// Why no agent is found.
 #[derive(Debug, Error)]
 pub enum NotFound {
-    /// The lock file names none that can be understood. It may be being written: look again.
+    /// The lock file names no agent. It may be under construction: look again.
     #[error("{0}")]
     Unclear(String),
-    /// No agent has it, or it cannot be looked at.
+    /// No agent has it locked, or it cannot be read.
     #[error("{0}")]
-    Nobody(String),
+    NoAgent(String),
 }
 
-/// Looks for the agent that has claimed `path`. Touches nothing, and above all not the lock, by which an agent that starts now
-/// would be refused.
+/// Finds the agent that has claimed `path`. It does not try the lock, since that would make an agent fail that starts now.
 ///
 /// # Errors
 ///
-/// [`NotFound`]: there is none, or none that can be found.
+/// There is none, or it cannot be found.
 pub fn find(path: &Path) -> Result<Found, NotFound> {
     let lock = beside(path);
     let shown = lock.display();
     let (file, claimant) =
-        read(&lock).map_err(|error| NotFound::Nobody(format!("{shown} cannot be read: {error}")))?;
+        read(&lock).map_err(|error| NotFound::NoAgent(format!("{shown} cannot be read: {error}")))?;
     let Some(claimant) = claimant else {
-        let why = format!("{shown} names no agent: it begins just now, or is of an earlier version");
+        let why = format!("{shown} names no agent: the agent is starting, or has an earlier version");
         return Err(NotFound::Unclear(why));
     };
     let number = claimant.pid;
     let gone = || {
-        NotFound::Nobody(format!(
-            "{shown} names process {number}, which is no agent that has it locked: it has ended, or runs in another container"
+        NotFound::NoAgent(format!(
+            "{shown} names process {number}, which has not locked it: the agent has ended, or runs in another container"
         ))
     };
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
@@ -119,20 +116,20 @@ pub fn find(path: &Path) -> Result<Found, NotFound> {
         Err(rustix::io::Errno::SRCH) => return Err(gone()),
         Err(error) => {
             let why = format!("process {number}, which {shown} names, cannot be opened: {error}");
-            return Err(NotFound::Nobody(why));
+            return Err(NotFound::NoAgent(why));
         }
     };
     match has_locked(number, &file) {
         Ok(true) => Ok(Found { claimant, process }),
         Ok(false) => Err(gone()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
-        Err(error) => Err(NotFound::Nobody(format!(
+        Err(error) => Err(NotFound::NoAgent(format!(
             "process {number}, which {shown} names, cannot be looked at: {error}; be the user that it runs as"
         ))),
     }
 }
 
-/// What the lock file says. None: nothing that can be understood.
+/// The content of the lock file. `None`: it is empty or invalid.
 fn read(lock: &Path) -> io::Result<(File, Option<Claimant>)> {
     let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(lock)?;
@@ -149,7 +146,7 @@ fn read(lock: &Path) -> io::Result<(File, Option<Claimant>)> {
 fn has_locked(pid: u32, file: &File) -> io::Result<bool> {
     let wanted = file.metadata()?;
     match has_open_and_locked(pid, &wanted) {
-        // An agent keeps what it has open from who is not root; its locks are shown to all.
+        // Only root sees the open files of an agent; every user sees its locks.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Ok(is_among(&fs::read_to_string("/proc/locks")?, pid, wanted.ino()))
         }
@@ -157,8 +154,8 @@ fn has_locked(pid: u32, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether the text of `/proc/locks` has a lock of this process on the file of this number. Not by the device, which some file systems
-/// tell otherwise there.
+/// Whether `/proc/locks` has a lock of this process on this inode. The device is not compared: some file systems show another
+/// one there.
 fn is_among(locks: &str, pid: u32, inode: u64) -> bool {
     locks.lines().any(|line| {
         // `1: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF`
@@ -172,7 +169,7 @@ fn is_among(locks: &str, pid: u32, inode: u64) -> bool {
 fn has_open_and_locked(pid: u32, wanted: &fs::Metadata) -> io::Result<bool> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let entry = entry?;
-        // What was closed meanwhile is none.
+        // The descriptor was closed meanwhile.
         let Ok(about) = fs::metadata(entry.path()) else { continue };
         if (about.dev(), about.ino()) != (wanted.dev(), wanted.ino()) {
             continue;
@@ -216,7 +213,7 @@ mod tests {
         }
         drop(claim);
         assert!(why().contains("no agent that has it locked"), "{}", why());
-        // Whoever has it next is not taken for the one before.
+        // The next claimant is not taken for the one before.
         let _next = Claim::take(&path).unwrap();
         assert!(why().contains("names no agent"), "{}", why());
     }

@@ -1,4 +1,4 @@
-//! A file that is kept as it ought to be by a task of its own, so that a slow disk never delays a renewal.
+//! A file that a task of its own keeps up to date, so that a slow disk never delays a renewal.
 
 use std::fs::Metadata;
 use std::io::{self, Read};
@@ -14,13 +14,17 @@ use tracing::{debug, error, warn};
 use super::claim::{ClaimId, Kept};
 use super::claimant::Claimant;
 use super::{Claim, FileError, make_folder, open_own, remove, replace};
+use crate::log_events::{
+    FILE_CLAIM_LOST, FILE_CLAIMED_AGAIN, FILE_LATE, FILE_NOT_KEPT, FILE_REMOVED, FILE_REPLACED,
+    FILE_RESTORED, FILE_WRITE_FAILED, FILE_WRITTEN,
+};
 
-/// Failures in a row of which one is logged: one in five minutes.
-const SELDOM: u32 = 60;
-/// Wait before a failed write is tried again, and between two looks at what has become of the file.
-const RETRY: Duration = Duration::from_secs(5);
+/// Of so many failures in a row one is logged: one in five minutes.
+const FAILURES_PER_LOG_LINE: u32 = 60;
+/// Interval of checks, and of retries of a failed write.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The handle on the file. Without it the file is left as it is.
+/// The handle of the file. Dropping it leaves the file as it is.
 #[derive(Debug)]
 pub struct KeptFile {
     path: PathBuf,
@@ -30,47 +34,46 @@ pub struct KeptFile {
     task: JoinHandle<()>,
 }
 
-/// What the file ought to be: the content, or no file. Numbered, so that one can wait for it.
+/// The wanted state of the file. Numbered, so that the agent can wait for it.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     number: u64,
     content: Option<String>,
-    /// What is to stand in the lock file.
+    /// The wanted content of the lock file.
     claimant: Option<String>,
 }
 
 impl KeptFile {
-    /// Removes what an earlier process left, and begins to keep the claimed file, with this mode.
+    /// Removes the file of an earlier process, and keeps the claimed file up to date, with this mode.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made, or the file in it cannot be removed.
+    /// The folder cannot be created, or the file cannot be removed.
     pub fn start_absent(path: PathBuf, mode: u32, claim: Claim) -> Result<Self, FileError> {
         make_folder(&path)?;
         remove(&path)?;
         Ok(Self::start(path, mode, claim))
     }
 
-    /// Begins to keep the claimed file, and leaves it as it is until [`Self::set`] says otherwise, unless another process
-    /// claims it meanwhile.
+    /// Keeps the claimed file up to date from the first [`Self::set`] on, unless another process claims it.
     pub fn start(path: PathBuf, mode: u32, claim: Claim) -> Self {
-        let (wanted, wishes) = watch::channel(Wanted::default());
-        let (doing, done) = watch::channel(0);
+        let (wanted, wanted_changes) = watch::channel(Wanted::default());
+        let (done_sender, done) = watch::channel(0);
         let id = Arc::new(Mutex::new(claim.id()));
-        let hands = Hands {
+        let worker = Worker {
             path: path.clone(),
             mode,
             claim,
             id: Arc::clone(&id),
             own: None,
             inherited: false,
-            told: Told::default(),
+            logged: Logged::default(),
         };
-        let task = tokio::spawn(keep(hands, wishes, doing));
+        let task = tokio::spawn(keep(worker, wanted_changes, done_sender));
         Self { path, wanted, done, claim: id, task }
     }
 
-    /// Says what the file ought to be; nothing happens where it is that already.
+    /// Sets the wanted content. `None`: no file.
     pub fn set(&self, content: Option<String>) {
         self.wanted.send_if_modified(|wanted| {
             let changes = wanted.content != content;
@@ -82,44 +85,44 @@ impl KeptFile {
         });
     }
 
-    /// Has this written into the lock file.
+    /// Writes the claimant into the lock file.
     pub fn introduce(&self, claimant: &Claimant) {
         let text = claimant.to_text();
         self.wanted.send_modify(|wanted| wanted.claimant = Some(text));
     }
 
-    /// The lock file by which it is claimed at present.
+    /// The lock file of the current claim.
     pub fn claim(&self) -> ClaimId {
-        // Held only to copy it, on either side.
+        // Both sides hold the mutex only to copy the value.
         *self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task that keeps it, which ends only with this handle.
+    /// The task, which ends only with this handle.
     pub fn task(&self) -> &JoinHandle<()> {
         &self.task
     }
 
-    /// Waits until the file is what was last asked for, at most `patience` long.
-    pub async fn settled(&mut self, patience: Duration) {
+    /// Waits until the file has the wanted state.
+    pub async fn settled(&mut self, timeout: Duration) {
         let number = self.wanted.borrow().number;
         let settled = self.done.wait_for(|done| *done >= number);
-        if tokio::time::timeout(patience, settled).await.is_err() {
-            error!("{} is not as it should be in time; going on", self.path.display());
+        if tokio::time::timeout(timeout, settled).await.is_err() {
+            error!(path = %self.path.display(), "{FILE_LATE}; continuing");
         }
     }
 }
 
-/// What works on the file, on threads that may block.
-struct Hands {
+/// Works on the file, on threads that may block.
+struct Worker {
     path: PathBuf,
     mode: u32,
     claim: Claim,
     id: Arc<Mutex<ClaimId>>,
-    /// The file that was written last, and is to be there.
+    /// The file that was written last.
     own: Option<Own>,
-    /// Another process had claimed the file meanwhile and has ended: what lies there may be its.
+    /// Another process had claimed the file meanwhile and has ended: the file may be that process's.
     inherited: bool,
-    told: Told,
+    logged: Logged,
 }
 
 struct Own {
@@ -127,40 +130,39 @@ struct Own {
     content: String,
 }
 
-/// What was said once, and is said again only after it was otherwise.
+/// Conditions that were logged. They are logged again only after they have ended.
 #[derive(Default)]
-struct Told {
+struct Logged {
     claim_lost: bool,
     replaced: bool,
 }
 
-/// What lies where the file ought to be.
+/// What is at the path.
 enum Found {
     Nothing,
-    /// What was written, or what an earlier process has left.
+    /// The file that was written last, or that of an earlier process.
     Own,
-    /// What something else has put there, or made of it.
+    /// A file of another process.
     Other,
 }
 
-impl Hands {
-    /// Makes the file what is wanted, unless it is somebody else's by now: whoever has replaced it answers for it.
+impl Worker {
+    /// Writes or removes the file, unless another process has replaced it.
     fn make(&mut self, content: Option<&str>) -> Result<(), FileError> {
         if !self.keep_claim()? {
             return Ok(());
         }
         let found = self.look().map_err(|cause| FileError::open(&self.path, cause))?;
         if let Found::Other = found {
-            if !std::mem::replace(&mut self.told.replaced, true) {
+            if !std::mem::replace(&mut self.logged.replaced, true) {
                 error!(
-                    "{} was replaced or changed by something else. It is left alone and says nothing of this agent any \
-                     more; once it is removed it is written again",
-                    self.path.display()
+                    path = %self.path.display(),
+                    "{FILE_REPLACED}; the file is left as it is, and is written again when it has been removed"
                 );
             }
             return Ok(());
         }
-        self.told.replaced = false;
+        self.logged.replaced = false;
         let Some(content) = content else {
             self.own = None;
             remove(&self.path)?;
@@ -168,7 +170,7 @@ impl Hands {
             return Ok(());
         };
         if let (Found::Nothing, Some(_)) = (found, &self.own) {
-            warn!("{} was removed by something else; writing it again", self.path.display());
+            warn!(path = %self.path.display(), "{FILE_RESTORED}; writing it again");
         }
         make_folder(&self.path)?;
         let about = replace(&self.path, content.as_bytes(), self.mode)?;
@@ -177,8 +179,7 @@ impl Hands {
         Ok(())
     }
 
-    /// Looks whether the file is what is wanted, and makes it so where it was removed, or could not be made so when that was
-    /// said.
+    /// Checks the file, and updates it if it was removed or an earlier update has failed.
     fn check(&mut self, content: Option<&str>) -> Result<(), FileError> {
         self.keep_claim()?;
         let is_wanted = match (&self.own, content) {
@@ -195,7 +196,7 @@ impl Hands {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(error),
         };
-        // What lies there before the first write is what an earlier process has left.
+        // Before the first write it is the file of an earlier process.
         let Some(own) = &self.own else { return Ok(Found::Own) };
         let is_same = (about.dev(), about.ino()) == (own.about.dev(), own.about.ino());
         let when = |about: &Metadata| (about.mtime(), about.mtime_nsec(), about.size());
@@ -216,62 +217,65 @@ impl Hands {
             Kept::Stands => {}
             Kept::Again => {
                 *self.id.lock().unwrap_or_else(PoisonError::into_inner) = self.claim.id();
-                // This process answers for it from here on.
-                if self.told.claim_lost {
+                // From here on this process is responsible for the file.
+                if self.logged.claim_lost {
                     (self.own, self.inherited) = (None, true);
                 }
-                warn!(
-                    "the lock file of {path} was removed or replaced, by which no other agent uses it; it is claimed again"
-                );
+                warn!(%path, "{FILE_CLAIMED_AGAIN}; no other agent uses the file, so it is claimed again");
             }
-            Kept::Lost if !self.told.claim_lost => error!(
-                "another agent has claimed {path}: its lock file was removed while this agent ran. The file is that \
-                 agent's now, and left alone"
+            Kept::Lost if !self.logged.claim_lost => error!(
+                %path,
+                "{FILE_CLAIM_LOST}, since its lock file was removed while this agent ran; the file is left to that agent"
             ),
             Kept::Lost => {}
         }
-        self.told.claim_lost = kept == Kept::Lost;
+        self.logged.claim_lost = kept == Kept::Lost;
         Ok(kept != Kept::Lost)
     }
 }
 
-async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watch::Sender<u64>) {
+async fn keep(
+    mut worker: Worker,
+    mut wanted_changes: watch::Receiver<Wanted>,
+    done_sender: watch::Sender<u64>,
+) {
     let (mut failures, mut done) = (0_u32, 0);
     loop {
-        // Tried again after a while, and looked after now and then; or at once where something else is wanted.
-        match tokio::time::timeout(RETRY, wishes.changed()).await {
+        // Wakes for a new wanted state, and at intervals for checks and retries.
+        match tokio::time::timeout(CHECK_INTERVAL, wanted_changes.changed()).await {
             Ok(Err(_handle_is_gone)) => return,
             Ok(Ok(())) => failures = 0,
             Err(_time_is_over) => {}
         }
-        let Wanted { number, content, claimant } = wishes.borrow_and_update().clone();
-        let (path, there, is_new) = (hands.path.clone(), content.is_some(), number != done);
+        let Wanted { number, content, claimant } = wanted_changes.borrow_and_update().clone();
+        let (path, there, is_new) = (worker.path.clone(), content.is_some(), number != done);
         let work = tokio::task::spawn_blocking(move || {
-            let made = if is_new { hands.make(content.as_deref()) } else { hands.check(content.as_deref()) };
+            let made =
+                if is_new { worker.make(content.as_deref()) } else { worker.check(content.as_deref()) };
             if let Some(claimant) = claimant {
-                hands.claim.introduce(&claimant);
+                worker.claim.introduce(&claimant);
             }
-            (hands, made)
+            (worker, made)
         });
         let made = match work.await {
             Ok((back, made)) => {
-                hands = back;
+                worker = back;
                 made
             }
-            Err(failure) => return error!("{} could not be kept: {failure}", path.display()),
+            Err(failure) => return error!(path = %path.display(), error = %failure, "{FILE_NOT_KEPT}"),
         };
         match made {
             Ok(()) => {
                 if is_new {
-                    debug!(path = %path.display(), "file {}", if there { "written" } else { "removed" });
+                    debug!(path = %path.display(), "{}", if there { FILE_WRITTEN } else { FILE_REMOVED });
                 }
                 (failures, done) = (0, number);
-                doing.send_replace(number);
+                done_sender.send_replace(number);
             }
             Err(failure) => {
-                // Said at once, and then once in a while.
-                if failures.is_multiple_of(SELDOM) {
-                    error!("{failure}; trying again");
+                // The first failure is logged, and then one of many.
+                if failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
+                    error!(error = %failure, "{FILE_WRITE_FAILED}; retrying");
                 }
                 failures = failures.wrapping_add(1);
             }
@@ -283,7 +287,7 @@ async fn keep(mut hands: Hands, mut wishes: watch::Receiver<Wanted>, doing: watc
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn follows_what_is_wanted() {
@@ -295,23 +299,23 @@ mod tests {
         assert!(!path.exists());
         for content in ["a", "b"] {
             file.set(Some(content.into()));
-            file.settled(PATIENCE).await;
+            file.settled(TIMEOUT).await;
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
         file.set(None);
-        file.settled(PATIENCE).await;
+        file.settled(TIMEOUT).await;
         assert!(!path.exists());
     }
 
-    /// Hands that have written "mine".
-    fn hands(path: &std::path::Path) -> Hands {
+    /// Worker that have written "mine".
+    fn worker(path: &std::path::Path) -> Worker {
         let claim = Claim::take(path).unwrap();
         let id = Arc::new(Mutex::new(claim.id()));
         let path = path.to_owned();
-        let told = Told::default();
-        let mut hands = Hands { path, mode: 0o600, claim, id, own: None, inherited: false, told };
-        hands.make(Some("mine")).unwrap();
-        hands
+        let logged = Logged::default();
+        let mut worker = Worker { path, mode: 0o600, claim, id, own: None, inherited: false, logged };
+        worker.make(Some("mine")).unwrap();
+        worker
     }
 
     #[test]
@@ -319,10 +323,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/ready");
         make_folder(&path).unwrap();
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         let text = || std::fs::read_to_string(&path).unwrap();
         std::fs::remove_dir_all(folder.path().join("run")).unwrap();
-        hands.check(Some("mine")).unwrap();
+        worker.check(Some("mine")).unwrap();
         assert_eq!(text(), "mine");
         // Written over in its place, and then by another file.
         for replace in [&|| drop(std::fs::write(&path, "theirs")), &|| {
@@ -332,17 +336,17 @@ mod tests {
         {
             replace();
             for content in [Some("mine, changed"), None] {
-                hands.make(content).unwrap();
-                hands.check(content).unwrap();
+                worker.make(content).unwrap();
+                worker.check(content).unwrap();
                 assert_eq!(text(), "theirs");
             }
             std::fs::remove_file(&path).unwrap();
-            hands.make(Some("mine")).unwrap();
+            worker.make(Some("mine")).unwrap();
             assert_eq!(text(), "mine");
         }
         // What is only touched is the same.
         std::fs::write(&path, "mine").unwrap();
-        hands.make(None).unwrap();
+        worker.make(None).unwrap();
         assert!(!path.exists());
     }
 
@@ -350,11 +354,11 @@ mod tests {
     fn whoever_has_lost_its_claim_touches_the_file_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
         let _other = Claim::take(&path).unwrap();
         for content in [None, Some("changed")] {
-            hands.make(content).unwrap();
+            worker.make(content).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         }
     }
@@ -366,18 +370,18 @@ mod tests {
         let text = || std::fs::read_to_string(&path).ok();
         for left in [None, Some("theirs")] {
             for wanted in [Some("changed"), Some("mine"), None] {
-                let mut hands = hands(&path);
+                let mut worker = worker(&path);
                 std::fs::remove_file(folder.path().join("ready.lock")).unwrap();
                 let other = Claim::take(&path).unwrap();
                 std::fs::remove_file(&path).unwrap();
                 if let Some(left) = left {
                     std::fs::write(&path, left).unwrap();
                 }
-                hands.make(wanted).unwrap();
-                hands.check(wanted).unwrap();
+                worker.make(wanted).unwrap();
+                worker.check(wanted).unwrap();
                 assert_eq!(text().as_deref(), left);
                 drop(other);
-                hands.check(wanted).unwrap();
+                worker.check(wanted).unwrap();
                 assert_eq!(text().as_deref(), wanted, "where there was {left:?}");
             }
         }
@@ -387,16 +391,16 @@ mod tests {
     fn what_was_wanted_before_the_file_was_replaced_is_not_written_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
-        let mut hands = hands(&path);
+        let mut worker = worker(&path);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "theirs").unwrap();
         for wanted in [Some("changed"), None] {
-            hands.make(wanted).unwrap();
-            hands.check(wanted).unwrap();
+            worker.make(wanted).unwrap();
+            worker.check(wanted).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
         }
         std::fs::remove_file(&path).unwrap();
-        hands.check(None).unwrap();
+        worker.check(None).unwrap();
         assert!(!path.exists());
     }
 }

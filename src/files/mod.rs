@@ -1,4 +1,4 @@
-//! Files that others read while we write them.
+//! Files that other processes read while the agent writes them.
 
 pub mod claim;
 pub mod claimant;
@@ -15,17 +15,17 @@ use thiserror::Error;
 pub use claim::{Claim, ClaimError, ClaimId};
 pub use kept::KeptFile;
 
-/// Whoever could write to a folder could put files of their own in the place of ours.
+/// Users that could write to a folder could replace the files in it.
 const FOLDER: u32 = 0o755;
 
 /// A file could not be written or removed.
 #[derive(Debug, Error)]
-#[error("cannot {what} {}: {cause}; {mend}", path.display())]
+#[error("cannot {what} {}: {cause}; {advice}", path.display())]
 pub struct FileError {
     what: &'static str,
     path: PathBuf,
-    mend: &'static str,
-    /// The path itself is wrong: something lies there that slotkeeper must not replace or delete.
+    advice: &'static str,
+    /// Something is at the path that slotkeeper must not replace or delete.
     misplaced: bool,
     /// Part of the message already, so not its source.
     cause: io::Error,
@@ -33,21 +33,21 @@ pub struct FileError {
 
 impl FileError {
     fn open(path: &Path, cause: io::Error) -> Self {
-        let mend = "see that its folder is there and writable for this user";
-        Self::new("open", path, mend, cause)
+        let advice = "see that its folder is there and writable for this user";
+        Self::new("open", path, advice, cause)
     }
 
-    fn new(what: &'static str, path: &Path, mend: &'static str, cause: io::Error) -> Self {
-        Self { what, path: path.to_owned(), mend, misplaced: false, cause }
+    fn new(what: &'static str, path: &Path, advice: &'static str, cause: io::Error) -> Self {
+        Self { what, path: path.to_owned(), advice, misplaced: false, cause }
     }
 
-    /// Something lies at `path` that is not what belongs there: `found`, such as "it is a folder".
+    /// Something else is at `path`, such as "it is a folder".
     pub fn misplaced(path: &Path, found: &'static str) -> Self {
-        let mend = "slotkeeper leaves it alone; write another path";
-        Self { misplaced: true, ..Self::new("use", path, mend, io::Error::other(found)) }
+        let advice = "slotkeeper does not touch it; configure another path";
+        Self { misplaced: true, ..Self::new("use", path, advice, io::Error::other(found)) }
     }
 
-    /// Whether the configuration names a path that no file of slotkeeper's can have.
+    /// Whether the configuration names a path that slotkeeper must not use.
     pub fn is_misplaced(error: &anyhow::Error) -> bool {
         error.chain().any(|cause| {
             let claimed = cause.downcast_ref::<ClaimError>();
@@ -57,15 +57,15 @@ impl FileError {
     }
 }
 
-/// Refuses a path at which something lies that is not a regular file. A device, a pipe or a link would otherwise be
-/// replaced by the file and deleted with it: as root, /dev/null too.
+/// Refuses a path of something else than a regular file. A device, a pipe or a link would otherwise be replaced by the file and
+/// deleted with it: as root, /dev/null too.
 ///
 /// # Errors
 ///
 /// [`FileError::misplaced`].
 pub fn refuse_special(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::FileTypeExt;
-    // What cannot be looked at is found wrong by what is done with it next.
+    // If the path cannot be read, the next operation on it fails.
     let Ok(about) = path.symlink_metadata() else { return Ok(()) };
     let kind = about.file_type();
     let found = if kind.is_file() {
@@ -84,20 +84,20 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
     Err(FileError::misplaced(path, found))
 }
 
-/// Makes the folder that the file will lie in, where it is missing: nobody else may write to it, whatever the umask is.
+/// Creates the folder of a file, if it is missing. Only this user may write to it, whatever the umask is.
 ///
 /// # Errors
 ///
-/// The folder cannot be made, or the way to it leads over a symbolic link that neither root nor this user has laid.
+/// The folder cannot be created, or its path has a symbolic link that belongs to another user than root and this one.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    let failed = |mend| move |cause| FileError::new("make the folder", folder, mend, cause);
-    refuse_links_of_others(folder).map_err(failed("name the folder itself, if that is meant"))?;
+    let failed = |advice| move |cause| FileError::new("make the folder", folder, advice, cause);
+    refuse_links_of_others(folder).map_err(failed("name the folder itself, if you mean it"))?;
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
-    made.map_err(failed("make it beforehand, writable for this user"))
+    made.map_err(failed("create it before, writable for this user"))
 }
 
-/// Where anybody may write, as in /tmp, somebody else's link would bring our files to where they are harmful.
+/// Where every user may write, as in /tmp, another user's link would redirect the files to a harmful place.
 fn refuse_links_of_others(folder: &Path) -> io::Result<()> {
     for part in folder.ancestors() {
         if let Ok(about) = part.symlink_metadata()
@@ -105,7 +105,7 @@ fn refuse_links_of_others(folder: &Path) -> io::Result<()> {
             && !is_trusted(&about)
         {
             let (part, owner) = (part.display(), about.uid());
-            return Err(io::Error::other(format!("{part} is a symbolic link that user {owner} has laid")));
+            return Err(io::Error::other(format!("{part} is a symbolic link of user {owner}")));
         }
     }
     Ok(())
@@ -115,12 +115,11 @@ fn is_trusted(about: &Metadata) -> bool {
     about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Opens what an earlier process of ours has left, and waits for nothing, such as a pipe's other end. Nobody else may have
-/// put it there.
+/// Opens a file of an earlier process of this user, without blocking, as on a pipe.
 ///
 /// # Errors
 ///
-/// It is not there, or cannot be read; it is a link or no file at all, belongs to another user, or anybody may write to it.
+/// It is missing or unreadable; it is no regular file, belongs to another user, or every user may write to it.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let flags = custom_flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -130,7 +129,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     } else if !is_trusted(&about) {
         format!("it belongs to user {}", about.uid())
     } else if about.permissions().mode() & 0o002 != 0 {
-        "anybody may write to it".to_owned()
+        "every user may write to it".to_owned()
     } else {
         return Ok(file);
     };
@@ -141,28 +140,26 @@ fn custom_flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
-/// Writes a file in whole or not at all: a temporary file in the same folder, then a rename.
+/// Writes a file atomically: a temporary file in the same folder, then a rename. Returns the metadata of the new file.
 ///
 /// # Errors
 ///
-/// The folder is missing, read-only or full, or what lies there is no regular file; it is then as it was. Otherwise what
-/// the new file is like.
+/// The folder is missing, read-only or full, or something else than a regular file is at the path. Nothing has changed then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileError> {
     refuse_special(path)?;
-    let mend = "see that its folder exists, has room and is writable for this user";
-    let failed = |cause| FileError::new("write", path, mend, cause);
+    let advice = "see that its folder exists, has room and is writable for this user";
+    let failed = |cause| FileError::new("write", path, advice, cause);
     let temporary = beside(path);
     let written = write_new(&temporary, content, mode)
         .and_then(|about| std::fs::rename(&temporary, path).map(|()| about));
     written.map_err(|cause| {
-        // What the failed attempt left is of no use; that it cannot be removed either is the same trouble.
+        // The temporary file is useless. If it cannot be removed, that is part of the same failure.
         let _ = std::fs::remove_file(&temporary);
         failed(cause)
     })
 }
 
-/// Makes a file in whole, unless there is one: `false` where something lies there, be it a symbolic link. Nobody ever
-/// sees a part of it.
+/// Creates a file atomically, unless something is at its path, be it a symbolic link. Returns whether it was created.
 ///
 /// # Errors
 ///
@@ -170,40 +167,40 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<Metadata, FileE
 pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<bool, FileError> {
     let temporary = beside(path);
     let linked = write_new(&temporary, content, mode).and_then(|_| std::fs::hard_link(&temporary, path));
-    // It has its other name now, or is of no use.
+    // The temporary name is not needed any more.
     let _ = std::fs::remove_file(&temporary);
     match linked {
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(cause) => {
-            let mend =
-                "make it beforehand, or see that its folder exists, has room and is writable for this user";
-            Err(FileError::new("make", path, mend, cause))
+            let advice =
+                "create it before, or see that its folder exists, has room and is writable for this user";
+            Err(FileError::new("make", path, advice, cause))
         }
     }
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file, if there is one.
 ///
 /// # Errors
 ///
-/// The folder is read-only, or what lies there is no regular file.
+/// The folder is read-only, or something else than a regular file is at the path.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     refuse_special(path)?;
     match std::fs::remove_file(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            let mend = "remove it by hand, and see that its folder is writable for this user";
-            Err(FileError::new("remove", path, mend, cause))
+            let advice = "remove it by hand, and see that its folder is writable for this user";
+            Err(FileError::new("remove", path, advice, cause))
         }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<Metadata> {
-    // One that a killed process left: `create_new` would stumble over it, and writing through it might follow a link.
+    // A killed process may have left one: `create_new` would fail, and writing to it might follow a link.
     let _ = std::fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    // The umask has taken its share of the mode above.
+    // The umask has reduced the mode above.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.metadata()

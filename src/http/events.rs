@@ -113,7 +113,7 @@ struct Follower {
 impl Follower {
     /// What it is told next; nothing more once the agent has ended.
     async fn next(mut self) -> Option<(Vec<Bytes>, Self)> {
-        self.site.vitals.view(clock::now());
+        self.site.watchdog.view(clock::now());
         let last = match self.told {
             Told::Before(last) => {
                 let snapshot = Arc::clone(&self.site.status.borrow_and_update());

@@ -70,8 +70,8 @@ enum Misasked {
 )]
 pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let now = clock::now();
-    let detail = format!("last round {} s ago", site.vitals.silence(now).as_secs());
-    let check = Check { name: "loop".into(), passed: site.vitals.is_alive(now), detail };
+    let detail = format!("last round {} s ago", site.watchdog.silence(now).as_secs());
+    let check = Check { name: "loop".into(), passed: site.watchdog.is_alive(now), detail };
     answer("livez", &[check], query.as_deref())
 }
 

@@ -27,7 +27,7 @@ use utoipa_axum::routes;
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use error::Error;
 pub use events::Following;
 use picture::Picture;
@@ -41,7 +41,7 @@ pub struct Site {
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// Its pulse.
-    pub vitals: Arc<Vitals>,
+    pub watchdog: Arc<Watchdog>,
     /// The status as all are told it.
     picture: Arc<Picture>,
     /// What those have who follow it.
@@ -52,10 +52,14 @@ pub struct Site {
 
 impl Site {
     /// What the endpoints of one agent read from, at all of its addresses.
-    pub fn new(status: watch::Receiver<Arc<Snapshot>>, metrics: Arc<Metrics>, vitals: Arc<Vitals>) -> Self {
+    pub fn new(
+        status: watch::Receiver<Arc<Snapshot>>,
+        metrics: Arc<Metrics>,
+        watchdog: Arc<Watchdog>,
+    ) -> Self {
         let (picture, following) = (Arc::default(), Following::default());
         let followers = Arc::new(Semaphore::new(following.places));
-        Self { status, metrics, vitals, picture, following, followers }
+        Self { status, metrics, watchdog, picture, following, followers }
     }
 
     /// The same, where those who follow have something else.
@@ -71,7 +75,7 @@ impl Site {
 
     /// The same, for somebody who wants to know of others too: what the agent does not watch it looks at anew.
     fn viewed(&self) -> Arc<Snapshot> {
-        self.vitals.view(clock::now());
+        self.watchdog.view(clock::now());
         self.snapshot()
     }
 

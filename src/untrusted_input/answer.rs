@@ -1,4 +1,4 @@
-//! What comes from where Consul should be.
+//! Answers of a server in the place of Consul.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use slotkeeper_consul::{
 };
 use slotkeeper_semaphore::{Op, View};
 
-/// Stands in no error, even where whoever answers sends it back.
+/// No error contains it, even if the server echoes it.
 const TOKEN: &str = "f00dcafe-hunter2";
 
 thread_local! {
@@ -54,7 +54,7 @@ fn whole(status: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A client, and where its requests go.
+/// A client and its server.
 struct Stage {
     client: Client,
     listener: UnixListener,
@@ -98,13 +98,13 @@ async fn serve(listener: &UnixListener, answer: &[u8]) {
 
 async fn say(mut stream: UnixStream, answer: &[u8]) {
     let mut head = [0; 4096];
-    // Whoever has gone by now concerns nobody.
+    // The client may have closed the connection.
     if let Ok(1..) = stream.read(&mut head).await {
         let _ = stream.write_all(answer).await;
     }
 }
 
-/// One request, and what the core and the operators' commands make of its answer.
+/// One request, and the handling of its answer by the core and the operators' commands.
 async fn ask(client: &Client, asked: u8) -> Result<(), String> {
     let said = |error: slotkeeper_consul::Error| error.to_string();
     let failed = |failure: slotkeeper_semaphore::Failure| failure.text;

@@ -3,8 +3,8 @@
 use super::assert_harmless;
 use crate::config::{self, Environment, Faults, Overrides, Place};
 
-/// Faults of one configuration: what more is wrong nobody reads.
-const MOST: usize = 1000;
+/// Maximum faults of one configuration.
+const MAX_FAULTS: usize = 1000;
 
 /// Takes a file's content. It is a configuration, or what is wrong is said harmlessly, each fault within the file's lines.
 pub fn configuration(data: &[u8]) {
@@ -22,7 +22,7 @@ pub fn configuration(data: &[u8]) {
 }
 
 fn assert_placed(faults: &Faults, lines: usize) {
-    assert!((1..MOST).contains(&faults.0.len()), "{} faults", faults.0.len());
+    assert!((1..MAX_FAULTS).contains(&faults.0.len()), "{} faults", faults.0.len());
     for fault in &faults.0 {
         assert_harmless(&fault.to_string());
         if let Place::File { at: Some((line, column)), .. } = fault.place {

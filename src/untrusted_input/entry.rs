@@ -1,11 +1,11 @@
-//! What lies under a contender's key.
+//! The value of a contender key.
 
 use slotkeeper_semaphore::contender::Entry;
 
-/// Takes a value. One of ours is written so that it is read as the same again.
+/// Takes a value. A valid one is the same after it was written and read again.
 pub fn entry(data: &[u8]) {
     if let Some(entry) = Entry::decode(data) {
-        let again = Entry::decode(&entry.encode()).expect("what was written is ours");
+        let again = Entry::decode(&entry.encode()).expect("a written entry is valid");
         assert_eq!(entry, again);
         assert!(entry.agrees(&again));
     }

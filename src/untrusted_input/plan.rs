@@ -1,4 +1,4 @@
-//! What is planned where anybody has written anything under a prefix.
+//! Plans for arbitrary keys and values under a prefix.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use slotkeeper_semaphore::{
 use super::{assert_harmless, record};
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
-/// Our own session.
+/// The own session.
 const ME: &str = "me";
-/// Writes after which one who plans by a view that only it changes has nothing left to do.
+/// Writes after which a planner whose view only it changes has nothing left to do.
 const ROUNDS: u64 = 200;
 
 /// Takes lines: how one plans (see [`Options`]), the value of `.lock` (none where it is empty), and a key each, as its name, a
-/// space and its value. A key is locked by the session of its name; `name*` by nobody, `name@other` by another.
+/// space and its value. A key is locked by the session of its name; `name*` by no session, `name@other` by another.
 ///
-/// Whoever enters, holds, leaves or changes the limit by such a view comes to an end, lets nobody in above the limit, writes over
-/// nothing that is no semaphore, and stays within what a transaction may have.
+/// A waiter, a holder, a release and a change of the limit by such a view come to an end, grant no slot above the limit, overwrite
+/// nothing that is no semaphore, and stay within the limits of a transaction.
 pub fn plan(data: &[u8]) {
     let mut lines = data.splitn(200, |byte| *byte == b'\n');
     let options = Options::of(lines.next().unwrap_or_default());
@@ -61,7 +61,7 @@ pub fn plan(data: &[u8]) {
     });
 }
 
-/// Does what is planned until there is nothing left to do.
+/// Executes plans until there is nothing left to do.
 fn follow(mut view: View, plan: impl Fn(&View) -> Result<Option<Vec<Op>>, String>) -> View {
     for round in 1.. {
         let ops = match plan(&view) {
@@ -97,7 +97,7 @@ fn says(plan: &Plan) {
     }
 }
 
-/// How one plans: six bytes, of which any may be missing.
+/// The options of a planner: six bytes, of which any may be missing.
 struct Options {
     /// The flags of `.lock`, as in [`record`].
     kind: u8,

@@ -1,4 +1,4 @@
-//! What lies under a semaphore's `.lock`.
+//! The value of a semaphore's `.lock`.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::assert_harmless;
 use slotkeeper_semaphore::record::SEMAPHORE_FLAGS;
 use slotkeeper_semaphore::{LOCK_FLAGS, Record};
 
-/// Takes a byte for the flags (`l`ist, `m`ap, single-`k`ey lock) and the value. What is decoded is written so that it is
-/// read as the same again, with the fields that are not ours; what is not decoded is described harmlessly.
+/// Takes a byte for the flags (`l`ist, `m`ap, single-`k`ey lock) and the value. A decoded value is the same after it was written
+/// and read again, with the fields of other clients. A refused value is described harmlessly.
 pub fn record(data: &[u8]) {
     let Some((kind, value)) = data.split_first() else { return };
     let flags = flags(*kind);

@@ -1,4 +1,4 @@
-//! What comes on a connection to one of our servers.
+//! The bytes of a connection to a server.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,21 +15,21 @@ use crate::control::{self, Gate, Token};
 use crate::http::{self, Following, Site};
 use crate::metrics::Metrics;
 use crate::status::Snapshot;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use crate::{agent, clock};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{Limits, Listen, serve};
 
-/// Time for an answer or a close; far more than either takes, and less than a fuzzer's patience.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for whoever may wait for long.
-const GLANCE: Duration = Duration::from_millis(100);
-/// Where there is a stream of events.
+/// Time for an answer or a close: far more than either takes, and less than a fuzzer's time limit.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a server that may wait.
+const READ_TIME: Duration = Duration::from_millis(100);
+/// The path of the event stream.
 const EVENTS: &[u8] = b"/v1/events";
-/// Its longest life.
-const LIFE: Duration = Duration::from_millis(10);
-/// What a pipe between two processes holds.
-const PIPE: usize = 64 * 1024;
+/// Maximum time of the event stream.
+const CONNECTION_TIME: Duration = Duration::from_millis(10);
+/// The capacity of a pipe.
+const PIPE_BYTES: usize = 64 * 1024;
 
 thread_local! {
     static SERVERS: Servers = Servers::new();
@@ -57,7 +57,7 @@ pub(super) fn answer(server: u8, bytes: &[u8]) -> Vec<u8> {
                 _ => (servers.read_only.clone(), Limits::default()),
             };
             let exchange = exchange(router, limits, bytes);
-            match tokio::time::timeout(if server == b'd' { GLANCE } else { PATIENCE }, exchange).await {
+            match tokio::time::timeout(if server == b'd' { READ_TIME } else { TIMEOUT }, exchange).await {
                 Ok(answer) => answer,
                 Err(_late) => {
                     assert_eq!(server, b'd', "neither an answer nor a close");
@@ -69,7 +69,7 @@ pub(super) fn answer(server: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 async fn exchange(router: Router, limits: Limits, bytes: &[u8]) -> Vec<u8> {
-    let (client, server) = duplex(PIPE);
+    let (client, server) = duplex(PIPE_BYTES);
     let listener = One(Mutex::new(Some(server)));
     let asked = async {
         let (mut reads, mut writes) = split(client);
@@ -79,7 +79,7 @@ async fn exchange(router: Router, limits: Limits, bytes: &[u8]) -> Vec<u8> {
             let _ = writes.write_all(bytes).await;
             // A stream ends with its client's side: one who follows keeps that open for as long as it may last.
             if bytes.windows(EVENTS.len()).any(|window| window == EVENTS) {
-                let _ = tokio::time::timeout(5 * LIFE, ended.notified()).await;
+                let _ = tokio::time::timeout(5 * CONNECTION_TIME, ended.notified()).await;
             }
             let _ = writes.shutdown().await;
         };
@@ -117,10 +117,10 @@ impl Servers {
         let now = clock::now();
         let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
         let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
-        // A stream has all that it may ever have, in a life that nobody waits for long.
-        let (pace, silence, life) = (Duration::ZERO, LIFE / 5, LIFE);
+        // The stream has its maximum of data within a short time limit.
+        let (pace, silence, life) = (Duration::ZERO, CONNECTION_TIME / 5, CONNECTION_TIME);
         let following = Following { pace, silence, life, ..Following::default() };
-        let site = Site::new(status, metrics, Arc::new(Vitals::new(now))).followed(following);
+        let site = Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following);
         let (sender, receiver) = requests();
         runtime.spawn(reply(receiver));
         let token = Token::of_text("0123456789abcdef");
@@ -137,7 +137,7 @@ impl Servers {
 /// An agent that has nothing to give.
 async fn reply(mut requests: mpsc::Receiver<Request>) {
     while let Some(request) = requests.recv().await {
-        // Whoever asked may have gone.
+        // The client may have closed the connection.
         match request {
             Request::Drain => {}
             Request::Reload { reply } => drop(reply.send(Ok(Reloaded::default()))),
@@ -150,7 +150,7 @@ async fn reply(mut requests: mpsc::Receiver<Request>) {
     }
 }
 
-/// A listener to whom one comes, and nobody else.
+/// A listener with exactly one connection.
 struct One(Mutex<Option<DuplexStream>>);
 
 impl Listen for One {

@@ -1,4 +1,4 @@
-//! The seeds, and what random edits make of them. The edits are drawn from the base seed (`TEST_SEED`);
+//! The seeds, and random edits of them. The edits are drawn from the base seed (`TEST_SEED`);
 //! `SLOTKEEPER_HOSTILE_RUNS` makes more.
 
 use std::cell::Cell;
@@ -10,10 +10,10 @@ use fastrand::Rng;
 
 use super::*;
 
-/// Inputs made of each target's seeds.
+/// Random edits of each target's seeds.
 const RUNS: usize = 5000;
 
-/// What breaks things more often than a random byte does.
+/// Inserts that break parsers more often than random bytes do.
 const WORDS: [&str; 26] = [
     "\"",
     "{",
@@ -44,7 +44,7 @@ const WORDS: [&str; 26] = [
 ];
 
 thread_local! {
-    /// A task's panic does not reach whoever drives the runtime that it runs on.
+    /// A panic of a task does not reach the driver of its runtime.
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -1,4 +1,4 @@
-//! The last step before a command or a hook runs, in its own process: what the kernel is to know of it is said by itself.
+//! The last step before a command or a hook runs: settings that a process has to make for itself.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,21 +12,21 @@ use super::{open_files, terminal};
 use crate::stderr::Stderr;
 use crate::termination;
 
-/// As shells have it: the program is not there, or is none.
+/// Exit codes as of a shell: the program is missing, or cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// This program as it runs, also where its file has been replaced since.
+/// The running program, even if its file has been replaced since.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// What is done before a process becomes its program.
+/// Settings of a process before it executes its program.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The guard's process: the kernel ends the command with it. None of a hook, which nobody guards.
+    /// The guard's process, with which the kernel ends the command. `None` for a hook, which has no guard.
     pub parent: Option<i32>,
     /// Whether to take the terminal.
     pub terminal: bool,
-    /// The soft limit of open files to go back to.
+    /// The soft limit of open files to restore.
     pub open_files: Option<u64>,
     /// Program and arguments.
     pub command: Vec<OsString>,
@@ -43,8 +43,8 @@ pub(super) fn command(command: &[OsString], terminal: bool) -> Command {
     this
 }
 
-/// Starts a hook in the same way, in a process group of its own. A program on a file system that hangs keeps only its own
-/// process waiting, and not the agent that starts it.
+/// Starts a hook in the same way, in a process group of its own. A program on a file system that hangs blocks only its own
+/// process, and not the agent.
 pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     // A unit test's program has no such subcommand.
     let mut this = if !cfg!(test) && Path::new(THIS_PROGRAM).exists() {
@@ -65,10 +65,10 @@ pub(super) fn hook(program: &str, arguments: &[String]) -> Command {
     this
 }
 
-/// Becomes the program; gives the exit code where it cannot.
+/// Executes the program. Returns the exit code if that fails.
 pub fn run(start: &Start) -> u8 {
     if let Some(guard) = start.parent {
-        // Should the guard be killed, the kernel ends the command.
+        // If the guard is killed, the kernel kills the command.
         let dies_with_parent = set_parent_process_death_signal(Some(Signal::KILL));
         if dies_with_parent.is_err() || getppid() != Pid::from_raw(guard) {
             Stderr::say("the guard is gone");
@@ -88,7 +88,7 @@ pub fn run(start: &Start) -> u8 {
     let why = format!("cannot run {}: {error}", program.display());
     Stderr::say(&why);
     if start.parent.is_some() {
-        // The code is ours, and what ends with it takes it for the command's own.
+        // The agent takes this exit code for the command's own, so the reason is written here.
         termination::write(&why);
     }
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }

@@ -1,8 +1,8 @@
-//! Commands that are run on changes, each for a bounded time and in a process group of its own.
+//! Hooks: commands that run on events, each for a bounded time and in a process group of its own.
 //!
-//! `on_lost` may be what stops a workload before its slot is another's. It waits for no other hook and runs in a process of
-//! its own, however many slots are lost at once. All other hooks run one after the other; of the same slot, none begins beside
-//! its `on_lost`, which kills an `on_acquired` that runs. An `on_leader_changed` that runs goes on: what it tells is told once.
+//! `on_lost` may have to stop a workload before another client acquires the slot. It waits for no other hook, however many
+//! slots are lost at once. All other hooks run one after the other. Of one slot, none starts while its `on_lost` runs, and
+//! `on_lost` kills a running `on_acquired`. A running `on_leader_changed` goes on, since its event is not repeated.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -21,17 +21,19 @@ use tokio::time::{Sleep, sleep};
 use tracing::{info, warn};
 
 use super::exec;
+use crate::log_events::{HOOK_FAILED, HOOK_KILLED, HOOK_NOT_STARTED, HOOK_SUCCEEDED, HOOKS_KILLED};
 use slotkeeper_semaphore::Name;
 
 /// Time that a hook has before it is killed.
 const MAX_RUNTIME: Duration = Duration::from_secs(30);
-/// `on_lost` hooks of one slot that may run at once. Where it is acquired and lost again and again while they hang, the oldest
-/// is killed for the newest.
+/// `on_lost` hooks of one slot that may run at once. If a slot is lost repeatedly while they hang, the newest replaces the
+/// oldest.
 const MAX_LOST_HOOKS: usize = 8;
-/// How often a start of `on_lost` that failed is tried again, and for how long: the machine may be short of processes.
-const RETRY: (Duration, u32) = (Duration::from_millis(100), 300);
+/// Retries of a failed start of `on_lost`: the machine may be short of processes.
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_STARTS: u32 = 300;
 
-/// What a hook is run on.
+/// The event of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A slot was acquired.
@@ -43,7 +45,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What the hook is told.
+    /// The value of `SLOTKEEPER_EVENT`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Acquired => "acquired",
@@ -53,18 +55,17 @@ impl Event {
     }
 }
 
-/// A hook to run: the command, and what it is told by its environment.
+/// A hook to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The semaphore or lock that it is about, by the core's name, which goes on when it is renamed.
+    /// The core's name of the semaphore or lock, which a rename does not change.
     pub slot: Name,
-    /// The same, as people call it.
+    /// The configured name.
     pub label: Name,
-    /// What has happened to that.
     pub event: Event,
     /// Program and arguments; not a shell line.
     pub command: Vec<String>,
-    /// Variables in addition to our own.
+    /// Variables in addition to those of the agent.
     pub environment: Vec<(&'static str, String)>,
 }
 
@@ -72,8 +73,8 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Succeeded;
 
-/// Process groups of hooks: of those that run, and of those that have ended and left something running. For whoever ends
-/// everything else that descends from this process.
+/// Process groups of hooks that run or have left processes behind. They are spared when other descendants of this process are
+/// ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups(Arc<Mutex<HashSet<Pid>>>);
 
@@ -83,7 +84,7 @@ impl Groups {
         self.with(|groups| groups.contains(&group))
     }
 
-    /// Forgets those of which nothing is left: their numbers may be other groups' from now on.
+    /// Forgets groups without processes: their numbers may be reused.
     fn forget_ended(&self) {
         self.with(|groups| groups.retain(|group| test_kill_process_group(*group) != Err(Errno::SRCH)));
     }
@@ -93,11 +94,11 @@ impl Groups {
     }
 }
 
-/// A call that is still to be run.
+/// A hook that waits.
 #[derive(Debug)]
 struct Pending {
     call: Call,
-    /// Is told if it has succeeded; one that has failed, or was not run, closes it.
+    /// Sent if the hook succeeds. It closes if the hook fails or does not run.
     done: oneshot::Sender<Succeeded>,
     /// How often a start has failed.
     failed: u32,
@@ -107,7 +108,7 @@ struct Pending {
 #[derive(Debug)]
 struct Running {
     call: Call,
-    /// None of one that was killed: it only has to be reaped, and nothing waits for that.
+    /// `None`: the hook was killed and only has to be reaped.
     done: Option<oneshot::Sender<Succeeded>>,
     child: Child,
     group: Option<Pid>,
@@ -116,7 +117,7 @@ struct Running {
 
 /// What happens next.
 enum Change {
-    /// The hook at this place has used up its time.
+    /// The hook at this index has exceeded its time.
     Late(usize),
     /// It has ended.
     Ended(usize, io::Result<ExitStatus>),
@@ -124,13 +125,13 @@ enum Change {
     Retry,
 }
 
-/// The hooks that run and wait. [`Hooks::ended`] has to be waited for: only that reaps them, and starts the next one.
+/// Running and waiting hooks. [`Hooks::ended`] has to be polled: it reaps them and starts the next one.
 #[derive(Debug)]
 pub struct Hooks {
-    /// In order. Of one slot there is at most one of each kind.
+    /// In order. Of one slot there is at most one of each event.
     waiting: VecDeque<Pending>,
     running: Vec<Running>,
-    /// `on_lost` that could not be started, and when to try again.
+    /// `on_lost` hooks whose start has failed, and when to retry.
     unstarted: Vec<Pending>,
     retry: Option<Pin<Box<Sleep>>>,
     groups: Groups,
@@ -151,18 +152,18 @@ impl Default for Hooks {
 }
 
 impl Hooks {
-    /// The processes that run and are not reaped.
+    /// Processes that are not reaped yet.
     pub fn processes(&self) -> Vec<Option<u32>> {
         self.running.iter().map(|hook| hook.child.id()).collect()
     }
 
-    /// The process groups of hooks, also of later ones.
+    /// The process groups of hooks, including later ones.
     pub(crate) fn groups(&self) -> Groups {
         self.groups.clone()
     }
 
-    /// Has the hook run: `on_lost` at once, any other after those called before it. What it gives tells when it has, or
-    /// closes where it has not.
+    /// Runs the hook: `on_lost` at once, any other after those called before it. The receiver resolves when the hook succeeds,
+    /// and closes when it does not.
     pub fn call(&mut self, call: Call) -> oneshot::Receiver<Succeeded> {
         let (done, over) = oneshot::channel();
         let pending = Pending { call, done, failed: 0 };
@@ -171,7 +172,7 @@ impl Hooks {
                 self.overtake(&pending.call.slot);
                 self.start(pending);
             }
-            // Of events of one kind only the newest matters.
+            // Only the newest event of a kind matters.
             event @ (Event::Acquired | Event::LeaderChanged) => {
                 let slot = pending.call.slot.clone();
                 self.waiting.retain(|known| known.call.slot != slot || known.call.event != event);
@@ -182,33 +183,32 @@ impl Hooks {
         over
     }
 
-    /// A slot was lost: nothing may say any more that it was acquired, and what says so at the moment is killed.
+    /// A slot was lost: its waiting `on_acquired` is dropped and a running one is killed.
     fn overtake(&mut self, slot: &Name) {
         self.waiting.retain(|known| known.call.slot != *slot || known.call.event != Event::Acquired);
         let is =
             |hook: &Running, event| !hook.was_killed() && hook.call.slot == *slot && hook.call.event == event;
         for hook in self.running.iter_mut().filter(|hook| is(hook, Event::Acquired)) {
-            hook.kill("the hook was killed: its slot was lost");
+            hook.kill("its slot was lost");
         }
         if self.running.iter().filter(|hook| is(hook, Event::Lost)).count() >= MAX_LOST_HOOKS
             && let Some(oldest) = self.running.iter_mut().find(|hook| is(hook, Event::Lost))
         {
-            oldest.kill("the hook was killed: its slot was lost again and again meanwhile");
+            oldest.kill("its slot was lost again and again meanwhile");
         }
     }
 
-    /// Waits until a hook has ended, and starts what has waited for that. For ever where none runs. May be dropped and called
-    /// again.
+    /// Waits until a hook has ended, and starts the next one. Without a running hook it never resolves. Cancel-safe.
     pub async fn ended(&mut self) {
         match poll_fn(|context| self.poll(context)).await {
             Change::Late(place) => {
                 let after = self.max_runtime.as_secs();
                 if let Some(hook) = self.running.get_mut(place) {
-                    hook.kill(&format!("the hook was killed after {after} s"));
+                    hook.kill(&format!("it has run for {after} s"));
                 }
             }
             Change::Ended(place, ended) => {
-                // It is reaped. What it has left running keeps the number of its group.
+                // It is reaped. Processes that it has left behind keep its group.
                 self.groups.forget_ended();
                 self.running.remove(place).ended(ended);
             }
@@ -222,15 +222,15 @@ impl Hooks {
         self.start_next();
     }
 
-    /// Waits until all have run, at most `patience` long. What runs then is killed.
-    pub async fn finish(mut self, patience: Duration) {
+    /// Waits until all hooks have run. Hooks that run after `limit` are killed.
+    pub async fn finish(mut self, limit: Duration) {
         let all = async {
             while !self.running.is_empty() || !self.unstarted.is_empty() {
                 self.ended().await;
             }
         };
-        if tokio::time::timeout(patience, all).await.is_err() {
-            warn!("hooks have not ended in time and are killed");
+        if tokio::time::timeout(limit, all).await.is_err() {
+            warn!("{HOOKS_KILLED}");
         }
     }
 
@@ -249,7 +249,7 @@ impl Hooks {
         }
     }
 
-    /// Starts the first that waits and may run: where none of the others runs, and none of its slot's `on_lost`.
+    /// Starts the first waiting hook that may run: no other hook runs, and no `on_lost` of its slot.
     fn start_next(&mut self) {
         loop {
             let active = || self.running.iter().filter(|hook| !hook.was_killed());
@@ -283,20 +283,21 @@ impl Hooks {
             }
             Err(error) => {
                 pending.failed += 1;
-                let again = pending.call.event == Event::Lost && pending.failed < RETRY.1;
+                let again = pending.call.event == Event::Lost && pending.failed < MAX_STARTS;
                 if pending.failed == 1 || !again {
                     let Call { label, event, .. } = &pending.call;
-                    let then = if again { "; retrying" } else { "" };
                     warn!(
                         hook = program,
                         semaphore = &**label,
                         event = event.as_str(),
-                        "the hook cannot be started: {error}{then}"
+                        %error,
+                        retries = again,
+                        "{HOOK_NOT_STARTED}"
                     );
                 }
                 if again {
                     self.unstarted.push(pending);
-                    self.retry.get_or_insert_with(|| Box::pin(sleep(RETRY.0)));
+                    self.retry.get_or_insert_with(|| Box::pin(sleep(START_RETRY_INTERVAL)));
                 }
             }
         }
@@ -304,7 +305,7 @@ impl Hooks {
 }
 
 impl Drop for Hooks {
-    /// Whoever ends without waiting for them ends them.
+    /// Kills running hooks.
     fn drop(&mut self) {
         for hook in &self.running {
             hook.kill_group();
@@ -321,29 +322,29 @@ impl Running {
         self.kill_group();
         self.done = None;
         let Call { label, event, command, .. } = &self.call;
-        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), "{why}");
+        warn!(hook = command.first(), semaphore = &**label, event = event.as_str(), reason = %why, "{HOOK_KILLED}");
     }
 
-    /// Its first process is not reaped yet, so that the number is nobody else's.
+    /// Kills the group only while its first process is not reaped: later the number may be reused.
     fn kill_group(&self) {
         if let Some(group) = self.group.filter(|_| self.child.id().is_some()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// Tells of its end. Of one that was killed it was told then.
+    /// Logs the end of the hook, unless it was killed.
     fn ended(self, ended: io::Result<ExitStatus>) {
         let Call { label, event, command, .. } = &self.call;
         let (hook, event) = (command.first(), event.as_str());
         let Some(done) = self.done else { return };
         match ended {
             Ok(status) if status.success() => {
-                info!(hook, semaphore = &**label, event, "hook done");
-                // Nobody need wait for it.
+                info!(hook, semaphore = &**label, event, "{HOOK_SUCCEEDED}");
+                // The receiver may be gone.
                 let _ = done.send(Succeeded);
             }
-            Ok(status) => warn!(hook, semaphore = &**label, event, "the hook failed: {status}"),
-            Err(error) => warn!(hook, semaphore = &**label, event, "the hook's end was not seen: {error}"),
+            Ok(status) => warn!(hook, semaphore = &**label, event, %status, "{HOOK_FAILED}"),
+            Err(error) => warn!(hook, semaphore = &**label, event, %error, "{HOOK_FAILED}"),
         }
     }
 }

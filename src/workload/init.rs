@@ -1,8 +1,8 @@
 //! The first process of a container.
 //!
-//! It inherits every process that has lost its parent and must reap it, or they fill the process table. That is all it
-//! does, with passing signals on: the agent runs in a process below it, where its own children are nobody else's. Where the
-//! agent is killed, its guard needs the container for a while: everything in there ends with the first process.
+//! It inherits and reaps every orphan, or they fill the process table, and passes signals on. The agent runs in a child process,
+//! whose children it reaps itself. If the agent is killed, its guard needs the container for a while: every process of a
+//! container ends with the first one.
 
 use std::io;
 use std::process::Command;
@@ -17,10 +17,10 @@ use super::exec::THIS_PROGRAM;
 use super::signals;
 use crate::clock;
 
-/// How often it is looked whether all that a killed agent has left behind has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of looks for processes that a killed agent has left behind.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What has become of the process below.
+/// How the child process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
     /// It has ended with this exit code.
@@ -29,17 +29,17 @@ pub enum Below {
     Killed(u8),
 }
 
-/// Where this is the first process: runs this same command line in a process below, and tells how that has ended. `None`
-/// where it is not. Where the process below is killed, what it leaves behind has `linger` for its end.
+/// In the first process of a container: runs the same command line in a child process, and returns how that has ended.
+/// Otherwise `None`. If the child is killed, the processes that it leaves behind have `linger` for their end.
 ///
 /// # Errors
 ///
-/// The process below cannot be started.
+/// The child process cannot be started.
 pub fn run_below(linger: Duration) -> io::Result<Option<Below>> {
     if !getpid().is_init() {
         return Ok(None);
     }
-    // Before there is anybody to pass one on to.
+    // Before there is a child to pass a signal to.
     let mut signals = Signals::new(signals::taken_over())?;
     let below = Command::new(THIS_PROGRAM).args(std::env::args_os().skip(1)).spawn()?;
     let below = i32::try_from(below.id())
@@ -80,7 +80,7 @@ fn await_all(linger: Duration) {
     while clock::now() < until {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => std::thread::sleep(LOOK_INTERVAL),
             Err(_no_child) => return,
         }
     }

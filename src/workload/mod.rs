@@ -1,4 +1,4 @@
-//! The workload beside us: the command that runs on a slot, and the commands that are run on changes.
+//! The workload: the command that runs on a slot, the processes that the agent sees, and hooks.
 
 pub mod beside;
 pub mod exec;
@@ -14,4 +14,13 @@ pub(crate) mod terminal;
 
 pub(crate) use guard::holdings::Holdings;
 pub(crate) use guard::tree::unfit_proc;
-pub use running::{Command, Running, Told};
+pub use running::{Command, CommandEvent, Running};
+
+/// Whether `slotkeeper run` sets this variable for its command, where one slotkeeper may run below another.
+pub(crate) fn is_child_variable(name: &str) -> bool {
+    name == "SLOTKEEPER_SESSION"
+        || name == "SLOTKEEPER_SLOT"
+        || name.starts_with("SLOTKEEPER_SLOT_")
+        || name.starts_with("SLOTKEEPER_FENCING_TOKEN")
+        || name.starts_with("SLOTKEEPER_LOCK_INDEX")
+}

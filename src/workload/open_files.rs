@@ -1,14 +1,14 @@
 //! The limit of open files (`RLIMIT_NOFILE`).
 //!
-//! The agent raises its soft limit to the hard one: a semaphore takes a few connections, and 1024 files are soon too few.
-//! What it starts gets the soft limit of before: programs that close every descriptor up to it, or that use `select`, count
+//! The agent raises its soft limit to the hard limit: a semaphore takes a few connections, and 1024 files are soon too few.
+//! Its child processes get the original soft limit: programs that close every descriptor up to it, or use `select`, rely
 //! on a small one.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The soft limit before it was raised. A limit belongs to the process, and so does this.
+/// The original soft limit. It belongs to the process, and so does this static.
 static BEFORE: OnceLock<u64> = OnceLock::new();
 
 /// Raises the soft limit to the hard one, once. Where that is refused the limit stays as it is.
@@ -21,7 +21,7 @@ pub(crate) fn raise() {
     }
 }
 
-/// The soft limit that other programs get; `None` where it was not raised.
+/// The original soft limit. `None`: it was not raised.
 pub(super) fn before() -> Option<u64> {
     BEFORE.get().copied()
 }

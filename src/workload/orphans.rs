@@ -1,6 +1,6 @@
-//! What has lost its parent below us and ends: reaped, or it would stand in the process table for as long as we live.
+//! Reaps orphans, which would otherwise stay in the process table as long as the agent runs.
 //!
-//! An agent with a command is a subreaper, so that nothing gets away should the guard be killed. So it inherits also what
+//! An agent with a command is a subreaper, so that no process escapes if the guard is killed. So it also inherits processes that
 //! a hook has left behind.
 
 use std::io;
@@ -12,14 +12,14 @@ use signal_hook_tokio::Signals;
 
 use super::guard::tree;
 
-/// Tells when a child has ended.
+/// Waits for the end of children.
 #[allow(missing_debug_implementations, reason = "a stream of signals shows nothing")]
 pub struct Orphans {
     ends: Signals,
 }
 
 impl Orphans {
-    /// Begins to listen.
+    /// Listens for SIGCHLD.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Orphans {
         Ok(Self { ends: Signals::new([SIGCHLD])? })
     }
 
-    /// Waits until some child has ended. May be dropped and called again.
+    /// Waits until a child has ended. Cancel-safe.
     pub async fn ended(&mut self) {
         if self.ends.next().await.is_none() {
             std::future::pending::<()>().await;
@@ -36,7 +36,7 @@ impl Orphans {
     }
 }
 
-/// Reaps those that have ended and are nobody's: `own` are the processes that somebody here waits for himself.
+/// Reaps children that have ended, except those in `own`, which other tasks wait for.
 pub fn reap(own: &[Option<u32>]) {
     let own = own.iter().flatten().filter_map(|pid| i32::try_from(*pid).ok());
     let own: Vec<_> = own.filter_map(Pid::from_raw).collect();

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them, and signals to one and no other.
+//! Processes in `/proc`, and signals that reach exactly one process.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-/// A process as `/proc` has shown it. Its number alone may be another one's by the time that it is used.
+/// A process in `/proc`. Its number alone may be reused by the time that it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     pid: Pid,
@@ -14,7 +14,7 @@ pub(crate) struct Process {
     started: u64,
 }
 
-/// What `/proc/<pid>/stat` says of a process.
+/// The content of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
     /// Which one.
@@ -37,15 +37,15 @@ impl Process {
         self.started
     }
 
-    /// Signals it, and no other process that has got its number since.
+    /// Signals the process, and no other one that has reused its number.
     pub(crate) fn signal(self, signal: Signal) -> rustix::io::Result<()> {
         let file = match pidfd_open(self.pid, PidfdFlags::empty()) {
             Ok(file) => file,
-            // A kernel before 5.3, or one that is told to refuse it.
+            // A kernel before 5.3, or a seccomp filter.
             Err(Errno::NOSYS | Errno::PERM) => return kill_process(self.pid, signal),
             Err(error) => return Err(error),
         };
-        // What has this number is what the descriptor is of: it was opened before this is read.
+        // The descriptor was opened before: if the process still has this number, the descriptor is of it.
         if stat(self.pid).is_none_or(|stat| stat.process.started != self.started) {
             return Err(Errno::SRCH);
         }
@@ -68,18 +68,18 @@ impl Stat {
         Some(Self { process: Process { pid, started }, parent, state, threads })
     }
 
-    /// Whether it still runs. One whose first thread has ended shows as ended while others go on.
+    /// Whether the process runs. It shows as ended when its first thread has, while others may go on.
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X') || self.threads > 1
     }
 }
 
-/// What `/proc` says of a process; `None` where there is none of that number.
+/// The state of a process. `None`: there is none of that number.
 pub(crate) fn stat(pid: Pid) -> Option<Stat> {
     read(pid).ok().flatten()
 }
 
-/// Every process that `/proc` shows, and whether these are all: some may not have been read, as where no descriptor is left.
+/// All processes, and whether the list is complete: without a free descriptor some cannot be read.
 pub(crate) fn all() -> (Vec<Stat>, bool) {
     let Ok(entries) = fs::read_dir("/proc") else { return (Vec::new(), false) };
     let (mut found, mut is_whole) = (Vec::new(), true);

@@ -1,4 +1,4 @@
-//! The agent's end of a command that runs under its guard.
+//! The agent's side of a command under its guard.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,45 +26,45 @@ use super::guard::tree;
 use super::guard::wire::{self, Order, Outcome, Reader, Report, Writer};
 use super::hooks::Groups;
 use super::{open_files, terminal};
-use crate::config;
+use crate::log_events::{GUARD_GONE, GUARD_NOT_CONNECTED, GUARD_SILENT, GUARD_START_STUCK, GUARD_STUCK};
 use slotkeeper_semaphore::Moment;
 
-/// Orders that may wait for the guard. A guard that reads none is stopped: then the lease it knows of runs out.
-const ORDERS: usize = 64;
-/// Time that the guard has for starting, as far as the lease is renewed meanwhile. Much, since a machine may be busy.
-const STARTING: Duration = Duration::from_secs(60);
-/// Time that the guard has for ending a command besides what the command has.
-const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked whether a command whose guard is gone is gone too.
-const LOOK: Duration = Duration::from_millis(20);
+/// Orders that may wait for the guard. A guard that reads none is suspended, and its lease expires.
+const MAX_QUEUED_ORDERS: usize = 64;
+/// Time for the start of the guard, on a busy machine too. The lease is renewed meanwhile.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for the guard to end a command, in addition to the command's own time.
+const GUARD_GRACE: Duration = Duration::from_secs(1);
+/// Interval of looks for remains of a command whose guard has gone.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Program and arguments.
     pub words: Vec<OsString>,
-    /// Time that it has for stopping, once it is told to.
+    /// Time from SIGTERM to SIGKILL.
     pub kill_after: Duration,
-    /// Time that it has once a signal from outside has asked it to end; none: as long as it likes.
+    /// Time to end after a signal from outside. `None`: unlimited.
     pub stop_after: Option<Duration>,
 }
 
-/// What has become of a command.
+/// An event of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CommandEvent {
     /// It runs.
     Started,
-    /// It does not run, and nothing is left of its guard: why.
+    /// It was not started, and its guard has ended. Why.
     NotStarted(String),
     /// It was suspended from its terminal.
     Suspended,
-    /// It is being stopped, since the guard saw to it.
+    /// The guard stops it.
     Stopping(Why),
-    /// Nothing of it is left. How it ended; none where only its guard would have known.
+    /// No process is left. The outcome is `None` if the guard was killed before it told.
     Gone(Option<Outcome>),
 }
 
-/// A command, its guard, and all that descends from it. [`Running::next`] has to be waited for.
+/// A command, its guard, and all descendants. [`Running::next`] has to be polled.
 #[derive(Debug)]
 pub struct Running {
     guard: Child,
@@ -72,31 +72,31 @@ pub struct Running {
     orders: mpsc::Sender<Order>,
     /// The command's group, while its first process is not reaped.
     group: Option<Pid>,
-    /// The guard has said that the command runs.
+    /// The guard has reported the start.
     started: bool,
-    /// Why it does not run, where the guard could not say so.
+    /// Why it was not started, where the guard cannot tell.
     failed: Option<String>,
     outcome: Option<Outcome>,
-    /// The guard has said that nothing is left.
+    /// The guard has reported that no process is left.
     gone: bool,
-    /// It was told that the guard has gone without saying so.
+    /// The unexpected end of the guard was logged.
     said_gone: bool,
     kill_after: Duration,
-    /// When nothing may be left of it, whatever its guard does.
+    /// When the command has to have ended, whatever its guard does.
     lease_ends: Moment,
-    told_to_stop: bool,
-    /// What the guard is to release, should we be killed, as it was told last.
+    stop_requested: bool,
+    /// The holdings that the guard knows.
     holdings: Option<Holdings>,
-    /// What descends from us and is no command's.
+    /// Descendants of the agent that do not belong to the command.
     hooks: Groups,
 }
 
 /// The connection with the guard.
 #[derive(Debug)]
 enum Link {
-    /// It is still to come.
+    /// The guard has not connected yet.
     Awaited(Awaited),
-    /// What the guard says, and who passes orders on to it.
+    /// Reports of the guard, and the task that sends orders.
     Open(Reader, JoinHandle<()>),
     /// It has ended.
     Closed,
@@ -107,15 +107,15 @@ struct Awaited {
     listener: UnixListener,
     /// The guard's process.
     guard: Option<u32>,
-    /// When it is not waited for any more.
+    /// When the wait times out.
     until: Pin<Box<Sleep>>,
-    /// What is to be passed on then.
+    /// Orders for the connected guard.
     orders: mpsc::Receiver<Order>,
 }
 
 impl Running {
-    /// Starts it, with `environment` beside our own, under a lease that ends then. [`Running::next`] tells whether it runs:
-    /// a guard may need long for its start on a busy machine, and the lease is renewed meanwhile.
+    /// Starts the guard, with `environment` in addition to the agent's, under a lease that ends then. It does not wait for the
+    /// guard: [`Running::next`] tells whether the command runs, and the agent renews its lease meanwhile.
     ///
     /// # Errors
     ///
@@ -126,24 +126,24 @@ impl Running {
         lease_ends: Moment,
         hooks: Groups,
     ) -> anyhow::Result<Self> {
-        // Should the guard be killed, what descends from it is ours to end, and gets away no more than from the guard.
+        // If the guard is killed, its descendants become children of this process, which ends them.
         set_child_subreaper(Some(getpid()))?;
         if let Some(why) = tree::unfit_proc() {
             anyhow::bail!(why);
         }
         if terminal::is_there() {
-            // A log line of ours must not stop us while the command has the terminal (`stty tostop`).
+            // A log line must not suspend this process while the command has the terminal (`stty tostop`).
             terminal::may_be_set()?;
         }
-        // In the abstract namespace: no file to be left behind, and it ends with us.
+        // An abstract socket leaves no file behind and ends with this process.
         let name = format!("slotkeeper-{}", Uuid::new_v4());
         let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)
             .context("cannot make the guard's socket")?;
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         let guard = guard(command, &name, environment).spawn().context("cannot start the guard")?;
-        let (orders, waiting) = mpsc::channel(ORDERS);
-        let until = Box::pin(sleep(STARTING));
+        let (orders, waiting) = mpsc::channel(MAX_QUEUED_ORDERS);
+        let until = Box::pin(sleep(START_TIMEOUT));
         let link = Link::Awaited(Awaited { listener, guard: guard.id(), until, orders: waiting });
         Ok(Self {
             guard,
@@ -157,31 +157,31 @@ impl Running {
             said_gone: false,
             kill_after: command.kill_after,
             lease_ends,
-            told_to_stop: false,
+            stop_requested: false,
             holdings: None,
             hooks,
         })
     }
 
-    /// The lease was renewed, or not.
+    /// Passes a renewed lease to the guard.
     pub fn lease(&mut self, ends: Moment) {
         if ends > self.lease_ends {
             self.lease_ends = ends;
-            // One that is still to come is told as it comes.
+            // A guard that connects later gets it then.
             if matches!(self.link, Link::Open(..)) {
                 self.order(Order::Lease(millis(ends)));
             }
         }
     }
 
-    /// What the guard is to release, should we be killed. Said to it where it has changed.
+    /// Passes what the guard releases if this process is killed, where it has changed.
     pub(crate) fn holds(&mut self, holdings: Holdings) {
         if self.holdings.as_ref() == Some(&holdings) {
             return;
         }
         let told = match self.link {
             Link::Awaited(_) => true,
-            // Said with the next round where the guard does not listen: that it does not is said with the lease.
+            // If the queue is full, the next round tries again; the order of the lease logs it.
             Link::Open(..) => self.orders.try_send(Order::Holdings(Box::new(holdings.clone()))).is_ok(),
             Link::Closed => return,
         };
@@ -190,7 +190,7 @@ impl Running {
         }
     }
 
-    /// Whether the guard has not connected yet, so that nothing can be passed on.
+    /// Whether the guard takes no orders yet.
     pub fn awaits_guard(&self) -> bool {
         !self.started && !matches!(self.link, Link::Open(..))
     }
@@ -200,7 +200,7 @@ impl Running {
         self.guard.id()
     }
 
-    /// When nothing may be left of it, whatever its guard does.
+    /// When the command has to have ended, whatever its guard does.
     pub fn deadline(&self) -> Moment {
         self.lease_ends
     }
@@ -210,41 +210,40 @@ impl Running {
         self.order(Order::Signal(signal));
     }
 
-    /// Has it stopped: asked to end, and ended. However often it is wanted, it is said once; and where the guard does not
-    /// hear it, both are killed when that should have been over.
+    /// Stops the command. Further calls change nothing. If the guard does not act, both are killed at the deadline.
     pub fn stop(&mut self, now: Moment) {
-        if !std::mem::replace(&mut self.told_to_stop, true) {
+        if !std::mem::replace(&mut self.stop_requested, true) {
             if let Link::Awaited(_) = self.link {
-                // It has not been told yet to start the command.
+                // The guard has not got the order to start the command.
                 let _ = self.guard.start_kill();
                 return;
             }
             self.order(Order::Stop);
-            self.lease_ends = self.lease_ends.min(now + self.kill_after + GRACE);
+            self.lease_ends = self.lease_ends.min(now + self.kill_after + GUARD_GRACE);
         }
     }
 
-    /// Our own job was continued.
+    /// The job of this process was continued.
     pub fn resume(&self) {
         self.order(Order::Continue);
     }
 
-    /// Ends the command and its guard at once, where the guard should have and has not.
+    /// Kills the command and its guard, after the guard has missed the deadline.
     pub fn kill(&mut self) {
         if self.started {
-            error!("the guard has not ended the command in time: killing both");
+            error!("{GUARD_STUCK}; killing both");
         } else {
-            error!("the guard has not started the command in time: killing it");
+            error!("{GUARD_START_STUCK}; killing the guard");
         }
         self.kill_group();
-        // One that is gone already is reaped by `next`.
+        // `next` reaps a guard that has ended already.
         let _ = self.guard.start_kill();
-        // Once killed it must not be asked for again.
+        // It is killed once.
         self.lease_ends = Moment::from_boot(Duration::MAX);
     }
 
-    /// What has become of it. May be dropped and called again; not after [`Told::Gone`] or [`Told::NotStarted`].
-    pub async fn next(&mut self) -> Told {
+    /// The next event. Cancel-safe. Not to be called after [`CommandEvent::Gone`] or [`CommandEvent::NotStarted`].
+    pub async fn next(&mut self) -> CommandEvent {
         loop {
             match &mut self.link {
                 Link::Awaited(awaited) => match awaited.connected(&mut self.guard).await {
@@ -267,26 +266,26 @@ impl Running {
         let ended = self.guard.wait().await;
         if !self.gone {
             if self.started && !std::mem::replace(&mut self.said_gone, true) {
-                warn!("the guard of the command is gone ({}): ending the command", describe(ended));
+                warn!(status = %describe(ended), "{GUARD_GONE}; ending the command");
             }
-            // All that it leaves behind descends from us now.
+            // Its descendants are children of this process now.
             end_all(&self.hooks).await;
         }
         if !self.started {
-            return Told::NotStarted(self.why_not_started());
+            return CommandEvent::NotStarted(self.why_not_started());
         }
-        Told::Gone(self.outcome)
+        CommandEvent::Gone(self.outcome)
     }
 
     fn why_not_started(&mut self) -> String {
-        if self.told_to_stop {
-            return "it was to be stopped before it could begin".to_owned();
+        if self.stop_requested {
+            return "it was stopped before it could begin".to_owned();
         }
         let failed = self.failed.take();
-        failed.unwrap_or_else(|| "its guard could not start it; see what it said above".to_owned())
+        failed.unwrap_or_else(|| "its guard could not start it; see the error above".to_owned())
     }
 
-    /// The guard is there. It starts the command as soon as it is told what that runs on.
+    /// The guard has connected. Its first order starts the command.
     fn begin(&mut self, stream: UnixStream) {
         let Link::Awaited(awaited) = std::mem::replace(&mut self.link, Link::Closed) else { return };
         let (reports, writer) = wire::split(stream);
@@ -295,29 +294,29 @@ impl Running {
         self.link = Link::Open(reports, tokio::spawn(pass_on(first, awaited.orders, writer)));
     }
 
-    /// Takes in what the guard has said, or that it says nothing any more; what there is to tell of it.
-    fn reported(&mut self, report: Option<Report>) -> Option<Told> {
+    /// Handles a report of the guard, or the end of the connection.
+    fn reported(&mut self, report: Option<Report>) -> Option<CommandEvent> {
         match report {
             Some(Report::Started(pid)) => {
                 (self.group, self.started) = (Pid::from_raw(pid), true);
-                return Some(Told::Started);
+                return Some(CommandEvent::Started);
             }
-            Some(Report::Suspended) => return Some(Told::Suspended),
-            Some(Report::Stopping(why)) => return Some(Told::Stopping(why)),
+            Some(Report::Suspended) => return Some(CommandEvent::Suspended),
+            Some(Report::Stopping(why)) => return Some(CommandEvent::Stopping(why)),
             Some(Report::Ended(outcome)) => {
-                // It is reaped: its number may be somebody else's.
+                // It is reaped: its number may be reused.
                 self.group = None;
                 self.outcome = Some(outcome);
             }
             Some(Report::Gone) => {
                 self.gone = true;
-                // What is held is ours to release.
+                // The agent releases what it holds.
                 self.order(Order::Over);
             }
             None => {
                 self.end_link();
                 if !self.gone {
-                    // One that says nothing any more, or nonsense, cannot be relied on.
+                    // A guard without a connection, or with invalid reports, is not reliable.
                     let _ = self.guard.start_kill();
                 }
             }
@@ -337,35 +336,35 @@ impl Running {
         }
     }
 
-    /// Whether it will be passed on.
+    /// Returns whether the order is queued.
     fn order(&self, order: Order) -> bool {
         let sent = self.orders.try_send(order);
         if let Err(error) = &sent {
-            warn!("the guard of the command does not listen: {error}");
+            warn!(%error, "{GUARD_SILENT}");
         }
         sent.is_ok()
     }
 }
 
 impl Drop for Running {
-    /// The guard sees the connection end, and the command with it.
+    /// The guard sees the end of the connection and ends the command.
     fn drop(&mut self) {
         self.end_link();
     }
 }
 
 impl Awaited {
-    /// Waits for the guard. May be dropped and called again.
+    /// Waits for the guard. Cancel-safe.
     async fn connected(&mut self, guard: &mut Child) -> anyhow::Result<UnixStream> {
         tokio::select! {
             stream = accept(&self.listener, self.guard) => Ok(stream?),
             ended = guard.wait() => anyhow::bail!("its guard ended at once: {}", describe(ended)),
-            () = self.until.as_mut() => anyhow::bail!("its guard did not come up in {STARTING:?}"),
+            () = self.until.as_mut() => anyhow::bail!("{GUARD_NOT_CONNECTED} ({START_TIMEOUT:?})"),
         }
     }
 }
 
-/// How the guard of a command is started, which connects to the socket of that name.
+/// The process of a guard, which connects to the socket of that name.
 fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) -> tokio::process::Command {
     let mut guard = std::process::Command::new(THIS_PROGRAM);
     guard.arg("guard").arg("--socket").arg(socket);
@@ -380,11 +379,11 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
         guard.arg("--open-files").arg(soft.to_string());
     }
     guard.arg("--").args(&command.words);
-    // A group of its own: whatever is sent to ours, the guard stays.
+    // A group of its own: signals to the group of this process do not reach it.
     guard.process_group(0);
-    // What an outer one of us has said of its slots says nothing of ours.
+    // An outer slotkeeper's variables describe other slots.
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(config::is_child_variable) {
+        if name.to_str().is_some_and(super::is_child_variable) {
             guard.env_remove(name);
         }
     }
@@ -392,7 +391,7 @@ fn guard(command: &Command, socket: &str, environment: Vec<(String, String)>) ->
     guard.into()
 }
 
-/// Passes orders on; the connection ends with this task.
+/// Sends orders. The connection ends with this task.
 async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Writer) {
     let mut next = Some(first);
     while let Some(order) = next {
@@ -404,14 +403,14 @@ async fn pass_on(first: Order, mut orders: mpsc::Receiver<Order>, mut writer: Wr
     std::future::pending::<()>().await;
 }
 
-/// Ends all that a guard which is gone has left behind: it descends from us now.
+/// Ends the descendants of a guard that has gone.
 async fn end_all(hooks: &Groups) {
     while tree::end_orphans(|group| hooks.contains(group)) {
-        sleep(LOOK).await;
+        sleep(LOOK_INTERVAL).await;
     }
 }
 
-/// The guard's connection; anybody else's is dropped.
+/// Accepts the connection of the guard, and drops others.
 async fn accept(listener: &UnixListener, guard: Option<u32>) -> io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;

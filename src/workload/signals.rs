@@ -5,22 +5,21 @@ use std::fs;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::signal_name;
 
-/// Those that are passed on; the last two to a command that has no terminal of its own.
+/// Signals that are passed on; the last two only to a command without a terminal.
 const PASSED_ON: [i32; 9] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// Those that end a process that does nothing about them.
+/// Signals that end a process by default.
 const ENDING: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
-/// The signals to take over from their default actions. Not those that this process was started to ignore, as under
-/// `nohup`: its command then ignores them too, as it would without us.
+/// The signals to handle. Not those that this process was started to ignore, as under `nohup`: the command ignores them too, as
+/// it would without slotkeeper.
 pub(crate) fn taken_over() -> impl Iterator<Item = i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
     PASSED_ON.into_iter().filter(move |signal| ignored & (1 << (signal - 1)) == 0)
 }
 
-/// Those that ask a command to end and for nothing else. By SIGHUP many read their configuration again, and SIGUSR1 and SIGUSR2
-/// mean what each likes.
+/// Signals that only ask a command to end. By SIGHUP many programs reload, and SIGUSR1 and SIGUSR2 have no common meaning.
 const STOPPING: [i32; 3] = [SIGTERM, SIGINT, SIGQUIT];
 
 /// Whether the signal asks a process to end.

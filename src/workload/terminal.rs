@@ -17,13 +17,13 @@ pub(super) fn is_there() -> bool {
     isatty(stdin()) && tcgetpgrp(stdin()).is_ok()
 }
 
-/// Whether standard output is a terminal, and not the way to another program.
+/// Whether standard output is a terminal, and no pipe to another program.
 pub(super) fn shows_output() -> bool {
     isatty(stdout())
 }
 
-/// Lets this thread set the terminal's group while it is not in the foreground itself; by default the kernel stops who
-/// tries. A program that it starts does not inherit this: the standard library clears the mask.
+/// Lets this thread set the terminal's group while it is in the background. By default the kernel suspends a process that tries.
+/// Child processes do not inherit it: the standard library clears the mask.
 pub(crate) fn may_be_set() -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTTOU);
@@ -54,25 +54,25 @@ impl Terminal {
         tcgetpgrp(stdin()) == Ok(self.group)
     }
 
-    /// Gives it to the command, where the agent has it.
+    /// Passes it to the command, if the agent has it.
     pub(super) fn hand_on(&self, command: Pid) {
         self.pass(self.group, command);
     }
 
-    /// Gives it back to the agent, where the command has it.
+    /// Returns it to the agent, if the command has it.
     pub(super) fn take_back(&self, command: Pid) {
         self.pass(command, self.group);
     }
 
     fn pass(&self, from: Pid, to: Pid) {
         if tcgetpgrp(stdin()) == Ok(from) {
-            // A terminal that has hung up belongs to nobody.
+            // A terminal that has hung up has no group.
             let _ = tcsetpgrp(stdin(), to);
         }
     }
 
-    /// Whether somebody, a shell, looks after the agent's job and could continue it: the parent of the group's first process,
-    /// in the same session and another group.
+    /// Whether a shell can continue the agent's job: the parent of the group's first process is in the same
+    /// session and another group.
     pub(super) fn is_watched(&self) -> bool {
         let parent = process::stat(self.group).and_then(|stat| Pid::from_raw(stat.parent));
         parent.is_some_and(|parent| {

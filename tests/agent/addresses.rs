@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
-use slotkeeper::internals::agent::{CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN};
+use slotkeeper::internals::log_events;
 use tokio::runtime::Runtime;
 
 use crate::hold::ONE;
@@ -123,8 +123,8 @@ fn another_cluster_is_not_written_to_before_the_lease_has_expired() {
     assert_eq!(operator.holders("p/s"), [other.session()]);
     assert!(operator.session(&session).is_none());
     let log = agent.log();
-    assert_eq!(log.matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{log}");
-    assert_eq!(log.matches(CONSUL_ADDRESS_CHANGED).count(), 1, "{log}");
+    assert_eq!(log.matches(log_events::CONSUL_ADDRESS_FOREIGN).count(), 1, "{log}");
+    assert_eq!(log.matches(log_events::CONSUL_ADDRESS_CHANGED).count(), 1, "{log}");
     // What it is in line for is the other cluster's slot, and is granted there.
     assert_eq!(other.terminate(), Some(0), "{}", other.log());
     agent.await_ready();
@@ -148,7 +148,7 @@ fn a_cluster_with_other_servers_is_not_used_after_the_lease_either() {
     wait_for("the other cluster to be asked some more", || proxy.counts().requests() > asked + 4);
     assert!(proxy.asked().iter().all(|asked| asked.kind == Kind::Other));
     assert_eq!(addresses(&agent)[0].1, "used");
-    assert_eq!(agent.log().matches(CONSUL_ADDRESS_FOREIGN).count(), 1, "{}", agent.log());
+    assert_eq!(agent.log().matches(log_events::CONSUL_ADDRESS_FOREIGN).count(), 1, "{}", agent.log());
 }
 
 /// The first listed one is another cluster's, and was not there before.
@@ -244,9 +244,9 @@ fn killing_the_used_server_costs_no_slot() {
             agent.metric("slotkeeper_slots_lost_total{reason=\"lease_expired\",semaphore=\"s\"}"),
             0.0
         );
-        assert!(agent.log().contains(CONSUL_ADDRESS_CHANGED), "{}", agent.log());
+        assert!(agent.log().contains(log_events::CONSUL_ADDRESS_CHANGED), "{}", agent.log());
         // One that was slow at its start has used another one from there on.
-        moved += usize::from(job.log().contains(CONSUL_ADDRESS_CHANGED));
+        moved += usize::from(job.log().contains(log_events::CONSUL_ADDRESS_CHANGED));
         job.signal(Signal::TERM);
         assert_eq!(job.code(), Some(143), "{}", job.log());
         assert_eq!(agent.terminate(), Some(0));

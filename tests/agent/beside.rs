@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::log_events;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use crate::consul::Consul;
 use crate::drain::ask;
@@ -90,7 +91,7 @@ impl Drop for Workload {
 
 /// It holds on for its workload, and is as ready as before.
 fn assert_holds_on(consul: &Consul, agent: &Agent, workload: &Workload) {
-    wait_for("it to be told", || agent.log().contains("once the workload has ended"));
+    wait_for("it to be told", || agent.log().contains(log_events::DRAIN_AWAITS_WORKLOAD));
     let beats = workload.life.beats();
     wait_for("some time to pass", || workload.life.beats() > beats + 20);
     assert!(agent.is_ready() && agent.ready_file().exists(), "the slot is held, so it is ready");
@@ -126,7 +127,7 @@ fn what_the_workload_has_started_is_the_workload() {
         std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", workload.child.id())).unwrap();
     let left = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
     agent.signal(Signal::TERM);
-    wait_for("it to be told", || agent.log().contains("once the workload has ended"));
+    wait_for("it to be told", || agent.log().contains(log_events::DRAIN_AWAITS_WORKLOAD));
     workload.end();
     assert_holds_on(&consul, &agent, &workload);
     kill_process(left, Signal::KILL).unwrap();
@@ -143,7 +144,7 @@ fn without_a_workload_it_waits_for_nothing() {
     let other = self::home(&consul, "");
     let _other = Workload::live(&other, STUBBORN);
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
-    assert!(!agent.log().contains("once the workload has ended"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::DRAIN_AWAITS_WORKLOAD), "{}", agent.log());
     Operator::at(&consul.address()).assert_nothing_left(PREFIX);
 }
 
@@ -159,7 +160,7 @@ fn a_second_signal_leaves_without_giving_back() {
     agent.signal(Signal::TERM);
     assert_holds_on(&consul, &agent, &workload);
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     assert_eq!(Operator::at(&consul.address()).holders(PREFIX), [session]);
@@ -251,7 +252,7 @@ fn two(consul: &Consul) -> [(Home, Agent); 2] {
 }
 
 fn await_seen(agent: &Agent) {
-    wait_for("the agent to have seen it", || agent.log().contains("the workload runs"));
+    wait_for("the agent to have seen it", || agent.log().contains(log_events::WORKLOAD_STARTED));
 }
 
 #[test]
@@ -326,7 +327,7 @@ fn a_restarted_agent_finds_its_workload_and_goes_on() {
     let beats = workload.life.beats();
     wait_for("the workload to go on", || workload.life.beats() > beats + 20);
     assert_eq!(agent.session(), session);
-    assert!(!agent.log().contains("ending it"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::ENDING_WORKLOAD), "{}", agent.log());
 }
 
 fn refused(mut command: Command, home: &Home, said: &[&str]) {

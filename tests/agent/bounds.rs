@@ -1,6 +1,7 @@
 //! Bounded waits, limit policies, and configurations that cannot work.
 
 use serde_json::json;
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
@@ -91,7 +92,7 @@ fn a_refusal_is_an_answer() {
     let mut agent = Agent::spawn(&home, &[], &[]);
     assert_eq!(agent.ended().code(), Some(75), "{}", agent.log());
     assert!(
-        agent.log().contains("the last trouble was") && agent.log().contains("no-such-check"),
+        agent.log().contains("last_failure=") && agent.log().contains("no-such-check"),
         "{}",
         agent.log()
     );
@@ -115,7 +116,7 @@ fn a_stored_limit_is_adopted_set_or_refused() {
     agent.await_state("waiting");
     assert_eq!(agent.metric("slotkeeper_limit_mismatch{semaphore=\"s\"}"), 1.0);
     assert_eq!(agent.metric("slotkeeper_limit{semaphore=\"s\"}"), 1.0);
-    wait_for("the warning", || agent.log().contains("the stored limit governs"));
+    wait_for("the warning", || agent.log().contains(log_events::LIMIT_DIFFERS));
     assert!(agent.log().contains("`slotkeeper set-limit`"), "{}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
 
@@ -153,7 +154,7 @@ fn a_token_reaches_no_log() {
     let arguments = ["--token", token];
     let mut agent = Agent::start_with(&home, &arguments, &[("SLOTKEEPER_LOG_LEVEL", "trace")]);
     wait_for("an answer to the wrong token", || {
-        agent.semaphore()["state"] == "held" || agent.log().contains("trouble")
+        agent.semaphore()["state"] == "held" || agent.log().contains(log_events::REQUEST_FAILED)
     });
     agent.terminate();
     assert!(!agent.log().contains("5ec3e700"), "{}", agent.log());

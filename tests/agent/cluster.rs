@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 use tokio::runtime::Runtime;
 
 use crate::operator::Operator;
@@ -219,8 +220,8 @@ fn that_there_is_no_leader_is_told_once_and_so_is_its_end() {
         cluster.stop(server, Signal::KILL);
     }
     // By a watch, since its renewals are far apart, or on a busy machine by the time-out of another read.
-    let begins = ["Consul has no leader now", "Consul cannot be asked now"];
-    let ends = ["Consul has a leader again", "Consul can be asked again"];
+    let begins = [log_events::CONSUL_LEADERLESS, log_events::CONSUL_UNAVAILABLE];
+    let ends = [log_events::CONSUL_LEADER_RECOVERED, log_events::CONSUL_RECOVERED];
     let told = |words: [&str; 2]| -> Vec<String> {
         let log = job.log().split_off(before);
         log.lines().filter(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned).collect()
@@ -232,7 +233,7 @@ fn that_there_is_no_leader_is_told_once_and_so_is_its_end() {
     assert_eq!((told(begins).len(), told(ends).len()), (1, 1), "{}", job.log());
     let beats = life.beats();
     wait_for("the command to go on", || life.beats() > beats + 10);
-    let not_told = ["trouble", "in order again", "Consul's own"];
+    let not_told = [log_events::REQUEST_FAILED, log_events::REQUEST_RECOVERED, "Consul's own"];
     assert!(!not_told.iter().any(|word| job.log().contains(word)), "{}", job.log());
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::process::Signal;
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::log_events;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use crate::consul::Newer;
 use crate::operator::Operator;
@@ -40,7 +41,7 @@ pub(crate) fn ask(socket: &Path, request: &str) -> String {
 }
 
 fn holds_on(agent: &Agent) {
-    wait_for("the agent to hold on", || agent.log().contains("holding on until the workload"));
+    wait_for("the agent to hold on", || agent.log().contains(log_events::HOLDING_UNTIL_DONE));
     assert!(agent.is_ready() && agent.ready_file().exists(), "the slot is held, so it is ready");
 }
 
@@ -85,10 +86,10 @@ fn a_second_signal_ends_the_wait() {
     holds_on(&agent);
     // The first one's echo does not count, and a third one would end it at once.
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
-    assert!(agent.log().contains("told to stop again"), "{}", agent.log());
+    assert!(agent.log().contains(log_events::STOP_REPEATED), "{}", agent.log());
     Operator::at(&consul.address()).assert_nothing_left("service/s");
 }
 
@@ -99,7 +100,7 @@ fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
-    assert!(agent.log().contains("the workload has not said that it is done in time"), "{}", agent.log());
+    assert!(agent.log().contains(log_events::WORKLOAD_NOT_DONE), "{}", agent.log());
     Operator::at(&consul.address()).assert_nothing_left("service/s");
 }
 
@@ -119,7 +120,7 @@ fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
     let (_home, mut agent) = holding("2s");
     let told = Instant::now();
     agent.signal(Signal::TERM);
-    wait_for("it to hold on", || agent.log().contains("holding on for 2s"));
+    wait_for("it to hold on", || agent.log().contains(&format!("{} hold=2s", log_events::HOLDING_FOR_TIME)));
     assert!(agent.is_ready() && agent.ready_file().exists(), "the slot is held, so it is ready");
     assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
     assert!(told.elapsed().as_secs() >= 2);
@@ -127,7 +128,9 @@ fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
 
     let (home, mut agent) = holding("10m");
     agent.signal(Signal::TERM);
-    wait_for("it to hold on", || agent.log().contains("holding on for 600s"));
+    wait_for("it to hold on", || {
+        agent.log().contains(&format!("{} hold=600s", log_events::HOLDING_FOR_TIME))
+    });
     ask(&home.path("run/control.sock"), "POST /v1/drain");
     assert_eq!(agent.ended().code(), Some(0), "the workload has said that it is done: {}", agent.log());
     operator.assert_nothing_left("service/s");
@@ -135,9 +138,11 @@ fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
     let (_home, mut agent) = holding("10m");
     let session = agent.session();
     agent.signal(Signal::TERM);
-    wait_for("it to hold on", || agent.log().contains("holding on for 600s"));
+    wait_for("it to hold on", || {
+        agent.log().contains(&format!("{} hold=600s", log_events::HOLDING_FOR_TIME))
+    });
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     assert_eq!(operator.holders("service/s"), [session]);
@@ -171,7 +176,7 @@ fn the_socket_of_a_killed_agent_is_replaced_and_nothing_else_is() {
     assert!(socket.exists());
     let mut agent = Agent::start(&home);
     // Until then the socket there is the dead one's.
-    wait_for("the socket to be taken over", || agent.log().contains("control endpoints at"));
+    wait_for("the socket to be taken over", || agent.log().contains(log_events::CONTROL_ENDPOINTS_SERVED));
     let answer = ask(&socket, "GET /v1/drain");
     assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"), "{answer}");
     assert!(ask(&socket, "POST /v1/drains").starts_with("HTTP/1.1 404"));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::process::{Agent, BINARY, Home};
@@ -71,7 +72,10 @@ impl Scene {
         let mut agent = self.agent("");
         assert_eq!(agent.ended().code(), Some(code), "{}", agent.log());
         let log = agent.log();
-        assert!(why.iter().all(|why| log.contains(why)) && !log.contains("session created"), "{log}");
+        assert!(
+            why.iter().all(|why| log.contains(why)) && !log.contains(log_events::SESSION_CREATED),
+            "{log}"
+        );
         self.assert_untouched();
     }
 
@@ -240,7 +244,7 @@ fn a_folder_that_is_somebody_elses_link_is_refused() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, scene.home.path("run")).unwrap();
     give_away(&scene.home.path("run"));
-    scene.refused(1, &["cannot make the folder", "is a symbolic link that user 54321 has laid"]);
+    scene.refused(1, &["cannot make the folder", "is a symbolic link of user 54321"]);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
@@ -260,7 +264,7 @@ fn a_state_file_that_others_have_written_is_not_believed() {
         (&give_away as &dyn Fn(&Path), "it belongs to user 54321"),
         (
             &|state| fs::set_permissions(state, Permissions::from_mode(0o602)).unwrap(),
-            "anybody may write to it",
+            "every user may write to it",
         ),
     ] {
         let scene = Scene::new(CONFIG);
@@ -270,7 +274,7 @@ fn a_state_file_that_others_have_written_is_not_believed() {
         spoil(&state);
         let mut agent = scene.held("");
         let log = agent.log();
-        assert!(log.contains(why) && log.contains("beginning with a new session"), "{log}");
+        assert!(log.contains(why) && log.contains(log_events::STATE_FILE_IGNORED), "{log}");
         assert_ne!(agent.session(), session);
         wait_for("a state file of our own", || {
             fs::read_to_string(&state).is_ok_and(|text| !text.contains(session))

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
@@ -66,7 +67,7 @@ fn shares_a_semaphore_with_consul_lock_in_its_own_form() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!(holders(), Some((MAP_FLAGS, 2)));
-    let warnings = agent.log().matches("write `format: map`").count();
+    let warnings = agent.log().matches(log_events::FORMAT_DIFFERS).count();
     assert_eq!(warnings, 1, "its list would end `consul lock`: {}", agent.log());
     // A second `consul lock` waits for ours.
     let waiting = ConsulLock::start(&consul);
@@ -97,7 +98,7 @@ fn a_changed_limit_ends_a_consul_lock_that_waits_and_set_limit_says_so() {
     assert!(errors.contains("warning: 1 foreign client was waiting"), "{errors}");
     assert_eq!(waiting.0.wait().unwrap().code(), Some(1), "it refuses another limit than its own");
     assert_eq!(agent.semaphore()["slots_taken"], 2, "who holds goes on");
-    assert!(!agent.log().contains("write `format: map`"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::FORMAT_DIFFERS), "{}", agent.log());
     holding.end();
     assert_eq!(agent.terminate(), Some(0));
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::Command;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
+use slotkeeper::internals::log_events;
 
 use crate::consul::Newer;
 use crate::operator::Operator;
@@ -80,7 +81,8 @@ fn a_loss_kills_the_hook_that_says_that_the_slot_was_acquired() {
     operator.destroy(&agent.session());
     wait_for("the loss to be told", || told(&home, "lost") == "session_gone\n");
     wait_for("the end of the hook and of what it has started", || !is_running(&own) && !is_running(&child));
-    assert!(agent.log().contains("the hook was killed: its slot was lost"), "{}", agent.log());
+    let log = agent.log();
+    assert!(log.contains(log_events::HOOK_KILLED) && log.contains("reason=its slot was lost"), "{log}");
     // The slot is acquired again, and that is told after the loss.
     wait_for("the next one", || told(&home, "own").lines().count() == 2);
     assert_eq!(agent.terminate(), Some(0));

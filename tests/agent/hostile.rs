@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
@@ -77,9 +78,12 @@ fn agent(consul: &Consul, format: &str) -> (Agent, Home) {
 
 /// Waits until all of it has been seen and told.
 fn await_told(agent: &Agent, home: &Home) {
-    for seen in
-        ["another has the lock", "kept out: the key service/x/.lock", "it has flags 7", "waiting for a slot"]
-    {
+    for seen in [
+        log_events::LOCK_HELD_BY_OTHER,
+        &format!("{} semaphore=x reason=the key service/x/.lock", log_events::BLOCKED),
+        "it has flags 7",
+        log_events::WAITING,
+    ] {
         wait_for(&format!("the log to tell {seen:?}"), || agent.log().contains(seen));
     }
     wait_for("the hook", || home.path("told").exists());

@@ -1,6 +1,7 @@
 //! Slots that are lost, and dead holders.
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use crate::consul::Consul;
@@ -53,7 +54,7 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
     agent.await_ready();
     let (before, token) = (agent.session(), agent.semaphore()["fencing_token"].as_u64().unwrap());
     // A loss kills what still tells of the slot.
-    wait_for("the first hook", || agent.log().contains("hook done"));
+    wait_for("the first hook", || agent.log().contains(log_events::HOOK_SUCCEEDED));
     operator.destroy(&before);
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
     wait_for("a new session", || agent.session() != before);
@@ -63,8 +64,8 @@ fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again(
         let ran = std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
         ran == format!("acquired s 0\nlost session_gone 0 {before}\nacquired s 0\n")
     });
-    let done = r#"hook done hook="/bin/sh" semaphore="s" event="lost""#;
-    wait_for("the hook's line in the log", || agent.log().contains(done));
+    let done = format!(r#"{} hook="/bin/sh" semaphore="s" event="lost""#, log_events::HOOK_SUCCEEDED);
+    wait_for("the hook's line in the log", || agent.log().contains(&done));
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::process::{Agent, BINARY, Home};
 use crate::run::job;
 use crate::stub::Stub;
+use slotkeeper::internals::log_events;
 
 const SESSION: &str = "5e550000-0000-4000-8000-000000000000";
 /// As Consul 1.21.5 says it, to which a colon was too much. Newer ones have other rules.
@@ -38,9 +39,12 @@ fn an_agent_ends_with_the_code_of_a_wrong_configuration() {
         let mut agent = Agent::spawn(&home, &[], &[]);
         assert_eq!(agent.ended().code(), Some(78), "{}", agent.log());
         let log = agent.log();
-        assert!(log.contains("a fault of the configuration") && log.contains(SAID), "{log}");
+        assert!(log.contains(log_events::KEY_REFUSED) && log.contains(SAID), "{log}");
         assert!(log.contains(PREFIX), "{log}");
-        assert!(log.contains("drained: neither slot nor session of ours is left"), "{log}");
+        assert!(
+            log.contains(&format!("{}: no slot and no session of this agent is left", log_events::DRAINED)),
+            "{log}"
+        );
     }
 }
 

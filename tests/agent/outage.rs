@@ -1,6 +1,7 @@
 //! Consul away, restarted, or silent.
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::hold::{ONE, home};
@@ -119,7 +120,7 @@ fn a_second_signal_ends_a_drain_that_waits_for_a_hook() {
     agent.await_ready();
     wait_for("the hook", || home.path("began").exists());
     operator.destroy(&agent.session());
-    wait_for("the drain", || agent.log().contains("drained"));
+    wait_for("the drain", || agent.log().contains(log_events::DRAINED));
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(80), "{}", agent.log());
 }

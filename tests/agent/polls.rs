@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use serde_json::Value;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -67,8 +68,8 @@ fn two_hundred_and_fifty_six_slots_are_held_at_consuls_default_limit_of_connecti
     let is_meant = |line: &&str| ["connect", "renew", "429"].iter().any(|what| line.contains(what));
     let warnings: Vec<_> = log.lines().filter(|line| line.contains(" WARN ")).filter(is_meant).collect();
     assert!(warnings.is_empty(), "{warnings:#?}");
-    assert_eq!(log.matches("slot lost").count(), 0);
-    assert_eq!(log.matches("slot acquired").count(), ENTRIES);
+    assert_eq!(log.matches(log_events::SLOT_LOST).count(), 0);
+    assert_eq!(log.matches(log_events::SLOT_ACQUIRED).count(), ENTRIES);
     assert_eq!(reads(&agent), read, "nothing has changed, so no key is read alone");
 
     // Of so many the last have no long polls of their own.
@@ -77,7 +78,7 @@ fn two_hundred_and_fifty_six_slots_are_held_at_consuls_default_limit_of_connecti
     for prefix in &deleted {
         operator.delete(&format!("{prefix}/{session}"));
     }
-    until("the losses", Box::new(|| agent.log().matches("slot lost").count() == deleted.len()));
+    until("the losses", Box::new(|| agent.log().matches(log_events::SLOT_LOST).count() == deleted.len()));
     until("all slots again", Box::new(|| agent.is_ready()));
     assert_eq!(agent.log().matches("reason=\"contender_gone\"").count(), deleted.len());
     // A listing needs no read of a key; the transaction that found it missing does.

@@ -7,6 +7,7 @@ mod stuck;
 mod watch;
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Newer;
 use crate::hold::ONE;
@@ -26,7 +27,7 @@ fn names(agent: &Agent) -> Vec<String> {
 
 /// How often the agent has taken a configuration over.
 fn reloaded(agent: &Agent) -> usize {
-    agent.log().matches("configuration reloaded").count()
+    agent.log().matches(log_events::RELOADED).count()
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
     urgent.signal(Signal::HUP);
     wait_for("the holder's entry", || operator.entry("p", &urgent.session())["body"] == "first 9");
     for agent in [&first, &early, &late, &urgent] {
-        assert!(!agent.log().contains("not changed"), "{}", agent.log());
+        assert!(!agent.log().contains(log_events::SETTING_NOT_CHANGED), "{}", agent.log());
     }
     assert_eq!(urgent.terminate(), Some(0));
     early.await_ready();

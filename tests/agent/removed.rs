@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Newer;
 use crate::hold::ONE;
@@ -58,10 +59,10 @@ fn of_two_agents_with_one_session_the_first_has_lost_it_before_the_second_is_rea
         second
     });
     assert_eq!((second.session(), &second.semaphore()["fencing_token"]), (session.clone(), &token));
-    assert!(second.log().contains("another agent may still use it"), "{}", second.log());
+    assert!(second.log().contains(log_events::STATE_FILE_CONTESTED), "{}", second.log());
     let lost = "slotkeeper_slots_lost_total{reason=\"session_taken\",semaphore=\"s\"}";
     assert_eq!(first.metric(lost), 1.0, "{}", first.log());
-    assert!(first.log().contains("another process has resumed this agent's session"), "{}", first.log());
+    assert!(first.log().contains(log_events::SESSION_TAKEN), "{}", first.log());
     first.await_state("waiting");
     assert_ne!(first.session(), session);
     assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
@@ -171,15 +172,15 @@ fn one_that_ends_before_the_first_was_told_leaves_the_session_and_says_why() {
     let nonce = mark();
     assert_eq!(second.terminate(), Some(1), "{}", second.log());
     let log = second.log();
-    assert!(log.contains("slots and session are left as they are"), "{log}");
+    assert!(log.contains(log_events::CONTESTED_SESSION_LEFT), "{log}");
     assert!(log.contains("resumed from an agent that may still run"), "{log}");
-    assert!(!log.contains("within drain.timeout"), "it has not waited for that: {log}");
+    assert!(!log.contains(log_events::DRAIN_TIMED_OUT), "it has not waited for that: {log}");
     assert_eq!(operator.holders("service/s"), std::slice::from_ref(&session));
     // Whoever comes next may take it up, and has to wait as well.
     assert!(fs::read_to_string(home.path("state/session.json")).unwrap().contains(&session));
     let mut third = Agent::start(&home);
     wait_for("the third one's nonce", || mark() != nonce);
-    assert!(third.log().contains("another agent may still use it"), "{}", third.log());
+    assert!(third.log().contains(log_events::STATE_FILE_CONTESTED), "{}", third.log());
     assert_eq!(third.terminate(), Some(1), "{}", third.log());
     first.signal(Signal::CONT);
     first.signal(Signal::KILL);
@@ -200,8 +201,8 @@ fn files_that_are_removed_are_written_again_and_claimed_again() {
     let after = contents();
     assert_eq!((&after[0], &after[1]), (&before[0], &before[1]));
     let log = agent.log();
-    assert_eq!(log.matches("was removed by something else; writing it again").count(), 2, "{log}");
-    assert_eq!(log.matches("it is claimed again").count(), 2, "{log}");
+    assert_eq!(log.matches(log_events::FILE_RESTORED).count(), 2, "{log}");
+    assert_eq!(log.matches(log_events::FILE_CLAIMED_AGAIN).count(), 2, "{log}");
     let mut second = Agent::spawn(&home, &[], &[]);
     assert_eq!(second.ended().code(), Some(1), "{}", second.log());
     assert!(agent.is_ready());
@@ -213,7 +214,7 @@ fn files_that_are_removed_are_written_again_and_claimed_again() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     assert_eq!(agent.session(), session);
-    assert!(!agent.log().contains("may still use it"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::STATE_FILE_CONTESTED), "{}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
 }
 
@@ -226,7 +227,7 @@ fn a_file_that_is_replaced_is_told_of_and_left_alone() {
         fs::write(home.path("new"), "another's").unwrap();
         fs::rename(home.path("new"), home.path(file)).unwrap();
     }
-    wait_for("both to be told", || agent.log().matches("was replaced or changed").count() == 2);
+    wait_for("both to be told", || agent.log().matches(log_events::FILE_REPLACED).count() == 2);
     assert!(agent.is_ready(), "what it holds is not in question");
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
     for file in ["ready", "state/session.json"] {

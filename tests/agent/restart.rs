@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::hold::ONE;
@@ -102,7 +103,7 @@ fn it_keeps_its_session_whatever_a_proxy_answers_in_the_place_of_consul() {
     agent.await_ready();
     assert_eq!((agent.session(), agent.semaphore()["fencing_token"].to_string()), (session, token));
     assert_eq!((proxy.faults_left(), operator.sessions().len()), (0, 1));
-    assert!(!agent.log().contains("the session has ended"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::SESSION_ENDED), "{}", agent.log());
     // It destroys it too, whatever is answered first.
     proxy.fail_next("/v1/session/destroy/", &faults[..2]);
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
@@ -123,13 +124,13 @@ fn it_keeps_its_session_where_a_new_leader_does_not_know_of_it_yet() {
     let unknown: &'static str = format!("Session id '{session}' not found").leak();
     proxy.fail_next("/v1/session/renew/", &[Fault::Answers(404, unknown)]);
     wait_for("a renewal that fails", || proxy.faults_left() == 0);
-    wait_for("the next one", || agent.log().contains("Consul has a leader again"));
+    wait_for("the next one", || agent.log().contains(log_events::CONSUL_LEADER_RECOVERED));
     assert!(agent.log().contains("has not read all of its log yet"), "{}", agent.log());
     assert!(agent.is_ready());
     assert_eq!(agent.session(), session);
     // One that has ended indeed is known to have.
     operator.destroy(&session);
-    wait_for("the end of its session", || agent.log().contains("the session has ended"));
+    wait_for("the end of its session", || agent.log().contains(log_events::SESSION_ENDED));
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
     operator.assert_nothing_left("service/s");

@@ -7,11 +7,12 @@ use std::process::{Command, Output, Stdio};
 
 use crate::consul::Consul;
 use crate::hold::home;
-use crate::process::{Agent, BINARY, Home};
+use crate::process::{Agent, BINARY, Home, address_in};
 use crate::stub::Stub;
 use crate::support::ports::Ports;
 use crate::terminal::Shell;
 use crate::wait_for;
+use slotkeeper::internals::log_events;
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
@@ -182,14 +183,14 @@ fn with_dev_an_agent_needs_no_consul_and_another_shares_its_server() {
     first.await_ready();
     let log = first.log();
     assert!(log.contains("in memory, for this machine only, never for production"), "{log}");
-    let server = log.split("development server at http://").nth(1).unwrap().split(':').take(2);
-    let server = server.collect::<Vec<_>>().join(":");
+    let started = log.lines().find(|line| line.contains(log_events::DEVELOPMENT_SERVER_STARTED)).unwrap();
+    let server = address_in(started).unwrap();
     let home_b = Home::new();
     home_b.configure(&server, crate::hold::ONE);
     let mut second = Agent::start(&home_b);
     second.await_state("waiting");
     first.signal(rustix::process::Signal::HUP);
-    wait_for("the reload", || first.log().contains("configuration reloaded"));
+    wait_for("the reload", || first.log().contains(log_events::RELOADED));
     assert!(first.is_ready());
     assert_eq!(second.terminate(), Some(0));
     assert_eq!(first.terminate(), Some(0));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -58,10 +59,13 @@ fn who_waits_in_vain_says_for_what_and_behind_whom() {
     assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in line, held by "]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
-    assert_says(&message(&job), &["no slot of one at once, and none is waited for"]);
+    assert_says(&message(&job), &["no slot of one is free, and the wait is 0"]);
     let mut job = told("127.0.0.1:1", &["p/one", "-n", "1", "--timeout", "300ms"], &["true"]);
     assert_eq!(job.code(), Some(69), "{}", job.log());
-    assert_says(&message(&job), &["no answer from Consul in 300ms, and so no slot of one", "trouble"]);
+    assert_says(
+        &message(&job),
+        &["timed out after 300ms waiting for Consul, without a slot of one", "the last failure was"],
+    );
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn a_signal_that_ends_the_waiting_is_named() {
     first.await_life();
     let mut job = told(&consul.address(), &ONE, &["true"]);
     wait_for("one in line", || operator.keys("p/one").len() == 3);
-    wait_for("its place in line", || job.log().contains("waiting for a slot"));
+    wait_for("its place in line", || job.log().contains(log_events::WAITING));
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());
     assert_says(&message(&job), &["ended by SIGTERM while it waited for one: 1st of 1 in line"]);

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::consul::Consul;
 use crate::http::{Reply, request};
 use crate::process::{Agent, Home};
+use slotkeeper::internals::log_events;
 
 const CONFIG: &str = "semaphores: [{name: s, prefix: service/s, limit: 1}]\n\
                       control: {listen: '127.0.0.1:0', token_file: '$HOME/run/control.token'}\n";
@@ -58,5 +59,5 @@ fn a_token_that_others_may_read_is_refused_before_anything_is_held() {
     assert_eq!(agent.ended().code(), Some(1));
     let log = agent.log();
     assert!(log.contains("others may use the token's file") && log.contains("chmod it to 600"), "{log}");
-    assert!(!log.contains("0123456789abcdef") && !log.contains("session created"), "{log}");
+    assert!(!log.contains("0123456789abcdef") && !log.contains(log_events::SESSION_CREATED), "{log}");
 }

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::json;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::control::Desk;
@@ -45,7 +46,11 @@ fn they_are_found_by_their_names_and_destroyed_before_another_is_created() {
     let lost = [Kind::SessionCreate, Kind::Other, Kind::SessionDestroy];
     assert_eq!(kinds[..10], [&lost[..], &lost, &lost, &[Kind::SessionCreate]].concat());
     assert_eq!(agent.terminate(), Some(0));
-    assert!(agent.log().contains("drained: neither slot nor session"), "{}", agent.log());
+    assert!(
+        agent.log().contains(&format!("{}: no slot and no session", log_events::DRAINED)),
+        "{}",
+        agent.log()
+    );
     operator.assert_nothing_left("service/s");
 }
 
@@ -69,7 +74,7 @@ fn what_cannot_be_looked_at_is_told_at_the_end() {
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
     let log = agent.log();
-    assert!(log.contains("does not say whether there is one") && log.contains("Permission denied"), "{log}");
+    assert!(log.contains(log_events::UNANSWERED_SESSION_LEFT) && log.contains("Permission denied"), "{log}");
     let left = operator.sessions();
     assert!((2..=3).contains(&left.len()), "{left:?}");
     for session in left {
@@ -97,7 +102,7 @@ fn one_that_is_created_late_for_a_lease_is_destroyed_though_the_lease_is_over() 
     assert_eq!(request_with(&consul.address(), "PUT /v1/session/create", &length, &body).status, 200);
     assert_eq!(operator.sessions().len(), 1);
     wait_for("it to be destroyed", || operator.sessions().is_empty());
-    wait_for("what is said of it", || desk.agent.log().contains("whose creation had got no answer"));
+    wait_for("what is said of it", || desk.agent.log().contains(log_events::UNANSWERED_SESSIONS_DESTROYED));
     assert_eq!(desk.agent.terminate(), Some(0), "{}", desk.agent.log());
 }
 

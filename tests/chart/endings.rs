@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use slotkeeper::internals::log_events;
 use tempfile::TempDir;
 
 use crate::BINARY;
@@ -133,7 +134,10 @@ fn a_workload_that_has_ended_is_seen_to_have_ended() {
     next.await_life();
     assert!(first.life.last() < next.life.first());
     let logs = first.pod.logs();
-    assert!(!logs.contains("once the workload has ended") && logs.contains("drained:"), "{logs}");
+    assert!(
+        !logs.contains(log_events::DRAIN_AWAITS_WORKLOAD) && logs.contains(log_events::DRAINED),
+        "{logs}"
+    );
 }
 
 /// Somebody changes its image in place, say.
@@ -142,7 +146,7 @@ fn a_sidecar_that_alone_is_told_to_end_holds_on() {
     let scene = Scene::new(&brief("", ""), LIVES);
     let (mut first, next) = two(&scene);
     first.pod.signal("slotkeeper", Signal::TERM);
-    wait_for("it to be told", || first.pod.logs().contains("once the workload has ended"));
+    wait_for("it to be told", || first.pod.logs().contains(log_events::DRAIN_AWAITS_WORKLOAD));
     let beats = first.life.beats();
     wait_for("the workload to go on", || first.life.beats() > beats + 20);
     assert!(first.pod.is_ready("slotkeeper") && first.pod.is_running("main") && !next.life.has_begun());
@@ -194,7 +198,7 @@ fn is_ended_before_consul_ends_the_session(more: &str) {
     let mut scene = Scene::new(&values, STUBBORN);
     let mut runner = scene.pod();
     runner.await_life();
-    wait_for("the sidecar to see it", || runner.pod.logs().contains("the workload runs"));
+    wait_for("the sidecar to see it", || runner.pod.logs().contains(log_events::WORKLOAD_STARTED));
     scene.consul.stop();
     let left = runner.status()["session"]["lease_remaining_seconds"].as_f64().unwrap();
     let lease_ends = now() + left;
@@ -253,7 +257,9 @@ fn what_begins_without_its_slot_is_ended_by_the_sidecar() {
     wait_for("the second in line", || scene.operator.keys("p/one").len() == 3);
     second.pod.restart_kubelet();
     assert_eq!((second.pod.phase(), second.pod.exits("main")), (Phase::Failed, vec![137]));
-    assert!(second.pod.logs().contains("the workload runs without its slot: ending it"));
+    assert!(
+        second.pod.logs().contains(&format!("{}: it runs without its slot", log_events::ENDING_WORKLOAD))
+    );
     assert!(first.pod.is_running("main"));
 }
 
@@ -285,7 +291,7 @@ fn what_a_kubelet_starts_again_without_its_slot_is_ended_again() {
         pod["containers"][0]["restartPolicy"] = "Always".into();
     });
     let (first, next) = two(&scene);
-    wait_for("the sidecar to see it", || first.pod.logs().contains("the workload runs"));
+    wait_for("the sidecar to see it", || first.pod.logs().contains(log_events::WORKLOAD_STARTED));
     scene.operator.destroy(&scene.operator.holders("p/one")[0]);
     next.await_life();
     wait_for("its second end", || first.pod.exits("main").len() > 1);
@@ -316,12 +322,12 @@ fn a_sidecar_that_may_not_end_the_workload_says_so_once() {
         pod["initContainers"][0]["securityContext"]["runAsUser"] = 4711.into();
     });
     let (mut first, _next) = two(&scene);
-    wait_for("the sidecar to see it", || first.pod.logs().contains("the workload runs"));
+    wait_for("the sidecar to see it", || first.pod.logs().contains(log_events::WORKLOAD_STARTED));
     scene.operator.destroy(&scene.operator.holders("p/one")[0]);
-    wait_for("its word", || first.pod.logs().contains("runs as another user and cannot be ended"));
+    wait_for("its word", || first.pod.logs().contains(log_events::WORKLOAD_NOT_ENDED));
     let beats = first.life.beats();
     wait_for("more attempts", || first.life.beats() > beats + 20);
-    assert_eq!(first.pod.logs().matches("cannot be ended").count(), 1);
+    assert_eq!(first.pod.logs().matches(log_events::WORKLOAD_NOT_ENDED).count(), 1);
     first.pod.end(Ending::Force);
     assert_eq!(first.pod.phase(), Phase::Failed);
 }

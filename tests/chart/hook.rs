@@ -1,6 +1,7 @@
 //! `helm test`: its pod takes a session and a slot, and releases both.
 
 use serde_json::Value;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::helm::{Rendered, render};
@@ -36,7 +37,10 @@ fn its_pod_takes_a_slot_and_releases_it() {
             "{mode}"
         );
         let logs = runner.pod.logs();
-        assert!(logs.contains("slot acquired") && logs.contains(env!("CARGO_PKG_VERSION")), "{mode}: {logs}");
+        assert!(
+            logs.contains(log_events::SLOT_ACQUIRED) && logs.contains(env!("CARGO_PKG_VERSION")),
+            "{mode}: {logs}"
+        );
         scene.operator.assert_nothing_left("p/one-test");
         assert_eq!(scene.operator.keys("p/one"), [], "{mode}: the workload's own");
     }

@@ -1,45 +1,45 @@
-//! Which keepers of leases are to be looked after, so that what happens to one does not cost a look at all: pure.
+//! The keepers of leases that have something to do, so that an event of one does not cost a pass over all. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 use slotkeeper_semaphore::Moment;
 
-/// Which leases' keepers to look after, and when.
+/// The leases whose keepers have something to do, and when.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    /// Those to which something has happened that has not been carried out.
+    /// Leases with events since their commands were last executed.
     touched: BTreeSet<Key>,
-    /// Those of which something has been carried out, and that may have ended by it.
+    /// Leases whose commands were executed, and that may have ended by it.
     carried_out: BTreeSet<Key>,
-    /// When each wants to be told of the time, the earliest first; and the same by lease.
+    /// Deadlines, the earliest first, and by lease.
     wakes: BTreeSet<(Moment, Key)>,
     wake_of: BTreeMap<Key, Moment>,
 }
 
 impl Agenda {
-    /// Something has happened to it.
+    /// The lease has an event.
     pub(super) fn touch(&mut self, key: Key) {
         self.touched.insert(key);
     }
 
-    /// One to which something has happened; it counts as looked after.
+    /// The next lease with an event.
     pub(super) fn next_touched(&mut self) -> Option<Key> {
         self.touched.pop_first()
     }
 
-    /// It has been carried out what its keeper has decided, who wants to be told of the time at `wake`.
+    /// The commands of the lease were executed, and its keeper has this deadline.
     pub(super) fn carried_out(&mut self, key: Key, wake: Option<Moment>) {
         self.carried_out.insert(key);
         self.wake(key, wake);
     }
 
-    /// Those of which something has been carried out since this was last asked.
+    /// Leases whose commands were executed since the last call.
     pub(super) fn take_carried_out(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.carried_out)
     }
 
-    /// Those that want to be told of the time by `now`, each once.
+    /// Leases whose deadline is at `now` or earlier, each once.
     pub(super) fn due(&mut self, now: Moment) -> Vec<Key> {
         let mut due = Vec::new();
         while let Some((at, key)) = self.wakes.first().copied().filter(|(at, _)| *at <= now) {
@@ -50,7 +50,7 @@ impl Agenda {
         due
     }
 
-    /// When one wants to be told of the time.
+    /// The next deadline.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.wakes.first().map(|(at, _)| *at)
     }
@@ -60,7 +60,7 @@ impl Agenda {
         self.touched.iter().copied()
     }
 
-    /// It is gone.
+    /// The lease has ended.
     pub(super) fn forget(&mut self, key: Key) {
         self.touched.remove(&key);
         self.carried_out.remove(&key);

@@ -1,21 +1,21 @@
-//! What is done once for a semaphore, although each lease's keeper begins anew: writing the configured limit, and warning
-//! that another one governs.
+//! What is done once for a semaphore, although each lease has a keeper of its own: writing the configured limit, and warning
+//! that another one applies.
 
 use std::collections::BTreeMap;
 
 use slotkeeper_semaphore::{Keeper, LimitPolicy, Name, Notice, Settings};
 
-/// What has been done, of each semaphore as the core calls it.
+/// What was done, by the core's names.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// The configured limit that has been written, or was found written, under `limit_policy: set`.
+    /// The configured limit that is written under `limit_policy: set`.
     set: BTreeMap<Name, u32>,
-    /// The limits that were told to differ: the stored one, and the configured one.
+    /// The limits whose difference was logged: stored and configured.
     told: BTreeMap<Name, (u32, u32)>,
 }
 
 impl Limits {
-    /// The settings of one more keeper. A limit that is written already is left to whoever changes it since.
+    /// The settings of another keeper. It does not write a limit that is written already.
     pub(super) fn settings(&mut self, name: &Name, settings: Settings) -> Settings {
         if settings.limit_policy != LimitPolicy::Set {
             self.set.remove(name);
@@ -28,7 +28,7 @@ impl Limits {
         }
     }
 
-    /// What a keeper has told, as it is to be told to the world, if it is.
+    /// A notice of a keeper, unless it was logged for another keeper of the semaphore.
     pub(super) fn noticed(&mut self, keeper: &Keeper, notice: Notice) -> Option<Notice> {
         for machine in keeper.machines() {
             let (name, settings) = (machine.name(), machine.settings());
@@ -47,7 +47,7 @@ impl Limits {
         news.then_some(Notice::LimitDiffers { name, policy, stored, configured })
     }
 
-    /// Forgets what is known of the others.
+    /// Forgets all other semaphores.
     pub(super) fn retain(&mut self, is_of_use: impl Fn(&Name) -> bool) {
         self.set.retain(|id, _| is_of_use(id));
         self.told.retain(|id, _| is_of_use(id));

@@ -1,7 +1,7 @@
-//! Leases: what clients take and give back at the control endpoints. Each has a session and a keeper of its own, so that
-//! one of them can end, or be lost, without the others.
+//! Leases of the control endpoints' clients. Each has a session and a keeper of its own, so that a lease can end, or be lost,
+//! without the others.
 //!
-//! [`table`] decides; here are the keepers, and those who wait for answers.
+//! [`table`] decides; this module has the keepers and the replies.
 
 mod agenda;
 mod limits;
@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::driver::{Driver, Owner, Requests};
 use super::labels::{self, Entry};
 use crate::control::request::{Grant, Kind, NoLease, Refusal, Released};
+use crate::log_events::{LEASE_CLIENT_GONE, LEASE_EXPIRED, LEASE_NOT_RELEASED, LEASE_UNCLAIMED};
 use slotkeeper_consul::{Client, SessionSpec};
 use slotkeeper_semaphore::{
     self, Event, Failure, Keeper, Machine, Moment, Name, Notice, OnLost, Phase, Settings,
@@ -30,35 +31,32 @@ use limits::Limits;
 pub(super) use table::{Bounds, Key, Lease, Stage};
 use table::{Due, Granted, Table};
 
-/// A client that was content to wait for less than this is not told that Consul is away.
-const SILENCE: Duration = Duration::from_secs(1);
-/// Whoever gives a lease back is told after this long that Consul has not answered yet.
-const RELEASE: Duration = Duration::from_secs(10);
+/// A shorter wait without an answer says nothing about Consul.
+const MIN_CONCLUSIVE_WAIT: Duration = Duration::from_secs(1);
+/// The reply to a release says after this time that Consul has not answered yet.
+const RELEASE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 type GrantReply = oneshot::Sender<Result<Grant, Refusal>>;
 type HeldReply = oneshot::Sender<Result<Grant, NoLease>>;
 type ReleaseReply = oneshot::Sender<Result<Released, NoLease>>;
 
-/// One who wants a lease.
+/// A request for a lease.
 pub(super) struct Wanted {
-    /// Of what kind of thing.
     pub(super) kind: Kind,
-    /// The configured name of that.
+    /// The configured name.
     pub(super) name: Name,
-    /// How long it waits.
     pub(super) wait: Duration,
-    /// Says that it has got its answer; closes without a word when it has gone away before.
+    /// Resolves when the client has got its answer. Closes if the client disconnects before.
     pub(super) present: oneshot::Receiver<()>,
-    /// Where the answer goes.
     pub(super) reply: GrantReply,
 }
 
-/// A lease's keeper, and who waits for an answer about it.
+/// A lease's keeper, and the reply to its request.
 struct Running {
-    /// How the core calls what it is of.
+    /// The core's name of its semaphore or lock.
     id: Name,
     driver: Driver,
-    /// Of the client that waits for it.
+    /// While the client waits.
     reply: Option<GrantReply>,
 }
 
@@ -66,25 +64,25 @@ struct Running {
 pub(super) struct Leases {
     table: Table,
     running: BTreeMap<Key, Running>,
-    /// Those of each semaphore and lock, as the core calls it.
+    /// By the core's name of the semaphore or lock.
     of: BTreeMap<Name, BTreeSet<Key>>,
-    /// Of those of one semaphore that are held, the one that knows for all who else takes part.
+    /// Of the held leases of one semaphore, the one that keeps the list of participants.
     knows: BTreeMap<Name, Key>,
     agenda: Agenda,
-    /// Those who give one back, each with when it is told that this takes long.
+    /// Releases without a reply, each with the time of the reply that Consul has not answered yet.
     releases: Vec<(Key, Moment, ReleaseReply)>,
-    /// Those of which something fails.
+    /// Leases with a failing request.
     failing: BTreeSet<Key>,
-    /// The semaphores and locks of whose leases the world has not seen all.
+    /// Semaphores and locks with lease changes that no snapshot contains yet.
     unshown: BTreeSet<Name>,
-    /// Those who wait, each until it has gone away or has got its answer.
+    /// Waiting clients, each until it has disconnected or has its answer.
     absent: FuturesUnordered<BoxFuture<'static, Option<Key>>>,
     limits: Limits,
-    /// The names of those that were forgotten, and nobody has been told of yet.
+    /// Names of forgotten leases, for the next sweep.
     swept: Vec<Name>,
-    /// What clients are about to be told.
+    /// Answers that wait for the next snapshot.
     answers: Vec<(GrantReply, Result<Grant, Refusal>)>,
-    /// Consul has answered one of them.
+    /// Consul has answered a request of a lease.
     reached: bool,
 }
 
@@ -107,7 +105,7 @@ impl Leases {
         }
     }
 
-    /// Begins to ask for a lease on these terms; `keeper` makes what asks.
+    /// Requests a lease with these settings. `keeper` creates its keeper.
     pub(super) fn acquire(
         &mut self,
         wanted: Wanted,
@@ -116,9 +114,9 @@ impl Leases {
         now: Moment,
     ) {
         let Wanted { kind, name, wait, present, reply } = wanted;
-        // One that is lost is lost for its client, who knows nothing of another one.
+        // A lost slot is not acquired again: the client knows nothing of another one.
         let terms = Settings { wait: Some(wait), on_lost: OnLost::Exit, ..terms };
-        // Nobody is told of it before it is granted.
+        // The client learns the id with the grant.
         let id = Uuid::new_v4().to_string();
         match self.table.open(id, (kind, name), wait, now) {
             Ok(key) => {
@@ -134,7 +132,7 @@ impl Leases {
         }
     }
 
-    /// The lease as it is; `renews`: its client needs it further on.
+    /// Replies with the lease. `renews`: the client renews it.
     pub(super) fn show(&mut self, id: &str, renews: bool, reply: HeldReply, now: Moment) {
         let found = self.table.find(id).ok_or_else(|| self.table.fate(id));
         let answer = found.and_then(|key| {
@@ -149,23 +147,23 @@ impl Leases {
         tell(reply, answer);
     }
 
-    /// Gives a lease back.
+    /// Releases a lease.
     pub(super) fn release(&mut self, id: &str, reply: ReleaseReply, now: Moment) {
         let Some(key) = self.table.find(id) else {
             let answer = match self.table.fate(id) {
                 NoLease::Unknown => Err(NoLease::Unknown),
-                // Nothing of it is left, which is what is wanted.
+                // It has ended already.
                 NoLease::Released | NoLease::Expired | NoLease::Lost(_) => Ok(Released::Done),
             };
             return tell(reply, answer);
         };
-        self.releases.push((key, now + RELEASE, reply));
+        self.releases.push((key, now + RELEASE_REPLY_TIMEOUT, reply));
         if self.table.released(key, now) {
             self.leave(key, now);
         }
     }
 
-    /// The next client that has gone away without its answer; `None` where nobody waits any more.
+    /// The next client that has disconnected without its answer. `None`: no client waits.
     pub(super) async fn absent(&mut self) -> Option<Key> {
         loop {
             if let Some(gone) = self.absent.next().await? {
@@ -174,20 +172,20 @@ impl Leases {
         }
     }
 
-    /// A client has gone away, be it that its lease was granted in the same instant and nobody knows of it.
+    /// The client has disconnected, also where its lease was granted in the same instant.
     pub(super) fn client_gone(&mut self, key: Key, now: Moment) {
         if self.table.refused(key, now) || self.table.released(key, now) {
-            debug!("whoever waited for a lease has gone away");
+            debug!("{LEASE_CLIENT_GONE}");
             self.leave(key, now);
         }
     }
 
-    /// A lease whose keeper may have decided something, to be [carried out](Self::carry_out).
+    /// A lease whose keeper may have commands for [`Self::carry_out`].
     pub(super) fn next_touched(&mut self) -> Option<Key> {
         self.agenda.next_touched()
     }
 
-    /// Carries out what a lease's keeper has decided; gives back what it has to tell.
+    /// Executes the commands of a lease's keeper. Returns its notices.
     pub(super) fn carry_out(
         &mut self,
         key: Key,
@@ -210,14 +208,14 @@ impl Leases {
         notices.into_iter().filter_map(|notice| self.limits.noticed(&driver.keeper, notice)).collect()
     }
 
-    /// Forgets what is known of those of which nothing is lent any more and which are not `configured`.
+    /// Forgets the limits of semaphores without leases that are not `configured`.
     pub(super) fn forget_limits(&mut self, configured: &BTreeSet<Name>) {
         let lent = self.running.values().flat_map(|running| running.driver.keeper.machines());
         let lent: BTreeSet<_> = lent.map(Machine::name).collect();
         self.limits.retain(|id| configured.contains(id) || lent.contains(id));
     }
 
-    /// Consul is asked at another address, which may belong to another cluster.
+    /// The agent uses another address of Consul, which may belong to another cluster.
     pub(super) fn change_cluster(&mut self, now: Moment) {
         for (key, running) in &mut self.running {
             running.driver.keeper.change_cluster(now);
@@ -225,7 +223,7 @@ impl Leases {
         }
     }
 
-    /// Tells a keeper what came of a request. One that is gone wanted nothing of it any more.
+    /// Passes the outcome of a request to a lease's keeper, unless the lease has ended.
     pub(super) fn answered(&mut self, key: Key, event: Event, now: Moment) {
         if let Some(running) = self.running.get_mut(&key) {
             running.driver.answered(event, now);
@@ -234,7 +232,7 @@ impl Leases {
         }
     }
 
-    /// What a lease's keeper has told, for its client.
+    /// Handles a notice of a lease's keeper, for the client.
     pub(super) fn noticed(&mut self, key: Key, notice: &Notice, now: Moment) {
         match notice {
             Notice::Acquired { session, token, indexes, .. } => {
@@ -257,7 +255,7 @@ impl Leases {
             }
             Notice::GaveUp { reached, trouble, .. } => {
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
-                self.refuse(key, in_vain(*reached, trouble, waited), now);
+                self.refuse(key, wait_refusal(*reached, trouble, waited), now);
             }
             Notice::Blocked { why, .. } => self.refuse(key, Refusal::Blocked(why.clone()), now),
             Notice::SessionStarted { .. }
@@ -282,9 +280,8 @@ impl Leases {
         }
     }
 
-    /// One that has just been granted knows who else takes part, or another one of the same semaphore does. For both of them one is
-    /// enough: hundreds that each knew of all the others would fill the memory. One that is amid something keeps what it knows, which
-    /// costs memory and nothing else.
+    /// Of the leases of one semaphore only the one with the freshest list of participants keeps it: hundreds of lists of hundreds of
+    /// participants would fill the memory. A keeper with a request under way keeps its list, which costs memory and nothing else.
     fn share_what_is_known(&mut self, key: Key) {
         let freshness = |key: Key| {
             let machine = self.running.get(&key)?.driver.keeper.machines().next()?;
@@ -299,7 +296,7 @@ impl Leases {
         }
     }
 
-    /// Lets the keepers do what is due.
+    /// Passes the time to the keepers that are due.
     pub(super) fn tick(&mut self, now: Moment) {
         for key in self.agenda.due(now) {
             if let Some(running) = self.running.get_mut(&key) {
@@ -309,7 +306,7 @@ impl Leases {
         }
     }
 
-    /// Somebody wants to know how things stand. Of the leases of one semaphore one looks for all: the one that has seen the latest.
+    /// A client reads the status. Of the leases of one semaphore only the one with the freshest view reads Consul again.
     pub(super) fn look(&mut self, now: Moment) {
         for keys in self.of.values() {
             let seen = |key: &Key| {
@@ -326,7 +323,7 @@ impl Leases {
         }
     }
 
-    /// Ends what has lasted long enough; the names of those that their clients did not renew.
+    /// Ends leases that are due. Returns the names of those that their clients have not renewed.
     pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Name> {
         let (mut expired, mut forgotten) = (Vec::new(), Vec::new());
         for (key, due) in self.table.due(now) {
@@ -335,17 +332,17 @@ impl Leases {
             let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
             match due {
                 Due::Late => {
-                    let (reached, trouble) = keeper.map_or((false, None), standing);
-                    self.answer(key, Err(in_vain(reached, &trouble, waited)));
+                    let (reached, trouble) = keeper.map_or((false, None), consul_state);
+                    self.answer(key, Err(wait_refusal(reached, &trouble, waited)));
                     self.leave(key, now);
                 }
                 Due::Expired => {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
-                    warn!(semaphore = %name, session, "a lease was not renewed in time by its client, and is given back");
+                    warn!(semaphore = %name, session, "{LEASE_EXPIRED}; releasing the slot");
                     self.leave(key, now);
                     expired.push(name);
                 }
-                Due::Believed => self.leave(key, now),
+                Due::AssumedLost => self.leave(key, now),
                 Due::Abandon => {
                     if let Some(running) = self.running.get_mut(&key) {
                         running.driver.keeper.abandon(now);
@@ -356,7 +353,7 @@ impl Leases {
                     let session = keeper.and_then(Keeper::session).map(ToString::to_string);
                     warn!(
                         semaphore = %name, session,
-                        "a lease could not be given back in time, and its session has ended by its TTL meanwhile"
+                        "{LEASE_NOT_RELEASED}; its session has ended by its TTL"
                     );
                     forgotten.extend(self.remove(key));
                 }
@@ -369,8 +366,7 @@ impl Leases {
         expired
     }
 
-    /// Forgets those of which nothing is left; their names. Sessions of theirs that may still be created are looked for by
-    /// `heir`.
+    /// Removes ended leases. Returns their names. `heir` looks for their sessions that Consul may still create.
     pub(super) fn sweep(&mut self, heir: &mut Keeper, now: Moment) -> Vec<Name> {
         let mut ended = Vec::new();
         for key in self.agenda.take_carried_out() {
@@ -393,7 +389,7 @@ impl Leases {
         }
     }
 
-    /// Ends all waits and gives everything back.
+    /// Ends all waits and releases everything.
     pub(super) fn drain(&mut self, now: Moment) {
         self.ask_no_more(now);
         for key in self.keys() {
@@ -402,7 +398,7 @@ impl Leases {
         }
     }
 
-    /// Leaves what could not be given back, and destroys the sessions.
+    /// Abandons what could not be released, and destroys the sessions.
     pub(super) fn abandon(&mut self, now: Moment) {
         for (key, running) in &mut self.running {
             running.driver.keeper.abandon(now);
@@ -432,18 +428,18 @@ impl Leases {
         self.running.keys().filter_map(|key| self.with_keeper(*key))
     }
 
-    /// What fails of any lease.
+    /// Current failures of all leases.
     pub(super) fn failures(&self) -> impl Iterator<Item = &Failure> {
         let failing = self.failing.iter().filter_map(|key| self.running.get(key));
         failing.flat_map(|running| running.driver.keeper.failures())
     }
 
-    /// The leases of one semaphore or lock, as the core calls it.
+    /// The leases of one semaphore or lock, by the core's name.
     pub(super) fn of(&self, id: &str) -> impl Iterator<Item = (&Lease, &Keeper)> {
         self.of.get(id).into_iter().flatten().filter_map(|key| self.with_keeper(*key))
     }
 
-    /// One lease of each semaphore and lock of which something is lent, with its terms.
+    /// One lease of each semaphore and lock that has any, with its settings.
     pub(super) fn one_of_each(&self) -> impl Iterator<Item = (&Lease, &Settings)> {
         self.of.values().filter_map(|keys| {
             keys.iter().find_map(|key| {
@@ -457,7 +453,7 @@ impl Leases {
         Some((self.table.get(key)?, &self.running.get(&key)?.driver.keeper))
     }
 
-    /// How many there are of such a name, or at such a prefix or key.
+    /// The number of leases of such a name, or at such a prefix or key.
     pub(super) fn count(
         &self,
         is_named: impl Fn(&str) -> bool,
@@ -467,7 +463,7 @@ impl Leases {
         self.iter().filter(|(lease, keeper)| is_named(lease.name()) || is_there(keeper)).count()
     }
 
-    /// Gives the leases the new names of what they are of.
+    /// Gives the leases the new names of their semaphores and locks.
     pub(super) fn rename<'e>(&mut self, renamed: impl Iterator<Item = Entry<'e>>) {
         let names: BTreeMap<Name, Name> = renamed.map(|entry| (entry.id(), entry.name.into())).collect();
         for (key, running) in &self.running {
@@ -478,17 +474,17 @@ impl Leases {
         }
     }
 
-    /// What it is of, by its name.
+    /// The configured name of its semaphore or lock.
     pub(super) fn name_of(&self, key: Key) -> Option<Name> {
         self.table.get(key).map(|lease| Name::clone(lease.name()))
     }
 
-    /// Whether there is one of that name, of whatever kind.
+    /// Whether there is a lease of that name, of any kind.
     pub(super) fn any_of(&self, name: &str) -> bool {
         self.table.iter().any(|(_, lease)| **lease.name() == *name)
     }
 
-    /// Whether a client has one.
+    /// Whether a client has a lease.
     pub(super) fn any_held(&self) -> bool {
         self.table
             .iter()
@@ -499,31 +495,31 @@ impl Leases {
         self.table.is_empty()
     }
 
-    /// Whether Consul has answered any of them.
+    /// Whether Consul has answered a request of a lease.
     pub(super) fn have_reached_consul(&self) -> bool {
         self.reached
     }
 
-    /// Until when a client may believe in what it has, which it renewed then.
+    /// When a lease expires that was renewed then.
     pub(super) fn expires_at(&self, renewed: Moment, keeper: &Keeper) -> Option<Moment> {
         keeper.lease().map(|lease| self.table.expires_at(renewed, lease.ends()))
     }
 
     fn granted(&mut self, key: Key, granted: Granted, now: Moment) {
         if !self.table.granted(key, granted, now) {
-            // Its client has gone, and so does it.
+            // The client has disconnected.
             return self.leave(key, now);
         }
         let grant = self.grant(key, now);
         let is_lost = grant.is_err();
         if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
-            debug!("a lease was granted to somebody who has gone away, or too late, and is given back");
+            debug!("{LEASE_UNCLAIMED}; releasing the slot");
             self.table.released(key, now);
             self.leave(key, now);
         }
     }
 
-    /// Whether it was evicted, and is kept for as long as its client believes in it.
+    /// Whether the lease was evicted, and is kept until its client knows that it has expired.
     fn keeps(&mut self, key: Key) -> bool {
         let keeper = self.running.get(&key).map(|running| &running.driver.keeper);
         let evicted = |machine: &Machine| machine.evicted_by().is_some() && machine.withheld().is_some();
@@ -538,7 +534,7 @@ impl Leases {
         }
     }
 
-    /// What the client of one that is held is told of it.
+    /// The grant of a held lease, for its client.
     fn grant(&self, key: Key, now: Moment) -> Result<Grant, NoLease> {
         let lease = self.running.get(&key).and_then(|running| running.driver.keeper.lease());
         let lease_ends = lease.map_or(now, slotkeeper_semaphore::Lease::ends);
@@ -555,7 +551,7 @@ impl Leases {
         })
     }
 
-    /// Answers who waits for it; whether anybody has taken the answer.
+    /// Answers the waiting request. Returns whether its client is there.
     fn answer(&mut self, key: Key, answer: Result<Grant, Refusal>) -> bool {
         let reply = self.running.get_mut(&key).and_then(|running| running.reply.take());
         let reply = reply.filter(|reply| !reply.is_closed());
@@ -564,25 +560,25 @@ impl Leases {
         is_there
     }
 
-    /// The semaphores and locks of whose leases something has changed since this was last asked.
+    /// Semaphores and locks with lease changes since the last call.
     pub(super) fn take_unshown(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.unshown)
     }
 
-    /// Whether answers wait for what they say to be seen.
+    /// Whether answers wait for the next snapshot.
     pub(super) fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Gives the answers, once the world can see what they say.
+    /// Sends the answers, after a snapshot that shows them.
     pub(super) fn give_answers(&mut self) {
         for (reply, answer) in self.answers.drain(..) {
-            // One that has gone away since is seen to go.
+            // A disconnect is noticed by `absent`.
             let _ = reply.send(answer);
         }
     }
 
-    /// Has the keeper give back what it holds, and destroy its session.
+    /// Has the keeper release its slot and destroy its session.
     fn leave(&mut self, key: Key, now: Moment) {
         if let Some(running) = self.running.get_mut(&key) {
             running.driver.keeper.drain(now);
@@ -590,7 +586,7 @@ impl Leases {
         }
     }
 
-    /// Nothing of it is left, as far as we can know.
+    /// Removes a lease. Returns its name.
     fn remove(&mut self, key: Key) -> Option<Name> {
         let name = self.table.get(key)?.name().clone();
         let Running { id, .. } = self.running.remove(&key)?;
@@ -612,25 +608,25 @@ impl Leases {
     }
 }
 
-/// Whoever has gone away needs no answer.
+/// Sends a reply. A client that has disconnected needs none.
 pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
     let _ = reply.send(answer);
 }
 
-/// How a keeper of one stands: whether Consul has answered, and what fails.
-fn standing(keeper: &Keeper) -> (bool, Option<String>) {
+/// Whether Consul has answered a keeper, and its current failure.
+fn consul_state(keeper: &Keeper) -> (bool, Option<String>) {
     let machines = keeper.machines().filter_map(Machine::trouble);
     let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
     (keeper.machines().any(|machine| machine.view().is_some()), trouble)
 }
 
-/// Why a wait has ended without a lease.
-fn in_vain(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
+/// The refusal of a request whose wait has timed out.
+fn wait_refusal(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal {
     match trouble {
-        // Whether there is room is not known, whatever Consul has answered before.
+        // Whether a slot is free is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.clone()),
-        // So short a silence says nothing about Consul.
-        None if reached || waited < SILENCE => Refusal::NotInTime,
-        None => Refusal::Unavailable("Consul has not answered in the time given".into()),
+        // So short a wait says nothing about Consul.
+        None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::NotInTime,
+        None => Refusal::Unavailable("timed out waiting for Consul".into()),
     }
 }

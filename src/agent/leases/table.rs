@@ -1,7 +1,7 @@
-//! What becomes of leases: pure, time comes in. The keepers that hold them, and whoever waits for an answer, are the
-//! shell's; here is decided who may ask, how long each may live, and what is said of those that are gone.
+//! The states of leases: how many there may be, how long each lasts, and what its client learns of its end. Pure: keepers and
+//! replies belong to the parent module.
 //!
-//! A lease is first waited for, then held, then left, and then gone; it never goes back.
+//! A lease is waiting, then held, then leaving, then gone. It never goes back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,37 +9,35 @@ use std::time::Duration;
 use crate::control::request::{Kind, NoLease, Refusal};
 use slotkeeper_semaphore::{LossReason, Moment, Name, SessionId};
 
-/// Ended leases of which it is remembered what became of them.
-const REMEMBERED: usize = 1024;
-/// A wait that the core has not ended by itself so long after its time is ended all the same: a request to Consul may be
-/// under way for longer.
-const LATE: Duration = Duration::from_secs(2);
-/// What is tried once has this time to get an answer at all.
-const TRY_ONCE: Duration = Duration::from_secs(10);
-/// The least time for which a lease outlives its client's deadline: it may count from when it got the answer.
-const LEAST_MARGIN: Duration = Duration::from_secs(1);
+/// Ended leases whose outcome is remembered.
+const MAX_REMEMBERED: usize = 1024;
+/// A wait ends at the latest this long after its time: a request to Consul may take longer.
+const WAIT_GRACE: Duration = Duration::from_secs(2);
+/// Time for an answer of Consul where the wait is 0.
+const TRY_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A lease lasts at least this much longer than its client knows: the client may count from when it got the answer.
+const MIN_MARGIN: Duration = Duration::from_secs(1);
 
-/// What is said of one that an operator wanted out.
+/// The outcome of an evicted lease.
 const EVICTED: NoLease = NoLease::Lost(LossReason::Evicted.as_str());
 
-/// One lease, as the shell calls it. No two leases of a process have the same.
+/// The number of a lease, unique in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) struct Key(u64);
 
 #[cfg(test)]
 impl Key {
-    /// One that nothing is behind.
     pub(in crate::agent) const fn numbered(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// How many there may be.
+/// The limits of leases.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::agent) struct Bounds {
-    /// That are waited for.
+    /// Waiting requests.
     pub(in crate::agent) waits: usize,
-    /// In all: each one that is waited for may be granted.
+    /// Leases and waiting requests together: each request may be granted.
     pub(in crate::agent) leases: usize,
 }
 
@@ -48,41 +46,38 @@ pub(in crate::agent) struct Bounds {
 pub(in crate::agent) struct Granted {
     pub(in crate::agent) session: SessionId,
     pub(in crate::agent) token: u64,
-    /// A lock's.
+    /// Of a lock.
     pub(in crate::agent) lock_index: Option<u64>,
     pub(in crate::agent) indexes: Vec<u32>,
     pub(in crate::agent) since: Moment,
 }
 
-/// Where a lease stands.
+/// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Stage {
     /// Its client waits for it.
     Waiting,
     /// Its client has it.
     Held {
-        /// What it has.
         granted: Granted,
-        /// When the client said last that it needs it.
+        /// The last renewal by the client.
         renewed: Moment,
     },
-    /// An operator wants it out. Its client learns of it at its next renewal, and may believe in it until then.
+    /// An operator has evicted it. The client learns that at its next renewal, and may use the slot until then.
     Evicted {
-        /// From here on its client does not believe in it any more.
+        /// From here on the client knows that its lease has expired.
         until: Moment,
     },
-    /// It is being given back, or what is left of it.
+    /// It is being released.
     Leaving {
-        /// What its client is told of it; `None`: it has never been told of it.
+        /// The outcome for its client. `None`: the client never had it.
         fate: Option<NoLease>,
-        /// Since when.
         since: Moment,
-        /// What cannot be given back is left: the session is destroyed, or ends by itself.
+        /// What cannot be released is left: the session is destroyed, or ends by its TTL.
         abandoned: bool,
     },
 }
 
-/// One lease.
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Lease {
     id: String,
@@ -116,18 +111,18 @@ impl Lease {
     }
 }
 
-/// What is due for a lease; the table has noted it already.
+/// What is due for a lease. The table has changed its state already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Due {
-    /// The wait is over, and is to be refused; then it is given back.
+    /// The wait timed out: refuse it, and release what there is.
     Late,
-    /// Its client has not renewed it: it is given back.
+    /// The client has not renewed it: release it.
     Expired,
-    /// It was evicted, and its client believes in it no more: it is given back.
-    Believed,
-    /// It cannot be given back: the session is to be destroyed.
+    /// It was evicted, and the client knows by now that it has expired: release it.
+    AssumedLost,
+    /// It could not be released: destroy the session.
     Abandon,
-    /// Not even that: the session has ended by itself by now.
+    /// The session could not be destroyed, and has ended by its TTL by now.
     Forget,
 }
 
@@ -135,13 +130,13 @@ pub(in crate::agent) enum Due {
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Table {
     bounds: Bounds,
-    /// Of the sessions; and the time that a client has from one renewal to the next.
+    /// The TTL of the sessions, within which a client renews its lease.
     ttl: Duration,
     made: u64,
     leases: BTreeMap<Key, Lease>,
     /// Nothing is due before this.
     quiet_until: Option<Moment>,
-    /// The last ones that their clients had and that are gone.
+    /// The outcomes of the last leases that clients had.
     ended: VecDeque<(String, NoLease)>,
 }
 
@@ -151,7 +146,7 @@ impl Table {
         Self { bounds, ttl, made: 0, leases, quiet_until: None, ended }
     }
 
-    /// Whether there is room for one more.
+    /// Whether another request fits the limits.
     pub(in crate::agent) fn room(&self) -> Result<(), Refusal> {
         let waits = self.leases.values().filter(|lease| lease.stage == Stage::Waiting).count();
         if self.leases.len() >= self.bounds.leases {
@@ -163,11 +158,11 @@ impl Table {
         }
     }
 
-    /// Somebody waits for one from here on. `id` is nobody else's.
+    /// Adds a waiting request. `id` is unique.
     ///
     /// # Errors
     ///
-    /// There are as many as there may be.
+    /// A limit is reached.
     pub(in crate::agent) fn open(
         &mut self,
         id: String,
@@ -178,13 +173,13 @@ impl Table {
         self.room()?;
         let key = Key(self.made);
         self.made += 1;
-        let until = now + if wait.is_zero() { TRY_ONCE } else { wait } + LATE;
+        let until = now + if wait.is_zero() { TRY_ONCE_TIMEOUT } else { wait } + WAIT_GRACE;
         self.leases.insert(key, Lease { id, kind, name, asked_at: now, until, stage: Stage::Waiting });
         self.has_changed(key);
         Ok(key)
     }
 
-    /// It is held; whether anybody waits for it still.
+    /// The lease is held. Returns whether its request was still waiting.
     pub(in crate::agent) fn granted(&mut self, key: Key, granted: Granted, now: Moment) -> bool {
         let lease = self.leases.get_mut(&key).filter(|lease| lease.stage == Stage::Waiting);
         let Some(lease) = lease else { return false };
@@ -193,18 +188,18 @@ impl Table {
         true
     }
 
-    /// Nobody waits for it any more; whether anybody did.
+    /// The request does not wait any more. Returns whether it did.
     pub(in crate::agent) fn refused(&mut self, key: Key, now: Moment) -> bool {
         self.leave(key, |stage| *stage == Stage::Waiting, None, now)
     }
 
-    /// It was lost; whether it was held.
+    /// The slot was lost. Returns whether the lease was held.
     pub(in crate::agent) fn lost(&mut self, key: Key, reason: LossReason, now: Moment) -> bool {
         self.leave(key, is_held, Some(NoLease::Lost(reason.as_str())), now)
     }
 
-    /// An operator wants it out: it is kept for as long as its client may believe in it, while `lease_ends` says that the
-    /// session surely lives. Whether it was held.
+    /// An operator has evicted it: it is kept until the client knows that it has expired, and at most as long as the session
+    /// surely lives (`lease_ends`). Returns whether it was held.
     pub(in crate::agent) fn evicted(&mut self, key: Key, lease_ends: Moment) -> bool {
         let Some(Stage::Held { renewed, .. }) = self.leases.get(&key).map(|lease| &lease.stage) else {
             return false;
@@ -217,12 +212,12 @@ impl Table {
         true
     }
 
-    /// It is given back since nobody needs it; whether it was held.
+    /// The client releases it. Returns whether it was held.
     pub(in crate::agent) fn released(&mut self, key: Key, now: Moment) -> bool {
         self.leave(key, is_held, Some(NoLease::Released), now)
     }
 
-    /// Its client needs it further on.
+    /// The client renews it.
     pub(in crate::agent) fn renewed(&mut self, key: Key, now: Moment) {
         let stage = self.leases.get_mut(&key).map(|lease| &mut lease.stage);
         if let Some(Stage::Held { renewed, .. }) = stage {
@@ -230,24 +225,24 @@ impl Table {
         }
     }
 
-    /// Nothing of it is left; what became of it is remembered.
+    /// Removes the lease, and remembers its outcome.
     pub(in crate::agent) fn gone(&mut self, key: Key) {
         let Some(lease) = self.leases.remove(&key) else { return };
         let fate = match lease.stage {
             Stage::Leaving { fate, .. } => fate,
             Stage::Evicted { .. } => Some(EVICTED),
-            // Its keeper has ended without being told to: what was held is not any more.
+            // Its keeper has ended by itself: the slot is not held any more.
             Stage::Held { .. } => Some(NoLease::Lost(LossReason::SessionGone.as_str())),
             Stage::Waiting => None,
         };
         let Some(fate) = fate else { return };
-        if self.ended.len() >= REMEMBERED {
+        if self.ended.len() >= MAX_REMEMBERED {
             self.ended.pop_front();
         }
         self.ended.push_back((lease.id, fate));
     }
 
-    /// The lease that its client calls so, if it has been told of it and it is not gone.
+    /// The lease of this id, if its client has had it and it is not gone.
     pub(in crate::agent) fn find(&self, id: &str) -> Option<Key> {
         let known = |lease: &Lease| match lease.stage {
             Stage::Waiting | Stage::Leaving { fate: None, .. } => false,
@@ -258,17 +253,17 @@ impl Table {
         self.leases.iter().find(|(_, lease)| known(lease)).map(|(key, _)| *key)
     }
 
-    /// What has become of one that is gone.
+    /// The outcome of a lease that is gone.
     pub(in crate::agent) fn fate(&self, id: &str) -> NoLease {
         let ended = self.ended.iter().rev().find(|(ended, _)| ended == id);
         ended.map_or(NoLease::Unknown, |(_, fate)| *fate)
     }
 
-    /// What is held, by one that is, for as long as `lease_ends` says that the session surely lives.
+    /// A held lease, while the session surely lives (`lease_ends`).
     ///
     /// # Errors
     ///
-    /// What has become of one that is not.
+    /// The outcome of a lease that is not held.
     pub(in crate::agent) fn held(
         &self,
         key: Key,
@@ -287,12 +282,12 @@ impl Table {
         }
     }
 
-    /// Until when one may be believed in that was renewed then.
+    /// When a lease expires that was renewed then.
     pub(in crate::agent) fn expires_at(&self, renewed: Moment, lease_ends: Moment) -> Moment {
         (renewed + self.ttl).min(lease_ends)
     }
 
-    /// Does what is due at `now`, and says what the shell has to do of it.
+    /// Changes the states of leases that are due at `now`. Returns what the caller has to do.
     pub(in crate::agent) fn due(&mut self, now: Moment) -> Vec<(Key, Due)> {
         let mut all = Vec::new();
         if self.quiet_until.is_none_or(|until| now < until) {
@@ -310,7 +305,7 @@ impl Table {
                 }
                 Stage::Evicted { .. } => {
                     let fate = Some(EVICTED);
-                    (Stage::Leaving { fate, since: now, abandoned: false }, Due::Believed)
+                    (Stage::Leaving { fate, since: now, abandoned: false }, Due::AssumedLost)
                 }
                 Stage::Leaving { fate, since, abandoned: false } => {
                     (Stage::Leaving { fate: *fate, since: *since, abandoned: true }, Due::Abandon)
@@ -324,19 +319,19 @@ impl Table {
         all
     }
 
-    /// When [`Self::due`] is wanted next: not after something is due, and now and then before.
+    /// When to call [`Self::due`] next. That may be before something is due.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
         self.quiet_until
     }
 
-    /// It may be due earlier than before. What is due later, since it was renewed or is gone, is found out when the time has
-    /// come: else each renewal would cost a look at all.
+    /// The lease may be due earlier than before. That one is due later is found when the time has come: otherwise each renewal
+    /// would cost a pass over all leases.
     fn has_changed(&mut self, key: Key) {
         let due = self.leases.get(&key).map(|lease| self.due_at(lease));
         self.quiet_until = self.quiet_until.into_iter().chain(due).min();
     }
 
-    /// What it is of has another name.
+    /// Its semaphore or lock has another name.
     pub(in crate::agent) fn rename(&mut self, key: Key, name: Name) {
         if let Some(lease) = self.leases.get_mut(&key) {
             lease.name = name;
@@ -355,9 +350,8 @@ impl Table {
         self.leases.get(&key)
     }
 
-    /// When something is due for it. Where Consul answers nothing, its session has ended by itself after two TTLs at the
-    /// latest; so long it is tried to give it back. From then on it is not renewed either, and so has ended after two
-    /// more, whatever was answered.
+    /// When something is due for the lease. The release is retried for two TTLs: without an answer of Consul the session has
+    /// ended by then. From then on it is not renewed, so that it has ended after two more TTLs in any case.
     fn due_at(&self, lease: &Lease) -> Moment {
         match &lease.stage {
             Stage::Waiting => lease.until,
@@ -368,12 +362,12 @@ impl Table {
         }
     }
 
-    /// For how much longer than it was told a client may believe: it may count from when it got the answer.
+    /// A client may count its time from when it got the answer.
     fn margin(&self) -> Duration {
-        (self.ttl / 10).max(LEAST_MARGIN)
+        (self.ttl / 10).max(MIN_MARGIN)
     }
 
-    /// Ends what is in one of those stages; whether it was.
+    /// Moves a lease in one of these states to leaving. Returns whether it was in one.
     fn leave(&mut self, key: Key, from: impl Fn(&Stage) -> bool, fate: Option<NoLease>, now: Moment) -> bool {
         let Some(lease) = self.leases.get_mut(&key).filter(|lease| from(&lease.stage)) else { return false };
         lease.stage = Stage::Leaving { fate, since: now, abandoned: false };

@@ -9,9 +9,6 @@ use crate::config::{self, Config, Mode, Release, Wait, duration};
 use crate::control::request::Kind;
 use slotkeeper_semaphore::Name;
 
-/// Logged once of each change that a reload leaves for later.
-pub const CHANGE_DEFERRED: &str = "change deferred";
-
 /// What a reload has left for later, by the entry that stays as it was.
 pub(in crate::agent) type Deferred = BTreeMap<Name, String>;
 

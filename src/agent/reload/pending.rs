@@ -7,9 +7,10 @@ use std::fmt;
 use tracing::info;
 
 use crate::agent::labels::{self, Entry};
-use crate::agent::{Agent, Unseen, translate};
+use crate::agent::{Agent, Unpublished, translate};
 use crate::config::{Acquire, Mode};
 use crate::control::request::Kind;
+use crate::log_events::PENDING_ENTRY_ADDED;
 use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
 
 /// Why an entry is pending.
@@ -49,17 +50,17 @@ impl Agent {
     pub(in crate::agent) fn mind_pending(&mut self, now: Moment) {
         let names = self.take_over_pending(now);
         for name in &names {
-            info!(semaphore = name, "pending entry taken over");
+            info!(semaphore = name, "{PENDING_ENTRY_ADDED}");
         }
         if !names.is_empty() {
-            self.unseen = Unseen::All;
+            self.unpublished = Unpublished::All;
             self.carry_out(now);
         }
     }
 
     /// The same, without a word; the names of what was taken over.
     pub(super) fn take_over_pending(&mut self, now: Moment) -> Vec<String> {
-        if self.pending.is_empty() || self.ending.is_some() {
+        if self.pending.is_empty() || self.ending.is_decided() {
             return Vec::new();
         }
         let free: BTreeSet<Name> = self

@@ -14,18 +14,16 @@ use tracing::{info, warn};
 use super::settle::Fingerprints;
 use super::watch::{fingerprints, tls_files};
 use super::{Caller, Manner, keep_fixed};
-use crate::agent::{ReadConfig, client};
+use crate::agent::ReadConfig;
+use crate::agent::observer::client;
 use crate::config::{Config, Faults, Loaded};
+use crate::log_events::{RELOAD_QUEUED, RELOAD_READ_STUCK};
 use crate::metrics::Metrics;
 use slotkeeper_consul::Client;
 use slotkeeper_semaphore::Moment;
 
 /// The time in which the configuration and the TLS files that it names must have been read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Said where another reload is asked for while a read hangs.
-pub(super) const STILL_READING: &str =
-    "the read that timed out has not ended; the configuration is read once more afterwards";
 
 /// What a reload has read.
 pub(in crate::agent) struct Fresh {
@@ -93,12 +91,12 @@ impl Reload {
             Some(Read { until: Some(_), .. }) => {
                 self.again = self.again.max(Some(manner));
                 self.callers.extend(caller);
-                info!("the configuration is being read already; it is read once more afterwards");
+                info!("{RELOAD_QUEUED}");
                 None
             }
             Some(Read { until: None, .. }) => {
                 self.again = self.again.max(Some(manner));
-                warn!("{STILL_READING}");
+                warn!("{RELOAD_READ_STUCK}");
                 caller
             }
             None => {

@@ -17,6 +17,7 @@ use tracing::error;
 
 use super::settle::{Fingerprints, Settling};
 use crate::clock;
+use crate::log_events::FILES_NOT_WATCHED;
 use slotkeeper_consul::{self, open_regular};
 
 /// Time between two looks.
@@ -75,7 +76,7 @@ async fn look_on(mut settling: Settling, tell: mpsc::Sender<Vec<PathBuf>>) {
         let seen;
         (known, seen) = match looked.await {
             Ok(looked) => looked,
-            Err(failure) => return error!("changed files are not noticed any more: {failure}"),
+            Err(failure) => return error!(error = %failure, "{FILES_NOT_WATCHED}"),
         };
         if let Some(changed) = settling.observe(&seen, clock::now())
             && tell.send(changed).await.is_err()

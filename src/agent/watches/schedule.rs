@@ -1,9 +1,9 @@
-//! Which watched keys have a long poll, and when the others are read: pure.
+//! Which watched keys have a long poll, and when the others are read. Pure.
 //!
-//! Consul counts a long poll against its limit of connections until the poll ends, also where the client has closed
-//! the connection. So no poll is called off: its place goes to the most urgent key once Consul has answered it. What
-//! several watchers wait for is asked for once. Keys without a long poll are read together, by read-only transactions;
-//! a folder, which no transaction can read without all values, is read alone and half as often.
+//! Consul counts a long poll against its limit of connections until the poll ends, even after the client has closed the
+//! connection. So no poll is cancelled: after its answer its place goes to the most urgent key. Several watchers of a key share
+//! one request. Keys without a long poll are read together, by read-only transactions. A folder, which no transaction can read
+//! without all values, is read alone and half as often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,48 +15,48 @@ use crate::bridge::{Found, is_folder};
 use slotkeeper_consul::{MAX_LONG_POLLS, TXN_OPERATIONS};
 use slotkeeper_semaphore::{Failure, FailureKind, Moment, Name, Reading};
 
-/// Long polls that all else leaves to waiters, also while there are none: polls wait minutes, and a grant that nobody sees is a
-/// slot that nobody uses.
+/// Long polls that are reserved for waiters, also while there are none: polls take minutes, and an unseen grant is an unused
+/// slot.
 const MIN_WAITER_POLLS: usize = 16;
-/// Transactions that read keys at once. Each may bring values of several MiB.
+/// Concurrent transactions that read keys. Each may return values of several MiB.
 const MAX_BATCHES: usize = 2;
-/// The longest time from one read of a key without a long poll to the next.
+/// Maximum interval of reads of a key without a long poll.
 const MAX_PERIOD: Duration = Duration::from_secs(20);
-/// A failure is remembered for this long, which is longer than the core waits before it asks again.
+/// A failure is remembered for this long, which exceeds the retry interval of the core.
 const FAILURE_MEMORY: Duration = Duration::from_secs(60);
 
-/// What a watch is for, the most urgent first.
+/// The purpose of a watch, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) enum Class {
-    /// Its own contender tells a holder that it was evicted, or has lost its slot.
+    /// A holder's own contender key, which shows an eviction or a loss.
     Held,
-    /// A waiter's own contender, or the record at the head of the queue: it shows a grant, or a slot that is free.
+    /// A waiter's own contender key, or the record for the head of the queue: it shows a grant or a free slot.
     Waiting,
-    /// The keys below a semaphore: the one waiter that watches them sees holders die, for all that wait.
+    /// The keys below a semaphore. One waiter watches them for dead holders, on behalf of all waiters.
     Folder,
-    /// A holder's record: a holder that knows it releases in one request.
+    /// The record, for a holder: a holder that knows it releases in one request.
     Record,
-    /// Another's contender, which tells of crashes.
+    /// The contender key of another client, which shows crashes.
     Other,
 }
 
-/// A keeper, and which of its semaphores.
+/// A keeper and one of its semaphores.
 pub(in crate::agent) type Watcher = (Owner, Name);
 
 /// A key to be watched.
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Watch {
     pub(in crate::agent) watcher: Watcher,
-    /// The full key. One that ends in a slash stands for the names of all keys below it.
+    /// The full key. With a slash at its end it stands for the names of all keys below it.
     pub(in crate::agent) key: String,
-    /// The index of what is known; 0 asks for what is there.
+    /// The known index; 0 requests the current value.
     pub(in crate::agent) after: u64,
-    /// The longest that a poll waits.
+    /// Maximum wait of a poll.
     pub(in crate::agent) wait: Duration,
     pub(in crate::agent) class: Class,
 }
 
-/// What to ask Consul for. Each is answered by the [`Answer`] of the same name.
+/// A request to Consul. Its answer is the [`Answer`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Ask {
     /// A blocking read of a key.
@@ -67,37 +67,34 @@ pub(in crate::agent) enum Ask {
     Batch { keys: Vec<String> },
 }
 
-/// What Consul has answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(in crate::agent) enum Answer {
     Poll(String, Result<Reading, Failure>),
     /// In place of an answer to a poll of that key.
     Cut(String, Cut),
     Read(String, Result<Reading, Failure>),
-    /// To these keys.
     Batch(Vec<String>, Result<Found, Failure>),
 }
 
-/// A poll was cut off by what lies between, after it had waited.
+/// A proxy has cut off a poll after it had waited.
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Cut {
-    /// Of whom was asked.
     pub(in crate::agent) address: Arc<str>,
-    /// For how long the poll had been under way.
+    /// The time since the poll was sent.
     pub(in crate::agent) age: Duration,
-    /// What it means to the core.
     pub(in crate::agent) failure: Failure,
 }
 
 /// An answer for a watcher.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Told {
+pub(in crate::agent) struct WatchAnswer {
     pub(in crate::agent) watcher: Watcher,
     pub(in crate::agent) key: String,
     pub(in crate::agent) answer: Result<Reading, Failure>,
 }
 
-/// Numbers what is asked, so that an answer is known to be older than a watcher.
+/// The number of a request, which tells whether a request is older than a watcher.
 type Number = u64;
 
 #[derive(Debug)]
@@ -106,9 +103,9 @@ struct Entry {
     after: u64,
     wait: Duration,
     class: Class,
-    /// It is answered by the next look at the key, also where that finds nothing new.
+    /// The next read answers it, even without a change.
     must_answer: bool,
-    /// The number of the last question before it came.
+    /// The number of the last request before it.
     came: Number,
 }
 
@@ -127,9 +124,9 @@ struct Key {
     poll: Option<Poll>,
     /// The plain read under way.
     look: Option<Number>,
-    /// It is to be read alone, at once.
+    /// It is read alone, at once.
     read_now: bool,
-    /// Without a long poll it is read then.
+    /// When it is read next without a long poll.
     due: Moment,
 }
 
@@ -141,9 +138,9 @@ pub(in crate::agent) struct Schedule {
     last: Number,
     batches: usize,
     wait_limit: WaitLimit,
-    /// There was nothing to ask, and nothing has happened since; when there is something by the time alone.
+    /// There was no request to send, and nothing has happened since. When there is one by time alone.
     rests: Option<Option<Moment>>,
-    /// Who was told of a failure, and when: the next answer tells that it has passed, and must not wait for a change.
+    /// Watchers with a failure, and its time: their next answer ends the failure and must not wait for a change.
     failed: BTreeMap<(Watcher, String), Moment>,
 }
 
@@ -157,7 +154,7 @@ impl Schedule {
         Self { period, keys, last: 0, batches: 0, wait_limit, rests: None, failed }
     }
 
-    /// Watches a key from now on, until its watcher is told of it once.
+    /// Watches a key until its watcher has one answer.
     pub(in crate::agent) fn watch(&mut self, watch: Watch, now: Moment) {
         self.rests = None;
         let Watch { watcher, key, after, wait, class } = watch;
@@ -175,7 +172,7 @@ impl Schedule {
         if key.watchers.is_empty() {
             key.due = due;
         }
-        // The poll under way does not tell of what changed before it began.
+        // The poll under way does not show changes before its start.
         let behind = key.poll.is_some_and(|poll| after < poll.after);
         let must_answer = after == 0 || failed;
         if after == 0 || behind || (failed && key.poll.is_some()) {
@@ -186,7 +183,7 @@ impl Schedule {
         key.watchers.push(Entry { watcher, after, wait, class, must_answer, came });
     }
 
-    /// Forgets a watch. Its long poll goes on, for whoever watches the key next.
+    /// Forgets a watch. Its long poll goes on, for the next watcher of the key.
     pub(in crate::agent) fn unwatch(&mut self, watcher: &Watcher, key: &str) {
         self.rests = None;
         self.failed.remove(&(watcher.clone(), key.to_owned()));
@@ -196,7 +193,7 @@ impl Schedule {
         self.forget_idle(key);
     }
 
-    /// What to ask now; to be called until there is nothing.
+    /// The next request. Call it until it returns `None`.
     pub(in crate::agent) fn next(&mut self, now: Moment) -> Option<Ask> {
         if self.rests.is_some_and(|until| until.is_none_or(|until| now < until)) {
             return None;
@@ -206,7 +203,7 @@ impl Schedule {
         ask
     }
 
-    /// When there is something to ask, if nothing happens before.
+    /// When the next request is due.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
         self.rests.unwrap_or_else(|| self.next_due())
     }
@@ -216,7 +213,7 @@ impl Schedule {
         folders.map(|(_, key)| key.due).chain(self.batch_due()).min()
     }
 
-    /// When keys are to be read together next.
+    /// When the next transaction is due.
     fn batch_due(&self) -> Option<Moment> {
         if self.batches >= MAX_BATCHES {
             return None;
@@ -225,14 +222,13 @@ impl Schedule {
         keys.map(|(_, key)| key.due).min()
     }
 
-    /// The longest time from one read of a key without a long poll to the next. What a folder tells, that a session has
-    /// ended, took a TTL or two to happen.
+    /// Interval of reads of a key without a long poll. A folder shows ended sessions, which took a TTL or two to end.
     fn period_of(&self, key: &str) -> Duration {
         if is_folder(key) { self.period * 2 } else { self.period }
     }
 
-    /// Takes an answer; what it means to the watchers.
-    pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<Told> {
+    /// Handles an answer. Returns the answers for watchers.
+    pub(in crate::agent) fn answered(&mut self, answer: Answer, now: Moment) -> Vec<WatchAnswer> {
         self.rests = None;
         match answer {
             Answer::Poll(key, answer) => self.poll_ended(&key, &answer, now),
@@ -252,12 +248,12 @@ impl Schedule {
         }
     }
 
-    /// The longest wait that polls ask for, where cuts have shown one.
+    /// Maximum wait of polls, learnt from cuts.
     pub(in crate::agent) fn wait_limit(&self, now: Moment) -> Option<Duration> {
         self.wait_limit.get(now)
     }
 
-    fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<Told> {
+    fn poll_ended(&mut self, key: &str, answer: &Result<Reading, Failure>, now: Moment) -> Vec<WatchAnswer> {
         let due = now + self.period_of(key);
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let Some(poll) = known.poll.take() else { return Vec::new() };
@@ -265,11 +261,16 @@ impl Schedule {
         if answer.is_ok() {
             self.wait_limit.answered(now.since(poll.sent));
         }
-        // Its end is an answer too, so that whoever asked is the one to say when to ask again.
+        // Its end is an answer too: the watcher decides when to watch again.
         self.tell(key, answer, poll.number, true, now)
     }
 
-    fn batch_answered(&mut self, keys: &[String], answer: Result<Found, Failure>, now: Moment) -> Vec<Told> {
+    fn batch_answered(
+        &mut self,
+        keys: &[String],
+        answer: Result<Found, Failure>,
+        now: Moment,
+    ) -> Vec<WatchAnswer> {
         let mut told = Vec::new();
         for (place, key) in keys.iter().enumerate() {
             let Some(known) = self.keys.get_mut(key) else { continue };
@@ -283,7 +284,7 @@ impl Schedule {
                     }
                 },
                 Ok(Found::Refused(places)) if places.contains(&place) => {
-                    // A read of the key alone says what is the matter, and has an index.
+                    // A read of the key alone shows the reason, and has an index.
                     known.read_now = true;
                     continue;
                 }
@@ -306,8 +307,7 @@ impl Schedule {
         told
     }
 
-    /// Tells those watchers of a key to whom the answer to that question means something; `ends`: it is the end of
-    /// their long poll.
+    /// Answers the watchers of a key that a reading concerns. `ends`: it ends their long poll.
     fn tell(
         &mut self,
         key: &str,
@@ -315,30 +315,31 @@ impl Schedule {
         number: Number,
         ends: bool,
         now: Moment,
-    ) -> Vec<Told> {
+    ) -> Vec<WatchAnswer> {
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let poll = known.poll;
         let concerns = |one: &mut Entry| {
             let was_there = one.came < number;
             match answer {
                 Ok(Reading { pair: Some(pair), .. }) if pair.modify_index > one.after => true,
-                // Consul was set back, unless it was asked before what the watcher knows was written.
+                // Consul was restored, unless the request is older than what the watcher knows.
                 Ok(Reading { pair: Some(pair), .. }) if pair.modify_index < one.after => was_there,
                 Ok(Reading { pair: None, .. }) => was_there,
                 Ok(_) => was_there && (ends || one.must_answer),
-                // One for which the long poll is enough is told of how that ends.
+                // A watcher that the long poll serves learns how that ends.
                 Err(_) => was_there && (one.must_answer || poll.is_none_or(|poll| one.after < poll.after)),
             }
         };
         let concerned: Vec<_> = known.watchers.extract_if(.., concerns).collect();
-        // A cut is no failure that would have to pass.
+        // A cut is no failure that has to end.
         if answer.as_ref().is_err_and(|failure| failure.kind != FailureKind::Cut) {
             self.failed.retain(|_, at| now.since(*at) < FAILURE_MEMORY);
             let key = || key.to_owned();
             self.failed.extend(concerned.iter().map(|one| ((one.watcher.clone(), key()), now)));
         }
         self.forget_idle(key);
-        let told = |one: Entry| Told { watcher: one.watcher, key: key.to_owned(), answer: answer.clone() };
+        let told =
+            |one: Entry| WatchAnswer { watcher: one.watcher, key: key.to_owned(), answer: answer.clone() };
         concerned.into_iter().map(told).collect()
     }
 
@@ -363,7 +364,7 @@ impl Schedule {
         }
         let waits = |key: &Key| key.class() == Some(Class::Waiting);
         let yields = polled().filter(|key| !waits(key)).count() >= MAX_LONG_POLLS - MIN_WAITER_POLLS;
-        // Of waiters the eldest first, who is nearest to the head of its queue.
+        // Of waiters the oldest first: it is nearest to the head of its queue.
         let rank = |key: &Key| {
             let first = key.watchers.iter().min_by_key(|one| (one.class, &one.watcher))?;
             Some((first.class, first.watcher.clone()))
@@ -414,7 +415,7 @@ impl Schedule {
 }
 
 impl Key {
-    /// Whether somebody watches it, and nothing is under way.
+    /// Whether it has watchers, and no request is under way.
     fn is_idle(&self) -> bool {
         !self.watchers.is_empty() && self.poll.is_none() && self.look.is_none()
     }

@@ -1,7 +1,7 @@
-//! How long a long poll may wait through what lies between the agent and Consul: pure.
+//! How long a long poll survives proxies between the agent and Consul. Pure.
 //!
-//! A proxy, a balancer or Consul itself may end requests at some age. Such an age shows when cuts agree on it; polls then
-//! ask for less, and for a longer wait again after a while, since what lies between may have been changed.
+//! A proxy, a balancer or Consul itself may end requests at some age. When several cuts agree on an age, polls request a shorter
+//! wait. After a while they try a longer one again, since the proxy may have changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use slotkeeper_semaphore::Moment;
 
 /// Cuts that have to agree on an age.
-const CUTS: usize = 3;
-/// What of that age is asked for, in percent. Consul adds up to a sixteenth to a wait.
-const SHARE: u32 = 80;
-/// Never less is asked for: each poll costs a request.
+const AGREEING_CUTS: usize = 3;
+/// Percentage of that age to request. Consul adds up to a sixteenth to a wait.
+const WAIT_PERCENT: u32 = 80;
+/// Minimum wait: each poll costs a request.
 const MIN_WAIT: Duration = Duration::from_secs(2);
 /// A longer wait is tried again after this long.
-const LASTS: Duration = Duration::from_secs(600);
-/// Cuts within this time are one: a proxy that restarts cuts all polls at once, whatever their age.
-const INSTANT: Duration = Duration::from_secs(1);
+const LIMIT_LIFETIME: Duration = Duration::from_secs(600);
+/// Cuts within this time count as one: a restarting proxy cuts all polls at once, whatever their age.
+const SAME_CUT: Duration = Duration::from_secs(1);
 
-/// The longest wait that long polls survive, as far as it is known.
+/// The maximum wait that long polls survive, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct WaitLimit {
-    /// The address whose polls were cut. What lies before another one may do otherwise.
+    /// The address whose polls were cut. Another address may have another proxy.
     address: Option<Arc<str>>,
     /// The ages of the last cuts, the latest last.
     ages: VecDeque<Duration>,
@@ -38,29 +38,29 @@ impl WaitLimit {
         if self.address.as_ref() != Some(address) {
             *self = Self { address: Some(Arc::clone(address)), ..Self::default() };
         }
-        if self.last_cut.is_some_and(|last| now.since(last) < INSTANT) {
+        if self.last_cut.is_some_and(|last| now.since(last) < SAME_CUT) {
             return;
         }
         self.last_cut = Some(now);
         self.ages.push_back(age);
-        if self.ages.len() > CUTS {
+        if self.ages.len() > AGREEING_CUTS {
             self.ages.pop_front();
         }
         let (Some(least), Some(most)) = (self.ages.iter().min(), self.ages.iter().max()) else { return };
-        if self.ages.len() == CUTS && *most <= *least + *least / 10 {
-            let wait = (*least / 100 * SHARE).max(MIN_WAIT);
-            self.learnt = Some((wait, now + LASTS));
+        if self.ages.len() == AGREEING_CUTS && *most <= *least + *least / 10 {
+            let wait = (*least / 100 * WAIT_PERCENT).max(MIN_WAIT);
+            self.learnt = Some((wait, now + LIMIT_LIFETIME));
         }
     }
 
-    /// A poll of that age was answered: it was not for this age that younger ones were cut.
+    /// A poll of that age was answered, so that younger ones were not cut for their age.
     pub(super) fn answered(&mut self, age: Duration) {
         if self.ages.iter().any(|cut| *cut <= age) {
             *self = Self::default();
         }
     }
 
-    /// The longest wait to ask for, where there is one.
+    /// Maximum wait to request.
     pub(super) fn get(&self, now: Moment) -> Option<Duration> {
         self.learnt.filter(|(_, until)| now < *until).map(|(wait, _)| wait)
     }
@@ -120,7 +120,7 @@ mod tests {
         for expected in [48_000, 38_400, 30_720, 24_576] {
             let wait = limit.get(now).unwrap();
             assert_eq!(wait, millis(expected));
-            for _ in 0..CUTS {
+            for _ in 0..AGREEING_CUTS {
                 now = now + wait;
                 limit.cut(&address(), wait, now);
             }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_longer_wait_is_tried_after_ten_minutes_and_one_cut_then_is_enough() {
         let (mut limit, now) = after(&[30_000; 3]);
-        assert!(limit.get(now + (LASTS - millis(1))).is_some());
-        let later = now + LASTS;
+        assert!(limit.get(now + (LIMIT_LIFETIME - millis(1))).is_some());
+        let later = now + LIMIT_LIFETIME;
         assert_eq!(limit.get(later), None);
         limit.cut(&address(), millis(30_500), later + millis(30_500));
         assert_eq!(limit.get(later + millis(30_500)), Some(millis(24_000)));
@@ -182,7 +182,7 @@ mod tests {
             for (n, (late, extra)) in late.iter().zip(extra).enumerate() {
                 let wait = limit.get(now).unwrap_or(Duration::MAX).min(millis(wanted));
                 prop_assert!(wait >= MIN_WAIT.min(millis(wanted)));
-                prop_assert!(wait >= millis(cuts_at.min(wanted)) / 100 * SHARE, "{wait:?}");
+                prop_assert!(wait >= millis(cuts_at.min(wanted)) / 100 * WAIT_PERCENT, "{wait:?}");
                 let until = wait.mul_f64(1.0 + extra);
                 if until < millis(cuts_at) {
                     now = now + until;
@@ -191,7 +191,7 @@ mod tests {
                     let age = millis(cuts_at + late);
                     now = now + age;
                     limit.cut(&address(), age, now);
-                    if now.since(at(0)) < LASTS {
+                    if now.since(at(0)) < LIMIT_LIFETIME {
                         cuts.push(n);
                     }
                 }
@@ -199,7 +199,7 @@ mod tests {
             // A wait that Consul's own jitter brings above the age now and then is cut now and then.
             let sure = millis(wanted).mul_f64(1.0625) < millis(cuts_at) || wanted >= cuts_at;
             if sure {
-                prop_assert!(cuts.len() <= CUTS, "{cuts:?}");
+                prop_assert!(cuts.len() <= AGREEING_CUTS, "{cuts:?}");
             }
         }
 

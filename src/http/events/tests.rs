@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::http::router;
 use crate::metrics::Metrics;
-use crate::vitals::Vitals;
+use crate::watchdog::Watchdog;
 use crate::{agent, http};
 use slotkeeper_serve::{Limits, serve};
 
@@ -24,7 +24,7 @@ fn site(following: Following) -> (watch::Sender<Arc<Snapshot>>, Site) {
     let now = clock::now();
     let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
     let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
-    (tells, Site::new(status, metrics, Arc::new(Vitals::new(now))).followed(following))
+    (tells, Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following))
 }
 
 /// An agent with a place for one.

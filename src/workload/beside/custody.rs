@@ -1,65 +1,63 @@
-//! What is done to a workload that we end ourselves: the decision, without clock, process or signal.
+//! When the agent ends the workload of the section `workload` (`stop: true`). A pure decision, without clock, process or signal.
 //!
-//! It lives while its slots are held and the lease is sure, as a command under `slotkeeper run` does ([`Fence`]). One that runs
-//! without them, such as a container that was started again, is ended at once.
+//! The workload may run while its slots are held and the lease is valid, as a command under `slotkeeper run` ([`Fence`]). A
+//! workload without slots, such as a restarted container, is ended at once.
 
 use std::time::Duration;
 
 use crate::workload::guard::fence::{Act, Fence, Why};
 use slotkeeper_semaphore::Moment;
 
-/// How long a workload may run while it is not known yet whether the slots of the process before this one are still held.
-const TAKING_UP: Duration = Duration::from_secs(5);
+/// How long a workload may run before it is known whether the slots of an earlier agent process are still held.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// More than a fence takes off a lease's end, so that all of the time for stopping is left.
-const WHOLE: Duration = Duration::from_secs(1);
+/// More than the slack of a fence, so that all of the time for stopping is left.
+const FENCE_MARGIN: Duration = Duration::from_secs(1);
 
-/// How things stand.
+/// The current situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// Something of the workload lives.
+    /// A process of the workload lives.
     pub lives: bool,
-    /// When the lease ends on which all required slots are held; `None`: they are not.
+    /// The end of the lease on which all required slots are held. `None`: they are not held.
     pub held_until: Option<Moment>,
-    /// Those of an earlier process may still be held.
+    /// Slots of an earlier process may still be held.
     pub may_be_held: bool,
 }
 
-/// What is due, and for what reason.
+/// What is due, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// What to do.
     pub act: Act,
-    /// Why.
     pub why: Why,
 }
 
-/// Watches over it.
+/// Decides when to end the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Custody {
     kill_after: Duration,
     fence: Option<Fence>,
-    /// Since when it has run without its slots.
+    /// Since when the workload has run without its slots.
     without_since: Option<Moment>,
 }
 
 impl Custody {
-    /// Of a workload that has so long for stopping.
+    /// `kill_after` is the time from SIGTERM to SIGKILL.
     pub fn new(kill_after: Duration) -> Self {
         Self { kill_after, fence: None, without_since: None }
     }
 
-    /// Whether it is being ended.
+    /// Whether the workload is being ended.
     pub fn is_stopping(&self) -> bool {
         self.fence.is_some_and(|fence| fence.stopping().is_some())
     }
 
-    /// When something may be due although nothing changes.
+    /// When to call [`Self::mind`] next.
     pub fn deadline(&self) -> Option<Moment> {
-        self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + TAKING_UP))
+        self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + RESUME_TIMEOUT))
     }
 
-    /// Takes in how things stand now. What is due, and not before that again.
+    /// Takes the current situation. Returns what is due, once.
     pub fn mind(&mut self, now: Situation, at: Moment) -> Option<Due> {
         if !now.lives {
             (self.fence, self.without_since) = (None, None);
@@ -74,11 +72,11 @@ impl Custody {
             (None, Some(fence)) => fence.stop(Why::Asked, at),
             (None, None) => {
                 let since = *self.without_since.get_or_insert(at);
-                let in_vain = at.since(since) >= TAKING_UP;
-                if !now.may_be_held || in_vain {
-                    // What may still be held leaves time for stopping, as far as can be known.
+                let timed_out = at.since(since) >= RESUME_TIMEOUT;
+                if !now.may_be_held || timed_out {
+                    // Slots that may still be held leave time for stopping.
                     let time = if now.may_be_held { self.kill_after } else { Duration::ZERO };
-                    let mut fence = Fence::new(at + time + WHOLE, time, None);
+                    let mut fence = Fence::new(at + time + FENCE_MARGIN, time, None);
                     fence.stop(Why::Asked, at);
                     self.fence = Some(fence);
                 }
@@ -157,15 +155,15 @@ mod tests {
         let unknown = Situation { may_be_held: true, ..WITHOUT };
         let mut custody = custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
-        assert_eq!(custody.deadline(), Some(at(0) + TAKING_UP));
+        assert_eq!(custody.deadline(), Some(at(0) + RESUME_TIMEOUT));
         assert_eq!(custody.mind(held(30), at(1)), None);
         assert!(!custody.is_stopping());
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
         let due = |act| Some(Due { act, why: Why::Asked });
-        assert_eq!(custody.mind(unknown, at(0) + TAKING_UP), due(Act::Terminate));
-        assert_eq!(custody.mind(unknown, at(4) + TAKING_UP), None);
-        assert_eq!(custody.mind(unknown, at(5) + TAKING_UP), due(Act::Kill));
+        assert_eq!(custody.mind(unknown, at(0) + RESUME_TIMEOUT), due(Act::Terminate));
+        assert_eq!(custody.mind(unknown, at(4) + RESUME_TIMEOUT), None);
+        assert_eq!(custody.mind(unknown, at(5) + RESUME_TIMEOUT), due(Act::Kill));
         let mut custody = self::custody();
         assert_eq!(custody.mind(unknown, at(0)), None);
         assert_eq!(

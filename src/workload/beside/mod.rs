@@ -1,8 +1,8 @@
-//! The workload beside us, whose processes are in our process namespace: those of other containers that have a volume of ours
-//! mounted. In a pod that is `shareProcessNamespace: true`.
+//! The workload whose processes share the process namespace with the agent: those of other containers that have mounted the same
+//! volume. In a pod that is `shareProcessNamespace: true`.
 //!
-//! Being told to stop does not say that the workload has ended: a kubelet tells a sidecar at the same instant where the pod's grace
-//! is used up (Kubernetes 1.36, `killContainer`). What `/proc` shows does.
+//! SIGTERM does not say that the workload has ended: a kubelet sends it to all containers at once where the pod's grace period is
+//! over (Kubernetes 1.36, `killContainer`). `/proc` shows the end.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,29 +32,29 @@ const SHARE: &str = "give the pod `shareProcessNamespace: true`, or remove the s
 #[derive(Debug)]
 pub struct Sight {
     volume: Volume,
-    /// The mount of our own container's root: who has the same one is in our container.
+    /// The mount of the root of the agent's container. Processes with the same one are in the same container.
     own: u64,
-    /// Those that have been found to be the workload's: they stay so.
+    /// Processes that were found to be the workload's. They stay so.
     known: HashSet<Process>,
 }
 
-/// What was seen in one look.
+/// The result of one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// All that live.
+    /// All living processes.
     all: Vec<Process>,
-    /// Those of them that no other one of them has started: the first ones of containers, and what has lost its parent.
+    /// Processes without a parent among them: the first ones of containers, and orphans.
     first: Vec<Process>,
-    /// Whether there may be more: `/proc` did not show whose some process is.
+    /// There may be more: `/proc` did not show where some process belongs.
     is_unsure: bool,
 }
 
 impl Sight {
-    /// Gets ready to find the processes that have the volume mounted on which `folder` lies.
+    /// Prepares to find the processes that have mounted the volume of `folder`.
     ///
     /// # Errors
     ///
-    /// `folder` lies on no volume, or no processes but our own container's can be seen.
+    /// `folder` is on no volume, or only processes of the own container can be seen.
     pub fn of(folder: &Path) -> Result<Self, Unfit> {
         let unfit = |what: String, advice| Unfit { what, advice };
         if let Some(why) = super::unfit_proc() {
@@ -73,10 +73,10 @@ impl Sight {
         Ok(Self { volume, own, known: HashSet::new() })
     }
 
-    /// Looks for them now.
+    /// Looks for the processes.
     pub fn look(&mut self) -> Seen {
         let seen = self.look_once();
-        // A process that was seen in the list and had ended when it was looked at may have left a child behind that is not on it.
+        // A process of the list that ended before it was read may have left a child that is not in the list.
         if seen.all.is_empty() { self.look_once() } else { seen }
     }
 
@@ -93,7 +93,7 @@ impl Sight {
             }
         }
         let seen = Seen { is_unsure, ..Seen::of(&alive, found) };
-        // A mount can be undone, and a child may never have had it: what was the workload's once stays so.
+        // A mount can be removed, and a child may never have had it: a process of the workload stays one.
         if is_whole {
             self.known.clear();
         }
@@ -101,7 +101,7 @@ impl Sight {
         seen
     }
 
-    /// Whether it is the workload's; `None` where it lives and that is not shown.
+    /// Whether a process is the workload's. `None`: it lives, and `/proc` does not show it.
     fn is_workload(&self, process: Process) -> Option<bool> {
         if self.known.contains(&process) {
             return Some(true);
@@ -118,9 +118,9 @@ impl Sight {
 }
 
 impl Seen {
-    /// `found`, and whatever of `alive` descends from these.
+    /// `found` and their descendants in `alive`.
     fn of(alive: &[Stat], mut found: HashSet<Process>) -> Self {
-        // A process is younger than its parent: once through in that order finds all.
+        // A process is younger than its parent: one pass in that order finds all.
         let mut by_age: Vec<&Stat> = alive.iter().collect();
         by_age.sort_by_key(|stat| (stat.process.started(), stat.process.pid().as_raw_nonzero()));
         let mut pids: HashSet<i32> = found.iter().map(|one| one.pid().as_raw_nonzero().get()).collect();
@@ -136,17 +136,17 @@ impl Seen {
         Self { first: first.collect(), all, is_unsure: false }
     }
 
-    /// Whether anything of it lives, as far as is known.
+    /// Whether a process of the workload may live.
     pub fn lives(&self) -> bool {
         self.is_unsure || !self.all.is_empty()
     }
 
-    /// How many processes there are.
+    /// The number of processes.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Asks it to end, as a kubelet does: the first process of each container.
+    /// Sends SIGTERM to the first process of each container, as a kubelet does.
     ///
     /// # Errors
     ///
@@ -155,27 +155,26 @@ impl Seen {
         signal(&self.first, Signal::TERM)
     }
 
-    /// Ends it.
+    /// Kills all processes.
     ///
     /// # Errors
     ///
-    /// One of them may not be signalled: it is another user's.
+    /// A process belongs to another user.
     pub fn kill(&self) -> Result<(), NotAllowed> {
         signal(&self.all, Signal::KILL)
     }
 }
 
-/// A process of the workload that may not be signalled.
+/// A process of the workload that this user may not signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAllowed {
-    /// Its number.
     pub pid: i32,
 }
 
 fn signal(processes: &[Process], signal: Signal) -> Result<(), NotAllowed> {
     let mut denied = Ok(());
     for process in processes {
-        // One that has ended meanwhile is what is wanted.
+        // A process may have ended meanwhile.
         if process.signal(signal) == Err(Errno::PERM) {
             denied = Err(NotAllowed { pid: process.pid().as_raw_nonzero().get() });
         }

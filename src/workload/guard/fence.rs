@@ -1,8 +1,8 @@
-//! Until when a command may live: the guard's one decision, without clock, process or signal.
+//! The fence: until when a command may live. A pure decision, without clock, process or signal.
 //!
-//! A command holds its slot only while the lease is sure. So it is told to stop so early that the time it has for that,
-//! and the signal that nothing survives, are over before the lease is; and at once where nobody renews any more. One that is told
-//! to end from outside may have a bound of its own for that (`--stop-after`), and whichever ends first counts.
+//! A command may run only while the lease is valid. So it gets SIGTERM early enough that its time for stopping, and SIGKILL, are
+//! over before the lease expires; and at once when the lease is not renewed any more. After a signal from outside the command
+//! may have a limit of its own (`--stop-after`). The earlier limit counts.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use serde::{Deserialize, Serialize};
 
 use slotkeeper_semaphore::{Moment, Terms};
 
-/// From the signal that nothing survives to the end of the lease: time for the kernel to end every process.
+/// From SIGKILL to the end of the lease: time for the kernel to end every process.
 const SLACK: Duration = Duration::from_millis(500);
-/// How often whatever is left is killed again: a process may have been born meanwhile.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Interval of further SIGKILLs: a process may have been started meanwhile.
+const KILL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The lease was not renewed in time: whether the slot is still held is not known.
+    /// The lease was not renewed in time. The slot may be lost.
     Lease,
-    /// The agent, which renews it, is gone.
+    /// The agent, which renews the lease, is gone.
     AgentGone,
-    /// The agent asked for it.
+    /// The agent requested it.
     Asked,
-    /// The command has ended, and what it has left behind goes too.
+    /// The command has ended, and its remaining descendants are ended too.
     Ended,
-    /// It was asked from outside to end, and has not in the time that it has for that.
+    /// It did not end within `--stop-after` of a signal from outside.
     Overdue,
 }
 
-/// What is to be done to all that is left of the command.
+/// What to send to all processes of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Ask it to end.
+    /// SIGTERM.
     Terminate,
-    /// End it.
+    /// SIGKILL.
     Kill,
 }
 
-/// Counts the time that a command has.
+/// The time limits of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
     lease_ends: Moment,
     kill_after: Duration,
-    /// Time that it has once it is asked from outside to end; none: as long as it likes.
+    /// Time to end after a signal from outside. `None`: unlimited.
     stop_after: Option<Duration>,
     /// When that is over.
     overdue_at: Option<Moment>,
@@ -60,20 +60,20 @@ struct Stop {
 }
 
 impl Fence {
-    /// A command under a lease. Once it is told to stop it has `kill_after` for that, as far as the lease reaches; asked from
-    /// outside to end, `stop_after`, where that is given.
+    /// A command under a lease. From SIGTERM it has `kill_after`, as far as the lease reaches; after a signal from outside it has
+    /// `stop_after`.
     pub fn new(lease_ends: Moment, kill_after: Duration, stop_after: Option<Duration>) -> Self {
         Self { lease_ends, kill_after, stop_after, overdue_at: None, stop: None }
     }
 
-    /// The lease was renewed. A command that is being stopped gains nothing by it.
+    /// The lease was renewed. That gives no time to a command that is being stopped.
     pub fn renewed(&mut self, lease_ends: Moment) {
         if self.stop.is_none() {
             self.lease_ends = self.lease_ends.max(lease_ends);
         }
     }
 
-    /// The command was asked from outside to end; its time counts from the first time.
+    /// A signal from outside asked the command to end. The first one counts.
     pub fn asked_to_end(&mut self, now: Moment) {
         let overdue_at = self.overdue_at.or(self.stop_after.map(|time| now + time));
         self.overdue_at = overdue_at;
@@ -82,19 +82,19 @@ impl Fence {
         }
     }
 
-    /// The command is to stop; the first reason counts.
+    /// Stops the command. The first reason counts.
     pub fn stop(&mut self, why: Why, now: Moment) {
         let kill_at = (now + self.kill_after).min(self.last_chance());
         let kill_at = self.overdue_at.map_or(kill_at, |overdue_at| kill_at.min(overdue_at));
         self.stop.get_or_insert(Stop { why, told: false, kill_at });
     }
 
-    /// Why it is being stopped, if it is.
+    /// Why the command is being stopped.
     pub fn stopping(&self) -> Option<Why> {
         self.stop.map(|stop| stop.why)
     }
 
-    /// What is due at `now`, and not before that again.
+    /// What is due at `now`. It is returned once.
     pub fn due(&mut self, now: Moment) -> Option<Act> {
         if now >= self.stops_at() {
             self.stop(Why::Lease, now);
@@ -104,34 +104,34 @@ impl Fence {
         }
         let stop = self.stop.as_mut()?;
         if now >= stop.kill_at {
-            stop.kill_at = now + AGAIN;
+            stop.kill_at = now + KILL_INTERVAL;
             stop.told = true;
             return Some(Act::Kill);
         }
         (!std::mem::replace(&mut stop.told, true)).then_some(Act::Terminate)
     }
 
-    /// When [`Self::due`] has something to say next, if nothing else happens.
+    /// When to call [`Self::due`] next.
     pub fn deadline(&self) -> Moment {
         let stops_at = self.overdue_at.map_or(self.stops_at(), |overdue_at| overdue_at.min(self.stops_at()));
         self.stop.map_or(stops_at, |stop| stop.kill_at)
     }
 
-    /// When a command whose lease is not renewed any more is told to stop.
+    /// When the command gets SIGTERM if the lease is not renewed.
     fn stops_at(&self) -> Moment {
         self.last_chance().back(self.kill_after)
     }
 
-    /// Nothing may be left to be killed after this.
+    /// The latest time for SIGKILL.
     fn last_chance(&self) -> Moment {
         self.lease_ends.back(SLACK)
     }
 }
 
-/// Whether a command may begin under a lease that ends then: not where it would have to be stopped at once.
+/// Whether a command may start under a lease that ends then, without having to be stopped at once.
 pub fn may_start(lease_ends: Moment, kill_after: Duration, now: Moment) -> bool {
-    const WORTH_WHILE: Duration = Duration::from_secs(1);
-    now + WORTH_WHILE < Fence::new(lease_ends, kill_after, None).stops_at()
+    const MIN_RUNTIME: Duration = Duration::from_secs(1);
+    now + MIN_RUNTIME < Fence::new(lease_ends, kill_after, None).stops_at()
 }
 
 /// The longest outage of Consul that a command survives which has that long for stopping.

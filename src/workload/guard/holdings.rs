@@ -1,5 +1,5 @@
-//! What a guard releases where its agent was killed: told by the agent over their socket, and by no other way, since there is
-//! a token in it.
+//! What a guard releases if its agent is killed. The agent sends it over their socket and in no other way, since it contains a
+//! token.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use slotkeeper_consul::{AddressError, Secret, Settings, Tls, TokenSource};
 use slotkeeper_semaphore::Resume;
 
-/// What an agent holds, and how Consul is reached to release it.
+/// What an agent holds, and how to reach Consul to release it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holdings {
-    /// The session, which ends with it.
+    /// The session, which is destroyed.
     pub(super) session: String,
     /// The prefixes of semaphores that the session holds slots of, or waits for.
     pub(super) semaphores: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Holdings {
     access: Access,
 }
 
-/// How Consul is reached.
+/// The settings of a client of Consul.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Access {
     address: String,
@@ -38,20 +38,20 @@ struct Access {
     insecure_skip_verify: bool,
 }
 
-/// Who asks.
+/// The token of the requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Token {
     Anonymous,
     Value(#[serde(with = "exposed")] Secret),
     File(PathBuf),
-    /// That of the agent's login, which the guard ends.
+    /// The token of the agent's login, which the guard logs out.
     Login(#[serde(with = "exposed")] Secret),
 }
 
 impl Holdings {
-    /// Of an agent that asks by `settings`, with the token that its login has given, where it logs in. `left` is what its
-    /// process would leave behind if it were killed now.
+    /// The holdings of an agent with these client settings, and the token of its login, if it logs in. `left` is what the agent
+    /// would leave behind if it were killed now.
     pub(crate) fn new(settings: &Settings, login: Option<Secret>, left: Resume, locks_stay: bool) -> Self {
         let Tls { ca_file, ca_path, cert_file, key_file, server_name, insecure_skip_verify } =
             settings.tls.clone();
@@ -59,7 +59,7 @@ impl Holdings {
             (_, Some(token)) => Token::Login(token),
             (Some(TokenSource::Value(token)), None) => Token::Value(token.clone()),
             (Some(TokenSource::File(path)), None) => Token::File(path.clone()),
-            // Without a token of its login yet it has no session either.
+            // Before the login there is no session either.
             (Some(TokenSource::Login(_)) | None, None) => Token::Anonymous,
         };
         let access = Access {
@@ -84,12 +84,12 @@ impl Holdings {
         }
     }
 
-    /// Whether the token came of a login, so that it has to be ended.
+    /// Whether the token is that of a login, and has to be logged out.
     pub(super) fn logs_out(&self) -> bool {
         matches!(self.access.token, Token::Login(_))
     }
 
-    /// How Consul is reached.
+    /// The settings of a client of Consul.
     pub(super) fn settings(&self) -> Result<Settings, AddressError> {
         let access = self.access.clone();
         Ok(Settings {
@@ -102,7 +102,7 @@ impl Holdings {
             datacenter: access.datacenter,
             namespace: access.namespace,
             partition: access.partition,
-            // To release takes no wait for news.
+            // A release needs no long poll.
             max_wait: None,
             tls: Tls {
                 ca_file: access.ca_file,
@@ -116,7 +116,7 @@ impl Holdings {
     }
 }
 
-/// A secret as it passes the socket; nothing else of it is ever written down.
+/// A secret on the socket. It is written nowhere else.
 mod exposed {
     use serde::{Deserialize, Deserializer, Serializer};
 

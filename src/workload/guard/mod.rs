@@ -1,11 +1,11 @@
 //! The guard: a small process between the agent and the command that runs on its slot.
 //!
-//! It lives to end the command in time whatever becomes of the agent: killed, stopped, stuck, or cut off from Consul. It
-//! is the command's parent, so that it alone reaps it, and the subreaper of all that descends from it, so that nothing
-//! gets away. It asks Consul nothing while the agent lives: that tells it how long the lease is sure, and until then the
-//! command may live. Where the agent was killed, the guard releases what it held, once nothing is left of the command
-//! (`release.rs`). Should the guard itself be killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the thread that
-//! started the command: the guard has only one), and the agent, the next subreaper, whatever else descends from it.
+//! The guard ends the command in time, whatever happens to the agent: killed, suspended, stuck, or cut off from Consul. It is
+//! the parent of the command, so that only the guard reaps it, and the subreaper of all its descendants, so that none escapes.
+//! While the agent lives, the guard sends no request to Consul: the agent passes it the end of the lease, until which the
+//! command may live. If the agent is killed, the guard releases what the agent held, after the end of the command
+//! (`release.rs`). If the guard is killed, the kernel kills the command (`PR_SET_PDEATHSIG`, which follows the only thread of the
+//! guard), and the agent, as the next subreaper, ends all other descendants.
 
 use std::ffi::OsString;
 use std::io;
@@ -37,35 +37,35 @@ use wire::{Order, Outcome, Reader, Report, Writer};
 use super::terminal::{self, Terminal};
 use super::{exec, open_files, signals};
 
-/// From the end of a killed agent's command to the end of its guard, which releases what the agent held, at most; with a
-/// second for both to be seen.
+/// Maximum time from the end of a killed agent's command to the end of its guard, which releases what the agent held. It
+/// includes a second for noticing both.
 pub(crate) const MAX_RELEASE: Duration = release::MAX_TIME.saturating_add(Duration::from_secs(1));
 
-/// The longest time that an agent is waited for which knows that nothing is left. One that stands still is not dead.
-const FAREWELL: Duration = Duration::from_secs(60);
+/// Time for the agent to end after the command has. A suspended agent is not dead.
+const AGENT_END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a guard is started with.
+/// The arguments of a guard.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The abstract socket at which the agent listens.
     pub socket: String,
-    /// Time that the command has for stopping.
+    /// Time from SIGTERM to SIGKILL.
     pub kill_after: Duration,
-    /// Time that it has once it is asked from outside to end; none: as long as it likes.
+    /// Time to end after a signal from outside. `None`: unlimited.
     pub stop_after: Option<Duration>,
-    /// The soft limit of open files to go back to, for itself and the command.
+    /// The soft limit of open files of the guard and the command.
     pub open_files: Option<u64>,
-    /// Whether standard input is a terminal that the command shall have when the agent has it.
+    /// Standard input is a terminal, which passes from the agent to the command.
     pub terminal: bool,
     /// Program and arguments.
     pub command: Vec<OsString>,
 }
 
-/// Runs the command until nothing of it is left.
+/// Runs the command until no process of it is left.
 ///
 /// # Errors
 ///
-/// The agent is not there, or the command cannot be started: then nothing runs.
+/// The agent is gone, or the command cannot be started. Nothing runs then.
 pub async fn run(start: Start) -> io::Result<()> {
     if let Some(why) = tree::unfit_proc() {
         return Err(io::Error::other(why));
@@ -82,15 +82,15 @@ pub async fn run(start: Start) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     let (mut orders, reports) = wire::split(UnixStream::from_std(stream)?);
     let Some(Order::Begin { lease_ends, holdings }) = orders.next().await else {
-        return Err(io::Error::other("the agent has gone before the command could begin"));
+        return Err(io::Error::other("the agent ended before the command could begin"));
     };
     let lease_ends = Moment::from_boot(Duration::from_millis(lease_ends));
     let mut fence = Fence::new(lease_ends, start.kill_after, start.stop_after);
     if fence.due(clock::now()).is_some() {
-        return Err(io::Error::other("the lease is over before the command could begin"));
+        return Err(io::Error::other("the lease expired before the command could begin"));
     }
     let terminal = start.terminal.then(|| Terminal::of(getppid())).flatten();
-    // Where its output goes on to another program, that one may need it, as a pager does: then only when it is asked for.
+    // If its output goes to another program, that one may need the terminal, as a pager does.
     let takes_terminal = terminal::shows_output() && terminal.is_some_and(|terminal| terminal.is_at_hand());
     let child = exec::command(&start.command, takes_terminal).process_group(0).spawn()?;
     let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -109,7 +109,7 @@ pub async fn run(start: Start) -> io::Result<()> {
         guard.act(clock::now()).await;
         tokio::select! {
             order = orders.next(), if guard.reports.is_some() => guard.ordered(order).await,
-            // Of the others none is for us.
+            // A signal needs no action but the reaping above.
             _ = signals.next() => {}
             rung = alarm.until(guard.fence.deadline()) => rung?,
         }
@@ -154,7 +154,7 @@ impl Guard {
             }
             Some(Order::Holdings(holdings)) => self.holdings = Some(holdings),
             Some(Order::Stop) => self.fence.stop(Why::Asked, now),
-            // Neither is said to a guard whose command runs.
+            // The agent sends neither while the command runs.
             Some(Order::Begin { .. } | Order::Over) => {}
             Some(Order::Continue) => {
                 if let Some((terminal, leader)) = self.terminal.zip(self.leader) {
@@ -169,9 +169,9 @@ impl Guard {
         }
     }
 
-    /// Whether the agent has gone, so that nobody else releases what it held. Nothing is left of the command.
+    /// Whether the agent has gone, so that the guard has to release what it held.
     async fn agent_is_gone(&mut self, orders: &mut Reader) -> bool {
-        let until = tokio::time::Instant::now() + FAREWELL;
+        let until = tokio::time::Instant::now() + AGENT_END_TIMEOUT;
         while self.reports.is_some() {
             match tokio::time::timeout_at(until, orders.next()).await {
                 Ok(Some(Order::Over)) | Err(_) => return false,
@@ -181,14 +181,14 @@ impl Guard {
         true
     }
 
-    /// Does what is due.
+    /// Sends the signals that are due.
     async fn act(&mut self, now: Moment) {
         let Some(act) = self.fence.due(now) else { return };
-        // Signals first: whatever else is done may have to wait.
+        // Signals first: reports may block.
         let denied = match act {
             Act::Terminate => {
                 let denied = tree::signal_all(self.leader, Signal::TERM);
-                // One that is suspended hears nothing else.
+                // A suspended process handles the signal only when it is continued.
                 let _ = tree::signal_all(self.leader, Signal::CONT);
                 denied
             }
@@ -202,12 +202,10 @@ impl Guard {
                     );
                 }
                 Why::AgentGone => {
-                    Stderr::say("the agent is gone, so nobody renews the lease: stopping the command");
+                    Stderr::say("the agent is gone, so the lease is not renewed: stopping the command");
                 }
                 Why::Overdue => {
-                    Stderr::say(
-                        "the command has not ended in the time that --stop-after gives it: killing it",
-                    );
+                    Stderr::say("the command did not end within --stop-after; killing it");
                 }
                 Why::Asked | Why::Ended => {}
             }
@@ -220,7 +218,7 @@ impl Guard {
         }
     }
 
-    /// Reaps whatever has ended; whether anything is left.
+    /// Reaps children that have ended. Returns whether any is left.
     async fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -247,7 +245,7 @@ impl Guard {
         }
     }
 
-    /// The command was suspended, from its terminal if it has one: then the agent's job is suspended too.
+    /// The command was suspended. From a terminal, the agent's job is suspended too.
     async fn suspended(&mut self, by: Option<i32>) {
         let wants_terminal = matches!(by, Some(SIGTTIN | SIGTTOU));
         match &self.terminal {
@@ -263,7 +261,7 @@ impl Guard {
                 }
                 self.report(Report::Suspended).await;
             }
-            // No shell would ever continue it.
+            // No shell would continue it.
             Some(_) => self.resume(),
             None => {}
         }
@@ -275,11 +273,11 @@ impl Guard {
         }
     }
 
-    /// An agent that does not read any more is told nothing: the command must not wait for it.
+    /// Reports to the agent. The command does not wait for an agent that does not read.
     async fn report(&mut self, report: Report) {
-        const PATIENCE: Duration = Duration::from_millis(100);
+        const REPORT_TIMEOUT: Duration = Duration::from_millis(100);
         if let Some(writer) = &mut self.reports {
-            let _ = tokio::time::timeout(PATIENCE, writer.send(&report)).await;
+            let _ = tokio::time::timeout(REPORT_TIMEOUT, writer.send(&report)).await;
         }
     }
 }

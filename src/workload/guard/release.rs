@@ -1,7 +1,7 @@
-//! Releases what a killed agent has held, once nothing is left of its command.
+//! Releases what a killed agent held, after the end of its command.
 //!
-//! The guard knows what it was told last. The agent, an operator or Consul may have done more since: everything is read
-//! first, and no write is done where the session does not have its key locked any more.
+//! The holdings that the guard knows may be outdated by the agent, an operator or Consul. So everything is read first, and
+//! nothing is written unless the session still has its key locked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::stderr::Stderr;
 use slotkeeper_consul::{Client, Unobserved};
 use slotkeeper_semaphore::{SessionId, plan};
 
-/// The longest time that a guard stays for it.
+/// Maximum time of the release.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(5);
-/// Time for everything that is held, for the session, and for the token of a login.
-const SLOTS: Duration = Duration::from_millis(2500);
-const SESSION: Duration = Duration::from_secs(1);
-const TOKEN: Duration = Duration::from_secs(1);
-/// What is released at a time: each is a listing and a transaction.
-const AT_A_TIME: usize = 8;
+/// Time for all slots and locks, for the session, and for the token of a login.
+const SLOTS_TIMEOUT: Duration = Duration::from_millis(2500);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Each release is a listing and a transaction.
+const MAX_CONCURRENT_RELEASES: usize = 8;
 
-/// Releases everything, as far as that can be done in time, and says what came of it. What is left ends with the session's
-/// TTL, as if there were no guard.
+/// Releases everything within [`MAX_TIME`], and reports the outcome on standard error. What is left ends with the session's
+/// TTL, as without a guard.
 pub(super) async fn in_time(holdings: Holdings) {
     let (done, over) = oneshot::channel();
-    // A thread of its own: what reads certificates and tokens may hang on a dead file system, and is left then.
+    // On a thread of its own: reading certificates and tokens may hang on a dead file system.
     let worker = std::thread::Builder::new().spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let released =
             runtime.map_err(|error| error.to_string()).and_then(|it| it.block_on(release(&holdings)));
-        // The guard has gone on where this comes too late.
+        // After the timeout the receiver is gone.
         let _ = done.send(released);
     });
     let released = match worker {
@@ -57,21 +57,21 @@ pub(super) async fn in_time(holdings: Holdings) {
 async fn release(holdings: &Holdings) -> Result<(), String> {
     let settings = holdings.settings().map_err(|error| error.to_string())?;
     let client = Client::new(&settings, Arc::new(Unobserved)).map_err(|error| error.to_string())?;
-    // Of several addresses, the one that shows it is the right one: nothing is released elsewhere.
+    // Of several addresses, only the one that shows the session is used.
     client.remember(&holdings.session, Some(MAX_TIME));
-    let slots = timeout(SLOTS, everything(&client.within(SLOTS), holdings)).await;
-    let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS:?}")));
-    // Also where a slot could not be released: its holder is dead then, and the next waiter prunes it.
-    let destroyed = client.within(SESSION).session_destroy(&holdings.session).await;
+    let slots = timeout(SLOTS_TIMEOUT, everything(&client.within(SLOTS_TIMEOUT), holdings)).await;
+    let slots = slots.unwrap_or_else(|_late| Err(format!("Consul did not answer in {SLOTS_TIMEOUT:?}")));
+    // Also after a failed release: without its session the holder is dead, and the next waiter prunes it.
+    let destroyed = client.within(SESSION_TIMEOUT).session_destroy(&holdings.session).await;
     let logged_out = match holdings.logs_out() {
-        // Last, since everything before needs it.
-        true => client.within(TOKEN).logout().await,
+        // Last, since the requests before need the token.
+        true => client.within(LOGOUT_TIMEOUT).logout().await,
         false => Ok(()),
     };
     slots.and(destroyed.and(logged_out).map_err(|error| error.to_string()))
 }
 
-/// Releases every slot and lock; the first failure, if there is one.
+/// Releases every slot and lock. Returns the first failure.
 async fn everything(client: &Client, holdings: &Holdings) -> Result<(), String> {
     let session = SessionId::from(holdings.session.as_str());
     let semaphores = holdings.semaphores.iter().cloned().map(Place::Semaphore);
@@ -86,6 +86,6 @@ async fn everything(client: &Client, holdings: &Holdings) -> Result<(), String> 
             operator::change(client, &place, plan).await.map(drop).map_err(|error| error.to_string())
         }
     });
-    let all: Vec<_> = stream::iter(released).buffer_unordered(AT_A_TIME).collect().await;
+    let all: Vec<_> = stream::iter(released).buffer_unordered(MAX_CONCURRENT_RELEASES).collect().await;
     all.into_iter().collect()
 }

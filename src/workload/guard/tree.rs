@@ -10,8 +10,8 @@ use rustix::process::{
 
 use crate::workload::process::{self, Process};
 
-/// Everything that descends from this process. As a subreaper it is the parent of what has lost its own, so that
-/// nothing gets away by leaving its group or its session.
+/// All descendants of this process. As a subreaper it is the parent of orphans, so that no process escapes by leaving its group
+/// or its session.
 pub(super) fn descendants() -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for stat in process::all().0 {
@@ -35,14 +35,14 @@ pub(in crate::workload) fn ended_children(of: Pid) -> Vec<Pid> {
     ended.map(|stat| stat.process.pid()).collect()
 }
 
-/// Signals the command's group. `leader` is not reaped yet, so that its number is nobody else's.
+/// Signals the command's group. `leader` is not reaped yet, so that its number is not reused.
 pub(super) fn signal_group(leader: Pid, signal: Signal) {
     // That there is none any more is what is wanted.
     let _ = kill_process_group(leader, signal);
 }
 
-/// Signals everything that descends from us: the command's group at once where its leader is still there, and then
-/// each. One that must not be signalled, if there is any: it runs as another user.
+/// Signals all descendants of this process: the command's group at once if its leader is there, and then each process.
+/// Returns a process of another user, which this one may not signal.
 pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
     if let Some(leader) = leader {
         signal_group(leader, signal);
@@ -63,7 +63,7 @@ pub(super) fn signal_all(leader: Option<Pid>, signal: Signal) -> Option<i32> {
 /// Why the descendants of a command could not be found in `/proc`, and what to do; `None` where they can.
 pub(crate) fn unfit_proc() -> Option<&'static str> {
     let own = getpid().as_raw_nonzero().to_string();
-    // By its own number in the namespace that `/proc` is of: another one, or none where that is no ancestor of ours.
+    // By the own number in the namespace of `/proc`: another one, or none if that namespace is no ancestor.
     let shows_us = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str());
     if !shows_us && fs::symlink_metadata("/proc/self").is_ok() {
         return Some(
@@ -78,8 +78,8 @@ pub(crate) fn unfit_proc() -> Option<&'static str> {
     )
 }
 
-/// Kills and reaps what has come down to this process from a guard that is gone; whether anything was left. `is_spared` says
-/// of a process group that it is a hook's, and none of what was under the guard.
+/// Kills and reaps the descendants of a guard that has gone. Returns whether any was left. `is_spared`: the process group is a
+/// hook's.
 pub(in crate::workload) fn end_orphans(is_spared: impl Fn(Pid) -> bool) -> bool {
     let orphans = descendants().into_iter().filter(|process| {
         // One that has ended meanwhile has no group.
@@ -89,7 +89,7 @@ pub(in crate::workload) fn end_orphans(is_spared: impl Fn(Pid) -> bool) -> bool 
     for process in orphans {
         any = true;
         let _ = process.signal(Signal::KILL);
-        // Those that are another's children come down to us with the next look.
+        // Children of a killed process are found by the next call.
         let _ = waitpid(Some(process.pid()), WaitOptions::NOHANG);
     }
     any

@@ -1,4 +1,4 @@
-//! What agent and guard tell each other: a JSON object a line, over a socket of their own.
+//! The protocol of agent and guard: one JSON object a line, over a socket of their own.
 
 use std::io;
 
@@ -19,20 +19,20 @@ pub(crate) enum Order {
     Begin {
         /// When the lease ends, in milliseconds on the lease clock.
         lease_ends: u64,
-        /// What to release, should the agent be killed.
+        /// What to release if the agent is killed.
         holdings: Option<Box<Holdings>>,
     },
     /// The lease was renewed: when it ends, in milliseconds on the lease clock.
     Lease(u64),
-    /// What is held, or what reaches Consul, has changed.
+    /// The holdings have changed.
     Holdings(Box<Holdings>),
-    /// Give the command's process group this signal.
+    /// Signal the command's process group.
     Signal(i32),
     /// Stop the command.
     Stop,
     /// The agent's own job was continued after the command was suspended.
     Continue,
-    /// The agent knows that nothing is left of the command, and releases what it holds itself.
+    /// The agent knows that the command has ended, and releases its slots itself.
     Over,
 }
 
@@ -46,9 +46,9 @@ pub(crate) enum Report {
     Suspended,
     /// The command is being stopped.
     Stopping(Why),
-    /// The command itself has ended so.
+    /// The command has ended.
     Ended(Outcome),
-    /// Nothing is left of it.
+    /// No process is left.
     Gone,
 }
 
@@ -63,7 +63,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The exit code that stands for it, as a shell gives it: 128 and the signal's number.
+    /// The exit code, as of a shell: for a signal 128 and its number.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -87,9 +87,9 @@ pub(crate) fn split(stream: UnixStream) -> (Reader, Writer) {
 }
 
 impl Reader {
-    /// The next line; `None` once the other side has gone. May be dropped and called again.
+    /// The next line. `None`: the other side has gone. Cancel-safe.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
-        // Both sides are of one binary: what cannot be read comes of a defect, and then nothing is sure any more.
+        // Both sides are the same binary: an invalid line is a defect, and ends the connection.
         let line = self.0.next_line().await.ok().flatten()?;
         serde_json::from_str(&line).ok()
     }

@@ -4,6 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::{KvPair, Secret, Settings, TokenSource};
 
 use super::{KEYS_ONLY, ROOT, WORKER, denying, make_keys_only, put_acl};
@@ -144,7 +145,7 @@ fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     let own = hiding.operator.contender("service/s", &agent.session()).unwrap();
     let log = agent.log();
     assert!(log.contains(WRITE), "{log}");
-    assert_eq!(log.matches("trouble").count(), 1, "{log}");
+    assert_eq!(log.matches(log_events::REQUEST_FAILED).count(), 1, "{log}");
     assert!(!agent.is_ready());
     assert_eq!(hiding.operator.record("service/s"), before);
     assert_eq!(hiding.operator.keys("service/s").len(), 3);

@@ -1,6 +1,7 @@
 //! The agent beside a workload: it gives on what it was told to leave once the workload has stopped, as far as it can know.
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::{PREFIX, Said, ask, await_leaving, evict, evicted, lost, start};
 use crate::consul::Consul;
@@ -70,7 +71,7 @@ fn where_nothing_tells_that_the_workload_has_stopped_it_has_what_is_left_of_the_
     // Nobody else wants it, so that it goes to the end of an empty line.
     agent.await_ready();
     assert_eq!(lost(&agent), 1.0);
-    assert!(agent.log().contains("the workload has had its time to stop"), "{}", agent.log());
+    assert!(agent.log().contains(log_events::STOP_TIME_ENDED), "{}", agent.log());
     assert_eq!(operator.holders(PREFIX), [session]);
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left(PREFIX);
@@ -126,7 +127,7 @@ fn with_after_workload_it_waits_until_the_workload_says_so() {
     await_leaving(&desk.agent);
     // A SIGTERM does not say so.
     desk.agent.signal(Signal::TERM);
-    wait_for("it to hold on", || desk.agent.log().contains("holding on until the workload"));
+    wait_for("it to hold on", || desk.agent.log().contains(log_events::HOLDING_UNTIL_DONE));
     assert_eq!(operator.holders(PREFIX), [session]);
     assert_eq!(desk.ask("POST /v1/drain", "").status, 202);
     assert_eq!(desk.agent.ended().code(), Some(0), "{}", desk.agent.log());

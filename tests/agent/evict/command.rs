@@ -2,6 +2,7 @@
 
 use super::{Said, ask, evict, evicted};
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -25,7 +26,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
     let mut first = Job::live(&consul.address(), &["p/one", "-n", "1", "--format", "list"], SLOW);
     first.await_life();
     let mut second = Job::live(&consul.address(), &["p/one", "-n", "1"], SLOW);
-    wait_for("it to wait", || second.log().contains("waiting for a slot"));
+    wait_for("it to wait", || second.log().contains(log_events::WAITING));
     let holder = session(&operator, "p/one");
     let next =
         operator.keys("p/one").into_iter().filter_map(|pair| pair.session).find(|id| *id != holder).unwrap();
@@ -38,7 +39,11 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
 
     assert_eq!(first.code(), Some(80), "{}", first.log());
     assert_eq!(first.out(), "stopped\n");
-    assert!(first.log().contains(r#"evicted: "#) && first.log().contains(r#"by="ops@"#), "{}", first.log());
+    assert!(
+        first.log().contains(log_events::HOLDER_EVICTED) && first.log().contains(r#"by="ops@"#),
+        "{}",
+        first.log()
+    );
     first.life().assert_before(&second.await_life());
     assert!(second.is_running());
     let said = evicted(&consul, &["p/one", &next]);
@@ -57,7 +62,7 @@ fn so_it_is_with_a_lock() {
     let mut first = Job::live(&consul.address(), &["p/one"], SLOW);
     first.await_life();
     let mut second = Job::live(&consul.address(), &["p/one"], SLOW);
-    wait_for("it to wait", || second.log().contains("another has the lock"));
+    wait_for("it to wait", || second.log().contains(log_events::LOCK_HELD_BY_OTHER));
     // One that stands still cannot answer, so that what it was asked can be looked at.
     let before = operator.key("p/one/.lock").unwrap();
     let holder = before.session.clone().unwrap();
@@ -88,7 +93,7 @@ fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
     holder.await_life();
     let mut waiter = Job::live(&consul.address(), &["p/one", "-n", "1"], SLOW);
     wait_for("it to wait", || {
-        operator.keys("p/one").len() == 3 && waiter.log().contains("waiting for a slot")
+        operator.keys("p/one").len() == 3 && waiter.log().contains(log_events::WAITING)
     });
     let has = session(&operator, "p/one");
     let waits =
@@ -103,7 +108,7 @@ fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
     assert!(errors.contains("It leaves the line"), "{errors}");
     assert_eq!(waiter.code(), Some(75), "{}", waiter.log());
     assert!(
-        waiter.log().contains("evicted from the line") && waiter.log().contains("ops@"),
+        waiter.log().contains(log_events::WAITER_EVICTED) && waiter.log().contains("ops@"),
         "{}",
         waiter.log()
     );
@@ -133,9 +138,11 @@ fn a_slot_that_it_can_do_without_is_given_on_at_its_end_at_the_latest() {
     let end = folder.path().join("end");
     let mut job = Job::spawn(command, folder);
     let holders = |prefix| operator.lock(prefix).map(|_| operator.holders(prefix)).unwrap_or_default();
-    wait_for("both slots", || holders("p/other").len() == 1 && job.log().contains("the command runs"));
+    wait_for("both slots", || {
+        holders("p/other").len() == 1 && job.log().contains(log_events::COMMAND_STARTED)
+    });
     ask(&consul, "p/other", &holders("p/other")[0]);
-    wait_for("it to know", || job.log().contains("evicted: "));
+    wait_for("it to know", || job.log().contains(log_events::HOLDER_EVICTED));
     assert_eq!((holders("p/other").len(), job.is_running()), (1, true));
     std::fs::write(end, "").unwrap();
     assert_eq!(job.code(), Some(0), "{}", job.log());

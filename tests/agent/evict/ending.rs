@@ -1,6 +1,7 @@
 //! An agent that is about to end, and waits for its workload first.
 
 use serde_json::json;
+use slotkeeper::internals::log_events;
 
 use super::{Home, ask};
 use crate::consul::Consul;
@@ -56,7 +57,11 @@ fn it_is_nobody_s_ready_agent_any_more_and_takes_nothing_new() {
     assert_eq!(other.terminate(), Some(0));
     std::fs::write(&stopped, "").unwrap();
     assert_eq!(desk.agent.ended().code(), Some(80), "{}", desk.agent.log());
-    assert!(!desk.agent.log().contains("slot acquired semaphore=c"), "{}", desk.agent.log());
+    assert!(
+        !desk.agent.log().contains(&format!("{} semaphore=c", log_events::SLOT_ACQUIRED)),
+        "{}",
+        desk.agent.log()
+    );
     for prefix in ["p/a", "p/b", "p/c", "p/d"] {
         operator.assert_nothing_left(prefix);
     }

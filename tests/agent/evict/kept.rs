@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use slotkeeper::internals::shutdown::ECHO;
+use slotkeeper::internals::log_events;
+use slotkeeper::internals::shutdown::REPEATED_SIGNAL;
 
 use super::*;
 use crate::control::Desk;
@@ -55,13 +56,13 @@ fn without_a_hook_for_as_long_as_its_session_could_have_lasted() {
 fn a_hook_that_fails_has_stopped_nothing() {
     let consul = Consul::start();
     for (hook, said) in
-        [("/bin/false", "the hook failed"), ("/nonexistent/hook", "cannot run /nonexistent/hook")]
+        [("/bin/false", log_events::HOOK_FAILED), ("/nonexistent/hook", "cannot run /nonexistent/hook")]
     {
         let [(_home, mut agent), (_next_home, mut next)] =
             two(&consul, &format!("hooks: {{on_lost: [{hook}]}}"));
         ask(&consul, PREFIX, &agent.session());
         await_leaving(&agent);
-        wait_for("the hook to fail", || agent.log().contains("has not told that the workload has stopped"));
+        wait_for("the hook to fail", || agent.log().contains(log_events::STOP_NOT_CONFIRMED));
         assert!(agent.log().contains(said), "{}", agent.log());
         assert_kept(&consul, &mut agent, &mut next);
     }
@@ -111,11 +112,11 @@ fn with_after_workload_and_on_lost_exit_a_second_sigterm_gives_it_back() {
     ask(&consul, PREFIX, &session);
     await_leaving(&desk.agent);
     desk.agent.signal(Signal::TERM);
-    wait_for("it to hold on", || desk.agent.log().contains("holding on until the workload"));
+    wait_for("it to hold on", || desk.agent.log().contains(log_events::HOLDING_UNTIL_DONE));
     assert_eq!(operator.holders(PREFIX), [session]);
     // The first one's echo does not count.
     let told = Instant::now();
-    wait_for("the echo to be over", || told.elapsed() > ECHO * 2);
+    wait_for("the echo to be over", || told.elapsed() > REPEATED_SIGNAL * 2);
     desk.agent.signal(Signal::TERM);
     assert_eq!(desk.agent.ended().code(), Some(80), "{}", desk.agent.log());
     operator.assert_nothing_left(PREFIX);

@@ -296,7 +296,7 @@ fn an_agent_that_only_lends_has_no_session_and_says_what_it_lends() {
     }
     assert!(sessions(&operator).is_empty());
     assert_eq!(agent.terminate(), Some(0));
-    assert!(agent.log().contains("neither slot nor session of ours is left"), "{}", agent.log());
+    assert!(agent.log().contains("no slot and no session of this agent is left"), "{}", agent.log());
 }
 
 #[test]

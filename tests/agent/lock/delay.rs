@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::{lock, owner};
 use crate::consul::Consul;
@@ -66,7 +67,7 @@ fn who_saw_it_come_free_waits_it_out_in_one_go() {
         let waited = told.elapsed().as_secs_f64();
         assert!(waited > 7.9 && waited < 40.0, "{waited}");
         assert_eq!(transactions(&second), (1.0, 1.0), "{}", second.log());
-        assert!(second.log().contains("nobody gets it before its lock-delay is over"), "{}", second.log());
+        assert!(second.log().contains(log_events::LOCK_DELAYED), "{}", second.log());
         assert_eq!(second.terminate(), Some(0));
         assert_eq!(owner(&operator, KEY), None);
     }

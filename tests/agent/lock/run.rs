@@ -1,6 +1,7 @@
 //! `slotkeeper run` on a lock, alone and beside `consul lock`.
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use super::{ConsulLock, FLAGS, owner};
@@ -45,7 +46,7 @@ fn one_at_a_time_and_each_token_is_higher() {
     let mut waited = Job::start(&consul.address(), &["p/one", "--timeout", "5s"], &["true"]);
     assert_eq!(waited.code(), Some(75), "{}", waited.log());
     let mut second = Job::live(&consul.address(), &["p/one"], MEEK);
-    wait_for("it to wait", || second.log().contains("another has the lock"));
+    wait_for("it to wait", || second.log().contains(log_events::LOCK_HELD_BY_OTHER));
     first.signal(Signal::TERM);
     first.life().assert_before(&second.await_life());
     assert_eq!(first.code(), Some(143));
@@ -91,7 +92,7 @@ fn consul_lock_waits_for_ours_and_ours_for_it() {
     let mut tried = Job::start(&consul.address(), &["p/one", "--try"], &["true"]);
     assert_eq!(tried.code(), Some(75), "{}", tried.log());
     let mut ours = Job::live(&consul.address(), &["p/one"], MEEK);
-    wait_for("ours to wait", || ours.log().contains("another has the lock"));
+    wait_for("ours to wait", || ours.log().contains(log_events::LOCK_HELD_BY_OTHER));
     theirs.end();
     ours.await_life();
     ours.signal(Signal::TERM);
@@ -152,7 +153,7 @@ fn a_black_hole_ends_the_command_before_its_successor_begins_even_without_a_lock
     let mut first = Job::live(&hole.addr().to_string(), &arguments, STUBBORN);
     first.await_life();
     let mut second = Job::live(&consul.address(), &arguments, MEEK);
-    wait_for("it to wait", || second.log().contains("another has the lock"));
+    wait_for("it to wait", || second.log().contains(log_events::LOCK_HELD_BY_OTHER));
     hole.block(true);
     first.life().assert_before(&second.await_life());
     assert_eq!(first.code(), Some(80), "{}", first.log());

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::fortress::{BOTH, Fortress, PREFIX};
 use crate::process::{Agent, BINARY, Home, is_running};
@@ -48,8 +49,11 @@ fn whole_life(fortress: &Fortress) {
     operator.assert_nothing_left(PREFIX);
     for agent in [&first, &second, &third] {
         let log = agent.log();
-        assert_eq!(log.matches("logged in to Consul").count(), 1, "{log}");
-        assert!(!log.contains("trouble") && !log.contains("MaxTokenTTL"), "{log}");
+        assert_eq!(log.matches(log_events::LOGGED_IN).count(), 1, "{log}");
+        assert!(
+            !log.contains(log_events::REQUEST_FAILED) && !log.contains(log_events::LOGOUT_FAILED),
+            "{log}"
+        );
         for home in &homes {
             let bearer = std::fs::read_to_string(home.path("jwt")).unwrap();
             assert!(!log.contains(&bearer), "{log}");

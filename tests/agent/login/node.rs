@@ -1,6 +1,7 @@
 //! Without a client agent nearby: the address is a server's, and the session is tied to a node that nobody runs on.
 
 use serde_json::json;
+use slotkeeper::internals::log_events;
 
 use super::fortress::{Fortress, LOCK, POLICY, SEMAPHORE};
 use crate::process::{Agent, Home};
@@ -32,7 +33,7 @@ fn a_session_on_a_registered_node_outlives_the_servers_own() {
     assert!(operator.session(&loose.session()).is_some(), "no check ends a session that has none");
     let gone = loose.session();
     fortress.put("catalog/deregister", &json!({"Node": "test"}));
-    wait_for("the other one's loss", || loose.log().contains("slot lost"));
+    wait_for("the other one's loss", || loose.log().contains(log_events::SLOT_LOST));
     assert!(operator.session(&gone).is_none());
     let renewed = "slotkeeper_consul_requests_total{code=\"200\",operation=\"session_renew\"}";
     let before = tied.metric(renewed);

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::json;
+use slotkeeper::internals::log_events;
 
 use super::fortress::{BOTH, Fortress, METHOD, PREFIX, SEMAPHORE};
 use crate::process::{Agent, Home};
@@ -40,7 +41,7 @@ fn a_deleted_token_is_followed_by_another_and_nothing_is_lost() {
     wait_for("a renewal with it", || agent.metric(renewed) > before);
     assert!(agent.is_ready());
     assert_eq!((agent.session(), agent.semaphore()["fencing_token"].clone()), (session, token));
-    assert!(!agent.log().contains("slot lost"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::SLOT_LOST), "{}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(fortress.accessors(), [""; 0]);
 }
@@ -62,7 +63,7 @@ fn another_bearer_token_is_logged_in_with_and_the_old_token_ended() {
     std::fs::write(home.path("jwt"), "not-a-token-of-this-cluster").unwrap();
     let refused = "slotkeeper_consul_requests_total{code=\"500\",operation=\"login\"}";
     wait_for("the refusal", || agent.metric(refused) >= 1.0);
-    wait_for("its line in the log", || agent.log().contains("the token that there is serves on"));
+    wait_for("its line in the log", || agent.log().contains("still using the current token"));
     assert!(agent.is_ready() && !agent.log().contains("not-a-token-of-this-cluster"), "{}", agent.log());
     assert_eq!((fortress.accessors(), agent.session()), (second, session));
     assert_eq!(agent.terminate(), Some(0));
@@ -80,7 +81,7 @@ fn without_its_auth_method_an_agent_keeps_its_slot_while_the_lease_lasts_and_com
         agent.log().contains(&format!("cannot log in by {METHOD} at"))
             && agent.log().contains("there is no auth method of this name")
     });
-    wait_for("the loss", || agent.log().contains("slot lost") && !agent.is_ready());
+    wait_for("the loss", || agent.log().contains(log_events::SLOT_LOST) && !agent.is_ready());
     assert!(agent.log().contains("lease_expired"), "{}", agent.log());
     fortress.put_auth_method();
     agent.await_ready();

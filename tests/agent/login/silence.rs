@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::{Secret, Settings, TokenSource};
 
 use super::fortress::{POLICY, PREFIX, ROOT, SEMAPHORE};
@@ -98,7 +99,7 @@ fn one_costs_no_slot() {
     let before = scene.agent.metric(renewed);
     wait_for("a renewal with it", || scene.agent.metric(renewed) > before);
     let log = scene.agent.log();
-    assert!(scene.agent.is_ready() && !log.contains("slot lost"), "{log}");
+    assert!(scene.agent.is_ready() && !log.contains(log_events::SLOT_LOST), "{log}");
     assert_eq!(scene.agent.terminate(), Some(0));
     assert_eq!(scene.accessors(), [""; 0]);
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::names;
 use crate::consul::{Consul, Newer};
@@ -62,7 +63,7 @@ fn it_says_what_has_changed_or_why_nothing_has() {
             "{code:?} {said}"
         );
         assert_eq!(
-            (names(&agent), agent.log().matches("nothing is changed").count()),
+            (names(&agent), agent.log().matches(log_events::RELOAD_FAILED).count()),
             (vec!["b held".to_owned()], 0)
         );
         assert_eq!(agent.terminate(), Some(0));
@@ -139,7 +140,7 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     agent.signal(Signal::KILL);
     agent.ended();
     let (code, said) = reload(&home, &[]);
-    let gone = format!("names process {}, which is no agent that has it locked", agent.pid());
+    let gone = format!("names process {}, which has not locked it", agent.pid());
     assert!(code == Some(1) && said.contains(&gone), "{code:?} {said}");
     home.configure(&consul.address(), ONE);
     let config = fs::read_to_string(home.path("config.yaml")).unwrap();

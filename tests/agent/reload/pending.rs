@@ -1,6 +1,7 @@
 //! What cannot be taken over yet is taken over by itself, and until then a required entry counts as not held.
 
 use rustix::process::Signal;
+use slotkeeper::internals::log_events;
 
 use super::names;
 use crate::consul::Consul;
@@ -61,12 +62,16 @@ fn an_entry_whose_prefix_changed_is_taken_over_once_the_one_before_is_released()
     let operator = Operator::at(&scene.consul.address());
     scene.consul.signal(Signal::STOP);
     scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
-    scene.log_has("entry pending semaphore=\"a\"");
+    scene.log_has(&format!("{} semaphore=\"a\"", log_events::ENTRY_PENDING));
     scene.assert_pending("semaphore/a", "a of the configuration before is still being released");
     assert_eq!(scene.agent.semaphore()["prefix"], "p/2");
     scene.consul.signal(Signal::CONT);
     scene.agent.await_ready();
-    assert!(scene.agent.log().contains("pending entry taken over semaphore=\"a\""), "{}", scene.agent.log());
+    assert!(
+        scene.agent.log().contains(&format!("{} semaphore=\"a\"", log_events::PENDING_ENTRY_ADDED)),
+        "{}",
+        scene.agent.log()
+    );
     assert_eq!(operator.holders("p/2"), [scene.agent.session()]);
     assert!(operator.holders("p/1").is_empty());
     scene.end();
@@ -168,7 +173,7 @@ fn one_of_those_acquired_together_that_comes_back_as_optional_takes_nothing_from
     assert_eq!(other.terminate(), Some(0));
     wait_for("b held", || names(agent) == ["a held", "b held"]);
     assert_eq!((operator.holders("p/a"), &agent.semaphore()["fencing_token"]), (vec![session], &token));
-    let released = agent.log().matches("slot given back semaphore=a").count();
+    let released = agent.log().matches(&format!("{} semaphore=a", log_events::SLOT_RELEASED)).count();
     assert_eq!((released, agent.metric("slotkeeper_ready")), (0, 1.0));
     scene.end();
 }

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
+use slotkeeper::internals::log_events;
 
 use super::{names, reloaded};
 use crate::consul::Consul;
@@ -73,7 +74,7 @@ fn a_renamed_semaphore_keeps_its_slot_and_everything_shows_the_new_name() {
     wait_for("the loss", || agent.metric(&lost) == 1.0);
     let told = || std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
     wait_for("the hook", || told() == "lost a2\n");
-    assert!(agent.log().contains("slot lost semaphore=a2"), "{}", agent.log());
+    assert!(agent.log().contains(&format!("{} semaphore=a2", log_events::SLOT_LOST)), "{}", agent.log());
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
 }
@@ -101,7 +102,7 @@ fn swapped_names_swap_no_slots() {
         assert_eq!(agent.metric(&format!("slotkeeper_slot_held{{semaphore=\"{name}\"}}")), 1.0);
     }
     assert_eq!((agent.session(), agent.is_ready()), (session, true));
-    assert!(!agent.log().contains("slot given back"), "{}", agent.log());
+    assert!(!agent.log().contains(log_events::SLOT_RELEASED), "{}", agent.log());
     assert_eq!(operator.key("k").unwrap().lock_index, 1);
     assert_eq!(agent.terminate(), Some(0));
     operator.assert_nothing_left("p/1");

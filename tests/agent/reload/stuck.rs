@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
+use slotkeeper::internals::log_events;
 
 use super::{names, reloaded};
 use crate::consul::Consul;
@@ -49,7 +50,10 @@ fn a_configuration_that_hangs_changes_nothing_and_is_read_once_more_afterwards()
     assert_holds(&agent, &session);
     wait_for("the time limit", || agent.metric(RELOADED) == 0.0);
     assert!(
-        agent.log().contains("nothing is changed: reading the configuration timed out after 10 s"),
+        agent.log().contains(&format!(
+            "{} error=reading the configuration timed out after 10 s",
+            log_events::RELOAD_FAILED
+        )),
         "{}",
         agent.log()
     );
@@ -57,14 +61,14 @@ fn a_configuration_that_hangs_changes_nothing_and_is_read_once_more_afterwards()
     for _ in 0..3 {
         agent.signal(Signal::HUP);
     }
-    wait_for("what is said of another one", || agent.log().contains("the read that timed out has not ended"));
+    wait_for("what is said of another one", || agent.log().contains(log_events::RELOAD_READ_STUCK));
     assert_holds(&agent, &session);
     // What it was written to read is of no use any more: what the file says now counts.
     fs::rename(&config, home.path("pipe")).unwrap();
     home.configure(&consul.address(), &ONE.replace("name: s", "name: now"));
     fs::write(home.path("pipe"), "semaphores: [{name: late, prefix: late, limit: 1}]").unwrap();
     wait_for("the reload", || names(&agent) == ["now held"]);
-    assert!(agent.log().contains("what it has read is discarded"), "{}", agent.log());
+    assert!(agent.log().contains(log_events::RELOAD_READ_DISCARDED), "{}", agent.log());
     assert_eq!((reloaded(&agent), agent.metric(RELOADED)), (1, 1.0));
     assert_holds(&agent, &session);
     assert_eq!(agent.terminate(), Some(0));

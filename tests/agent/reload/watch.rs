@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use rustix::process::Signal;
-use slotkeeper::internals::agent::{CHANGE_DEFERRED, FILES_CHANGED};
+use slotkeeper::internals::log_events;
+use slotkeeper::internals::log_events::{CHANGE_DEFERRED, FILES_CHANGED};
 
 use super::{names, reloaded};
 use crate::consul::{Consul, Newer};
@@ -87,7 +88,7 @@ fn a_swapped_volume_is_taken_over_and_no_held_slot_is_released() {
     );
     assert!(log.contains(&format!("{CHANGE_DEFERRED} entry=\"a\"")), "{log}");
     assert_eq!((operator.holders("p/a"), agent.session()), (vec![session.clone()], session));
-    assert!(agent.is_ready() && !log.contains("not ready"), "{log}");
+    assert!(agent.is_ready() && !log.contains(log_events::NOT_READY), "{log}");
     assert_eq!(agent.status()["configuration"]["last_reload"], "done");
 
     // The same content in another file is nothing; what was deferred is said once.
@@ -161,7 +162,7 @@ fn a_file_that_is_refused_is_said_once_and_read_again_when_it_has_changed() {
     wait_for("the reload", || agent.metric(RELOADED) == 1.0);
     let log = agent.log();
     assert_eq!(
-        (log.matches("nothing is changed").count(), log.matches(FILES_CHANGED).count()),
+        (log.matches(log_events::RELOAD_FAILED).count(), log.matches(FILES_CHANGED).count()),
         (1, 2),
         "{log}"
     );

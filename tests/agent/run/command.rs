@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
+use slotkeeper::internals::log_events;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
@@ -333,7 +334,7 @@ fn stop_guard(job: &mut Job) -> Option<Pid> {
 fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
     let consul = Consul::start();
     let (mut job, guard) = with_a_slow_guard(&consul);
-    let renewed = |log: String| log.matches("session renewed").count();
+    let renewed = |log: String| log.matches(log_events::SESSION_RENEWED).count();
     let before = renewed(job.log());
     wait_for("the lease to be renewed twice", || {
         assert!(job.is_running(), "{}", job.log());
@@ -352,6 +353,6 @@ fn a_signal_ends_what_waits_for_its_guard_and_nothing_is_left() {
     // The guard stands still all the time.
     assert_eq!(job.code(), Some(143), "{}", job.log());
     assert!(rustix::process::test_kill_process(guard).is_err(), "the guard is left");
-    assert!(!job.log().contains("did not come up"), "{}", job.log());
+    assert!(!job.log().contains(log_events::GUARD_NOT_CONNECTED), "{}", job.log());
     Operator::at(&consul.address()).assert_nothing_left("p/one");
 }

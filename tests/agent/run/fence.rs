@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
+use slotkeeper::internals::log_events;
 use slotkeeper_consul::Put;
 
 use super::job::{Job, bare, run};
@@ -138,9 +139,9 @@ fn a_short_outage_costs_nothing() {
     let mut job = Job::live(&consul.address(), &["p/one", "-n", "1", "--ttl", "60s"], MEEK);
     let life = job.await_life();
     consul.stop();
-    wait_for("the agent to notice", || job.log().contains("Consul cannot be asked now"));
+    wait_for("the agent to notice", || job.log().contains(log_events::CONSUL_UNAVAILABLE));
     consul.restart();
-    wait_for("the agent to be in order again", || job.log().contains("Consul can be asked again"));
+    wait_for("the agent to be in order again", || job.log().contains(log_events::CONSUL_RECOVERED));
     let beats = life.beats();
     wait_for("the command to go on", || life.beats() > beats + 10);
     job.signal(Signal::TERM);
@@ -223,7 +224,7 @@ fn connections_that_are_reset_cost_nothing() {
         proxy.reset();
         wait_for("the command to go on", || life.beats() > beats + 2);
     }
-    wait_for("the agent to be in order again", || job.log().contains("Consul can be asked again"));
+    wait_for("the agent to be in order again", || job.log().contains(log_events::CONSUL_RECOVERED));
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());
     Operator::at(&consul.address()).assert_nothing_left("p/one");

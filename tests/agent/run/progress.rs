@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::Signal;
 use serde_json::json;
+use slotkeeper::internals::log_events;
 
 use super::job::{Job, bare, run};
 use crate::consul::Consul;
@@ -82,7 +83,7 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
     for (flags, keys, end, said) in [
         ("", "\x03", "code 130\n", "^C"),
         ("", "\x1c", "code 131\n", "^\\"),
-        ("--timeout 10s", "", "code 75\n", "no slot in the time given"),
+        ("--timeout 10s", "", "code 75\n", log_events::WAIT_TIMED_OUT),
     ] {
         let mut shell = Shell::start_on(Some("xterm"));
         shell.press(&format!("clear; {}; echo \"code\" $?; stty sane\n", command(&consul, flags, STARTED)));

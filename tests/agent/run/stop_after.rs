@@ -39,7 +39,7 @@ fn a_command_that_does_not_end_is_killed_with_all_that_it_has_started_and_the_ne
     apart.assert_before(&next);
     assert!(life.last() > told + 1.5, "it has its time: told at {told}, killed at {}", life.last());
     assert_eq!(first.code(), Some(137), "{}", first.log());
-    assert!(first.log().contains("in the time that --stop-after gives it"), "{}", first.log());
+    assert!(first.log().contains("did not end within --stop-after"), "{}", first.log());
     second.signal(Signal::TERM);
     assert_eq!(second.code(), Some(143), "{}", second.log());
     operator.assert_nothing_left("p/one");

@@ -13,7 +13,7 @@ use slotkeeper::internals::http::servers::Servers;
 use slotkeeper::internals::metrics::Metrics;
 use slotkeeper::internals::shutdown::{Ask, Asks};
 use slotkeeper::internals::status::{Report, Snapshot, State};
-use slotkeeper::internals::vitals::Vitals;
+use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
 use slotkeeper_consul::{Code, Operation};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,7 +27,7 @@ pub(super) struct Lender {
     pub(super) asks: mpsc::UnboundedSender<Ask>,
     shown: watch::Receiver<Arc<Snapshot>>,
     metrics: Arc<Metrics>,
-    vitals: Arc<Vitals>,
+    watchdog: Arc<Watchdog>,
     pub(super) file: std::path::PathBuf,
     _folder: tempfile::TempDir,
     thread: Option<JoinHandle<Exit>>,
@@ -76,8 +76,8 @@ impl Lender {
         let (status, shown) = watch::channel(Arc::new(agent::before_start(clock::now())));
         let operations = Operation::ALL.map(Operation::as_str);
         let metrics = Arc::new(Metrics::new(&operations, &Code::ALL.map(Code::as_str)).unwrap());
-        let vitals = Arc::new(Vitals::new(clock::now()));
-        let (counted, looked_at, path) = (Arc::clone(&metrics), Arc::clone(&vitals), file.clone());
+        let watchdog = Arc::new(Watchdog::new(clock::now()));
+        let (counted, looked_at, path) = (Arc::clone(&metrics), Arc::clone(&watchdog), file.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -93,7 +93,7 @@ impl Lender {
                     read_config: Arc::new(read_config),
                     source: agent::Fingerprints::default(),
                     metrics: counted,
-                    vitals: looked_at,
+                    watchdog: looked_at,
                     status,
                     asks: Asks::of(stream::poll_fn(move |cx| asked.poll_recv(cx))),
                     control: Some(receiver),
@@ -108,7 +108,7 @@ impl Lender {
             asks,
             shown,
             metrics,
-            vitals,
+            watchdog,
             file,
             _folder: folder,
             thread: Some(thread),
@@ -164,7 +164,7 @@ impl Lender {
 
     /// As `/v1/status` has the first semaphore, for whoever looks there.
     pub(super) fn looked_at(&self) -> serde_json::Value {
-        self.vitals.view(clock::now());
+        self.watchdog.view(clock::now());
         self.report()
     }
 

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use slotkeeper::internals::log_events;
 use tempfile::TempDir;
 
 use crate::http::{self, Reply};
@@ -95,6 +96,12 @@ pub(crate) struct Agent {
     ready: PathBuf,
 }
 
+/// Host and port of the URL in a line of the log.
+pub(crate) fn address_in(line: &str) -> Option<String> {
+    let rest = line.split("http://").nth(1)?;
+    rest.split([' ', '"']).next().map(str::to_owned)
+}
+
 impl Agent {
     /// Starts an agent on the configuration in `home` and waits until it serves its endpoints.
     pub(crate) fn start(home: &Home) -> Self {
@@ -119,9 +126,8 @@ impl Agent {
         let agent = self;
         let served = |agent: &Self| {
             let log = agent.log();
-            let own = log.lines().filter(|line| !line.contains("control endpoints"));
-            let address = own.filter_map(|line| line.split("endpoints at http://").nth(1)).next();
-            address.map(|address| address.trim().to_owned())
+            let own = log.lines().filter(|line| !line.contains(log_events::CONTROL_ENDPOINTS_SERVED));
+            own.filter(|line| line.contains(log_events::ENDPOINTS_SERVED)).find_map(address_in)
         };
         wait_for("the agent to serve its endpoints", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "the agent ended:\n{}", agent.log());
@@ -166,8 +172,8 @@ impl Agent {
         let mut address = None;
         wait_for("the control endpoints", || {
             let log = self.log();
-            let line = log.lines().find_map(|line| line.split("control endpoints at http://").nth(1));
-            address = line.map(|address| address.trim().to_owned());
+            let mut lines = log.lines().filter(|line| line.contains(log_events::CONTROL_ENDPOINTS_SERVED));
+            address = lines.find_map(address_in);
             address.is_some()
         });
         address.unwrap()

@@ -76,7 +76,7 @@ fn a_wait_that_nobody_ends_is_ended_and_what_was_granted_is_not() {
     assert_eq!(table.due(after(7)), [(late, Due::Late)]);
     assert!(!table.granted(late, granted(), after(7)), "it has been refused");
     assert_eq!(table.due(after(12)), [(once, Due::Late)]);
-    // Its id was never told to anybody.
+    // No client has had its id.
     table.gone(late);
     assert_eq!((table.find("a"), table.fate("a")), (None, NoLease::Unknown));
 }
@@ -97,14 +97,14 @@ fn what_cannot_be_given_back_is_left_after_two_ttls_and_forgotten_two_later() {
 #[test]
 fn what_became_of_the_last_ones_is_remembered() {
     let mut table = table();
-    for number in 0..=REMEMBERED {
+    for number in 0..=MAX_REMEMBERED {
         let key = held(&mut table, &number.to_string());
         assert!(table.lost(key, LossReason::Evicted, NOW));
         table.gone(key);
     }
     assert_eq!(table.fate("0"), NoLease::Unknown);
     assert_eq!(table.fate("1"), NoLease::Lost("evicted"));
-    assert_eq!(table.fate(&REMEMBERED.to_string()), NoLease::Lost("evicted"));
+    assert_eq!(table.fate(&MAX_REMEMBERED.to_string()), NoLease::Lost("evicted"));
 }
 
 /// What may happen.
@@ -139,7 +139,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(slotkeeper_test_seed::cases())]
 
-    /// Whatever happens in whatever order: the bounds hold, no lease comes back, and none is believed in for longer than
+    /// In any order of events the limits hold, no lease comes back, and none is used for longer than
     /// its session surely lives, or than its client has asked for it.
     #[test]
     fn leases_are_bounded_end_once_and_never_outlive_their_sessions(
@@ -148,7 +148,7 @@ proptest! {
     ) {
         let (mut table, mut now, mut made) = (table(), NOW, Vec::<Key>::new());
         let mut left: BTreeMap<Key, NoLease> = BTreeMap::new();
-        let mut believed: BTreeMap<Key, Moment> = BTreeMap::new();
+        let mut used_until: BTreeMap<Key, Moment> = BTreeMap::new();
         for step in steps {
             let pick = |from: usize| made.len().checked_sub(from + 1).map(|place| made[place]);
             match step {
@@ -180,7 +180,7 @@ proptest! {
                         && let Ok((.., expires_in)) = table.held(key, lease_ends, now)
                     {
                         prop_assert!(table.evicted(key, lease_ends));
-                        believed.insert(key, now + expires_in);
+                        used_until.insert(key, now + expires_in);
                     }
                 }
                 Step::Gone(which) => {
@@ -195,8 +195,8 @@ proptest! {
                 Step::Pass { seconds } => {
                     now = now + Duration::from_secs(seconds);
                     for (key, due) in table.due(now) {
-                        prop_assert_eq!(due == Due::Believed, believed.contains_key(&key) && !left.contains_key(&key));
-                        prop_assert!(due != Due::Believed || believed[&key] < now);
+                        prop_assert_eq!(due == Due::AssumedLost, used_until.contains_key(&key) && !left.contains_key(&key));
+                        prop_assert!(due != Due::AssumedLost || used_until[&key] < now);
                         if due == Due::Forget {
                             table.gone(key);
                         }
@@ -222,7 +222,7 @@ proptest! {
                     }
                     Some(Stage::Waiting) => prop_assert!(!left.contains_key(key) && table.find(&id).is_none()),
                     Some(Stage::Evicted { .. }) => {
-                        prop_assert!(believed.contains_key(key) && !left.contains_key(key));
+                        prop_assert!(used_until.contains_key(key) && !left.contains_key(key));
                         prop_assert_eq!(table.held(*key, now, now).err(), Some(NoLease::Lost("evicted")));
                         prop_assert_eq!(table.find(&id), Some(*key));
                     }

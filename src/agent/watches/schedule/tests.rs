@@ -59,7 +59,7 @@ fn polled(asks: &[Ask]) -> Vec<&str> {
     polls.collect()
 }
 
-fn names(told: &[Told]) -> Vec<&str> {
+fn names(told: &[WatchAnswer]) -> Vec<&str> {
     told.iter().map(|told| &*told.watcher.1).collect()
 }
 
@@ -128,7 +128,7 @@ fn a_poll_of_a_key_that_nobody_watches_keeps_its_place_until_it_ends() {
     schedule.unwatch(&watcher("k000"), "k000");
     schedule.watch(watch("new", "new", 1, Class::Held), at(1));
     assert_eq!(asks(&mut schedule, at(1)), []);
-    // Whoever watches the key again has that poll.
+    // The next watcher of the key has that poll.
     schedule.watch(watch("again", "k000", 1, Class::Record), at(1));
     assert_eq!(asks(&mut schedule, at(1)), []);
     let told = schedule.answered(Answer::Poll("k000".into(), Ok(reading("k000", 2))), at(2));
@@ -574,8 +574,8 @@ impl Play {
         }
     }
 
-    fn told(&mut self, told: Told) {
-        let Told { watcher: (_, name), key, answer } = told;
+    fn told(&mut self, told: WatchAnswer) {
+        let WatchAnswer { watcher: (_, name), key, answer } = told;
         let id = (name.to_string(), key.clone());
         let (known, behind) = self.watching.remove(&id).expect("told without having asked");
         match answer {

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use slotkeeper_semaphore::contender::{Entry, Standing};
 use slotkeeper_semaphore::{
-    Command, DEFAULT_TTL, Event, Failure, FailureKind, Identity, Keeper, Listing, Moment, Pair, Settings,
-    Start, Terms, Wall,
+    Command, DEFAULT_TTL, Event, Failure, FailureKind, Identity, Keeper, LimitPolicy, Listing, Moment, Pair,
+    Settings, Start, Terms, Wall,
 };
 
 use super::Fence;
@@ -23,6 +23,9 @@ const ANSWER: Duration = Duration::from_millis(300);
 
 /// One that has just been granted its slot, by a session that was created so long ago.
 fn granted_after(age: Duration) -> (Keeper, Moment) {
+    // With any other policy it writes its contender before it lists.
+    let settings =
+        Settings { limit: 1, limit_policy: LimitPolicy::Refuse, ..Settings::of_prefix("a".into()) };
     let start = Start {
         ttl: DEFAULT_TTL,
         watch_grace: None,
@@ -32,7 +35,7 @@ fn granted_after(age: Duration) -> (Keeper, Moment) {
         nonce: 0,
         resume: None,
         contested: false,
-        semaphores: [("a".into(), Settings { limit: 1, ..Settings::of_prefix("a".into()) })].into(),
+        semaphores: [("a".into(), settings)].into(),
         together: [].into(),
     };
     let mut keeper = Keeper::new(start, NOW);

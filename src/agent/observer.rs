@@ -1,0 +1,63 @@
+//! Observes the client of Consul: counts requests, and logs logins and changes of address.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::log_events::{
+    CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED,
+};
+use crate::metrics::Metrics;
+use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Operation};
+
+/// The client of Consul, whose requests are counted and whose changes of address and login are logged.
+pub(super) fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
+    let observer = AgentObserver { metrics: Arc::clone(metrics) };
+    Client::new(&config.consul, Arc::new(observer)).context("cannot make a client of Consul")
+}
+
+struct AgentObserver {
+    metrics: Arc<Metrics>,
+}
+
+impl Observer for AgentObserver {
+    fn finished(&self, operation: Operation, code: Code, took: Duration) {
+        self.metrics.consul_request(operation.as_str(), code.as_str(), took);
+    }
+
+    fn logged_in(&self, auth_method: &str, accessor: &str) {
+        info!(auth_method, accessor, "{LOGGED_IN}");
+    }
+
+    fn not_logged_in(&self, error: &Error, serves_on: bool) {
+        if serves_on {
+            warn!(%error, "{LOGIN_FAILED}; still using the current token");
+        } else {
+            warn!(%error, "{LOGIN_FAILED}");
+        }
+    }
+
+    fn addresses(&self, news: &AddressNews) {
+        match news {
+            AddressNews::Moved { from, to, why, proved: true } => {
+                warn!(from, to, reason = why, "{CONSUL_ADDRESS_CHANGED}");
+            }
+            AddressNews::Moved { from, to, why, proved: false } => warn!(
+                from,
+                to,
+                reason = why,
+                "{CONSUL_ADDRESS_CHANGED}; both may not be one cluster, so the agent creates a new session"
+            ),
+            AddressNews::NoSession { .. } => warn!(error = %news, "{CONSUL_ADDRESS_WITHOUT_SESSION}"),
+            AddressNews::Foreign { address, used, why } => warn!(
+                address,
+                used,
+                reason = why,
+                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
+            ),
+        }
+    }
+}
