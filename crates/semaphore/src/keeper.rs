@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
+use super::group::{Move, Party};
 use super::machine::{Context, Machine, Phase};
 use super::machines::Machines;
 use super::notice::{LossReason, Notice};
-use super::party::{Move, Party};
 use super::session::{Change, Marks, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};

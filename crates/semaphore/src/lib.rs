@@ -11,16 +11,16 @@
 mod backoff;
 mod command;
 pub mod contender;
+mod group;
 mod keeper;
 mod lease;
-mod line;
 mod machine;
 mod machines;
 mod notice;
 pub mod offered;
-mod party;
 pub mod plan;
 mod printable;
+mod queue;
 pub mod record;
 mod session;
 mod session_id;

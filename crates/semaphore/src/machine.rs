@@ -20,25 +20,25 @@ mod answers;
 mod context;
 mod decide;
 mod evicted;
-mod hindsight;
+mod failures;
+mod lock_delay;
+mod membership;
 mod offers;
+mod reported;
 mod resumed;
 mod rounds;
-mod stay;
 mod timers;
-mod told;
-mod trouble;
 mod watches;
 
 pub(super) use context::Context;
-use hindsight::Hindsight;
+use failures::Trouble;
+use lock_delay::Hindsight;
+pub use membership::Phase;
+use membership::{Asking, End, Farewell, Finds, Intent, KeepsOut, Slot, Stay};
 use offers::Offers;
+use reported::Told;
 pub(super) use resumed::{Claim, settling};
-pub use stay::Phase;
-use stay::{Asking, End, Farewell, Finds, Intent, KeepsOut, Slot, Stay};
 use timers::{Timer, Timers};
-use told::Told;
-use trouble::Trouble;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.

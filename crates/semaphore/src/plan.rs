@@ -7,30 +7,30 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::contender::{Entry, Identity, Standing};
-use super::line::{self, InLine, Kind, Own};
+use super::queue::{self, InLine, Kind, Own};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
 use super::size::Acquisition;
 use super::view::{Contender, Lock, View};
 use super::{Moment, Op, SessionId, printable};
 
-mod ask;
+mod acquire;
 mod claim;
 mod draft;
 mod evict;
+mod hold;
 mod join;
-mod keep;
-mod leave;
 mod lock;
 mod operate;
+mod release;
 mod watch;
 
 pub use claim::{claim, claimed};
 use draft::Draft;
 pub use evict::{Part, Stay, mark, take_out};
 pub use join::join;
-pub use leave::{leave, must_look, release, resign};
 pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
+pub use release::{leave, must_look, release, resign};
 pub use watch::{Watch, own};
 
 /// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
@@ -208,11 +208,11 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         }
         // What is known of `.lock` is older than the grant.
         return Plan {
-            need: keep::is_left_alone(view, me.session).then_some(Need::List),
+            need: hold::is_left_alone(view, me.session).then_some(Need::List),
             watch: watch::holding(view, me, now),
             recheck: watch::settles_at(me, Role::Holding, now),
             role: Role::Holding,
-            write: keep::sign(view, stored.map_or(me.settings.form.flags(), Record::flags), me, now),
+            write: hold::sign(view, stored.map_or(me.settings.form.flags(), Record::flags), me, now),
             ..Plan::new(Stand::Holding)
         };
     }
@@ -232,7 +232,7 @@ pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         let Plan { write, need, .. } = leave(view, me, now);
         return Plan { write, need, ..Plan::blocked(view, why) };
     }
-    if holding { keep::keep(view, record, me, now) } else { ask::ask(view, record, me, now) }
+    if holding { hold::keep(view, record, me, now) } else { acquire::ask(view, record, me, now) }
 }
 
 impl Plan {

@@ -14,9 +14,9 @@ use super::offered::{self, MAX_OFFER, Offers};
 use super::record::{NotASemaphore, Record};
 use super::single::Single;
 
-mod learn;
 #[cfg(test)]
 pub(crate) mod tests;
+mod update;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::configuration::Configuration;
-use super::picture::{Change, Picture};
 use super::rules::{self, Sight};
+use super::store_state::{Change, Picture};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::offered::MAX_OFFER;
 use slotkeeper_semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings};
@@ -327,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::GAME;
-    use crate::picture::changes;
+    use crate::store_state::changes;
     use slotkeeper_consul_dev::store::kv::Entry as Stored;
     use slotkeeper_semaphore::Identity;
 

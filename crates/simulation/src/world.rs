@@ -10,12 +10,12 @@ use uuid::Uuid;
 use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
-use super::elder::Elder;
+use super::earlier_version::Elder;
 use super::foreign::{Foreign, Habit};
-use super::picture::{Change, changes};
-use super::reconcile;
+use super::intervals;
 use super::referee::{Client, Referee};
 use super::rules::Sight;
+use super::store_state::{Change, changes};
 use slotkeeper_consul_dev::store::kv::{Entry, Write};
 use slotkeeper_semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
@@ -98,7 +98,7 @@ impl Game {
 
     /// How long is played.
     pub(super) fn time(self) -> Duration {
-        if self.watches == Watches::Never { reconcile::OTHERS * 2 } else { Duration::from_secs(40) }
+        if self.watches == Watches::Never { intervals::OTHERS * 2 } else { Duration::from_secs(40) }
     }
 
     pub(super) fn is_of_locks(self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, View, Write, line,
+    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, View, Write, queue,
 };
 use crate::{Moment, offered, size};
 
@@ -126,12 +126,12 @@ impl<'a> Draft<'a> {
         let their_turn_ends = free_since + self.view.their_turn(now.since(free_since));
         // Whoever has come since the listing to stand among the first has changed `.lock`, which names them, so that this
         // write would be too late. Further back one may stand that is not known. An operator has just listed.
-        let most = if self.me.is_some() { line::NAMED } else { line::GRANTS };
-        let filled = line::fill(&self.record, line, now < their_turn_ends, most);
+        let most = if self.me.is_some() { queue::NAMED } else { queue::GRANTS };
+        let filled = queue::fill(&self.record, line, now < their_turn_ends, most);
         // There may be slots for more.
         self.looks_after |= self.me.is_some() && filled.granted.len() == most;
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
-        let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
+        let mut numbers = queue::free_numbers(self.view, &self.record, freed, wanted).into_iter();
         let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
         let beside = u32::try_from(filled.granted.len()).ok().filter(|granted| *granted > 1);
         for one in filled.granted {
@@ -156,7 +156,7 @@ impl<'a> Draft<'a> {
         // Of one that stood in line when it was listed, and holds by now, the numbers are not known.
         let waited = |holder: &SessionId| self.view.contender(holder).is_some_and(Contender::says_waiting);
         let fits = fits && !self.record.holders.iter().any(waited);
-        let numbers = line::known_numbers(self.view, &self.record, own.slots);
+        let numbers = queue::known_numbers(self.view, &self.record, own.slots);
         if !fits || numbers.len() < own.slots as usize {
             return false;
         }
@@ -224,7 +224,7 @@ impl<'a> Draft<'a> {
             let owes = unmarked || self.me.is_some_and(|me| me.follows_up);
             return if owes && waits() { HandOff::Unknown } else { HandOff::Done };
         }
-        let numbers = line::free_numbers(self.view, &self.record, freed, 0);
+        let numbers = queue::free_numbers(self.view, &self.record, freed, 0);
         let own = self.me.map(|me| me.session);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
@@ -233,7 +233,7 @@ impl<'a> Draft<'a> {
         let mut cut = false;
         let mut nameless = false;
         let named: Vec<_> =
-            line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
+            queue::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
             if session.as_str() == Record::OTHERS {
                 rest.push(session);
@@ -305,7 +305,7 @@ impl<'a> Draft<'a> {
             return;
         }
         // Each that is named anew takes a step, and so does each that is let in.
-        let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(line::NAMED);
+        let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(queue::NAMED);
         let next = self.names(line, most);
         // Where nobody can be named, those in line may have come while others were, and watch nothing.
         let last = next.last().filter(|last| self.can_watch(line, last)).cloned();
@@ -325,7 +325,7 @@ impl<'a> Draft<'a> {
         if self.view.has_foreign() {
             return Vec::new();
         }
-        let mut next = line::next(&self.record, line, most);
+        let mut next = queue::next(&self.record, line, most);
         match next.iter().rposition(|session| self.can_watch(line, session)) {
             Some(last) => next.truncate(last + 1),
             // Whoever comes takes the last one named for the one that watches over all.
@@ -342,7 +342,7 @@ impl<'a> Draft<'a> {
     /// The first in line that can watch over all.
     fn first_to_watch(&self, line: &[InLine<'_>]) -> Option<SessionId> {
         let ours: Vec<_> = line.iter().filter(|one| one.can_watch()).copied().collect();
-        line::first_served(&self.record, &ours).map(|one| one.session.clone())
+        queue::first_served(&self.record, &ours).map(|one| one.session.clone())
     }
 
     /// Whether the handoff list of `.lock` does not begin with the first in line, or nobody is known to watch over all.
@@ -353,7 +353,7 @@ impl<'a> Draft<'a> {
         if self.view.has_foreign() {
             return self.record.attended || !self.record.next.is_empty();
         }
-        let next = self.names(line, line::NAMED);
+        let next = self.names(line, queue::NAMED);
         let unattended = !self.record.attended && self.first_to_watch(line).is_some();
         next.first() != self.record.next.first() || unattended
     }
@@ -433,7 +433,7 @@ impl<'a> Draft<'a> {
     fn named_stand(&self) -> Vec<Op> {
         let Some(me) = self.me else { return Vec::new() };
         let before = self.view.record().map(|record| record.next.as_slice()).unwrap_or_default();
-        let named = line::named(&self.record).into_iter().map(|(session, _)| session);
+        let named = queue::named(&self.record).into_iter().map(|(session, _)| session);
         let anew = named.filter(|session| *session != me.session && !before.contains(session));
         let known = anew.filter_map(|session| self.view.contender(session));
         let stands = |one: &Contender| Op::CheckIndex {

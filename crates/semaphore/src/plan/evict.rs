@@ -127,5 +127,5 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
 }
 
 fn line_without<'a>(view: &'a View, session: &SessionId) -> Vec<InLine<'a>> {
-    line::line(view, None).into_iter().filter(|one| one.session != session).collect()
+    queue::line(view, None).into_iter().filter(|one| one.session != session).collect()
 }

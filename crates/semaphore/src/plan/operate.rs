@@ -18,7 +18,7 @@ pub struct Queued {
 /// The line, in order.
 pub fn queue(view: &View) -> Vec<Queued> {
     let is_served = |one: &InLine<'_>| view.record().is_none_or(|record| one.is_served_by(record));
-    let line = line::line(view, None);
+    let line = queue::line(view, None);
     line.iter().map(|one| Queued { session: one.session.clone(), is_served: is_served(one) }).collect()
 }
 
@@ -58,7 +58,7 @@ pub fn shown(view: &View) -> Result<(), String> {
 pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
     let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
     draft.record.limit = limit;
-    let line = line::line(view, None);
+    let line = queue::line(view, None);
     draft.fill(&line, &[], None, now);
     if draft.changes() {
         draft.publish(&line);
@@ -81,7 +81,7 @@ pub fn prune(
 ) -> Result<Option<Write>, String> {
     let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
     draft.drop_dead(whom);
-    let line = line::line(view, None);
+    let line = queue::line(view, None);
     draft.fill(&line, &[], None, now);
     if draft.changes() {
         draft.publish(&line);

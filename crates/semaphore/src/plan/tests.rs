@@ -11,9 +11,9 @@ mod evict;
 mod filtered;
 mod follow;
 mod large;
-mod line;
 mod lock;
 mod operate;
+mod queue;
 mod release;
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));

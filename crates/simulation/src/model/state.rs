@@ -10,7 +10,7 @@ use super::agent::{About, Agent, Life, Message, START, TTL};
 use super::digest::digest;
 use super::game::Game;
 use crate::consul::{Consul, unanswered};
-use crate::reconcile::OTHERS;
+use crate::intervals::OTHERS;
 use judge::Judge;
 use slotkeeper_semaphore::{Command, Commit, Event, Moment, Name, Primitive, View};
 

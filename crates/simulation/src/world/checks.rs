@@ -1,8 +1,8 @@
 //! What is checked of the whole: after every step, and at the end.
 
 use super::*;
-use crate::picture::Picture;
-use crate::reconcile::OTHERS;
+use crate::intervals::OTHERS;
+use crate::store_state::Picture;
 use slotkeeper_semaphore::{Contender, Lock};
 
 impl World {

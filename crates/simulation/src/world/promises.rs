@@ -8,8 +8,8 @@
 //! - **A request of one's own was lost or late.** Who waits for an answer does nothing else, and after a failure rests.
 
 use super::*;
-use crate::picture::Picture;
-use crate::reconcile::{ELDER, HOLDER, OTHERS};
+use crate::intervals::{ELDER, HOLDER, OTHERS};
+use crate::store_state::Picture;
 use slotkeeper_semaphore::Contender;
 
 /// What everybody who is told does within this: whoever is to look out begins after a second, and looks once a second; and a few

@@ -1,8 +1,8 @@
 //! Plans of one that comes blind, of those who wait to be let in by name, and of whoever watches over all.
 
-use super::line::queue;
+use super::queue::queue;
 use super::*;
-use crate::line::NAMED;
+use crate::queue::NAMED;
 
 const HELD: Option<Standing> = Some(Standing::Held);
 const WAITS: Option<Standing> = Some(Standing::Waiting);

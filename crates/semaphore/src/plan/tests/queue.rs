@@ -1,8 +1,8 @@
 //! Plans of many in line.
 
 use super::*;
-use crate::line::NAMED;
 use crate::offered::{FIRST_TURN, MAX_OFFER, Offer};
+use crate::queue::NAMED;
 
 /// A view of `.lock` and of waiters of ours, each with its slots and its priority.
 pub(super) fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) -> View {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::consul::pair;
-use super::reconcile::MARK;
+use super::intervals::MARK;
 use super::rules::Sight;
 use slotkeeper_consul_dev::store::kv::Entry as Stored;
 use slotkeeper_semaphore::contender::Entry;

@@ -49,7 +49,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
     if me.together.is_some_and(|together| together.step == Step::Enter) {
         return enter_anew(view, record, me);
     }
-    let mut line = line::line(view, Some(me.own()));
+    let mut line = queue::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     let heads = line.iter().take(place).all(InLine::is_foreign);
     watch_line(&mut plan, view, &record, &line[..place], me, now);
@@ -175,7 +175,7 @@ pub(super) fn ask(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan 
 /// once one does, and the others see that it has.
 fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     let mut plan = Plan::new(Stand::Apart { room: false });
-    let line = line::line(view, Some(me.own()));
+    let line = queue::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     watch_line(&mut plan, view, record, &line[..place], me, now);
     let left = record.limit.saturating_sub(record.taken());
@@ -183,7 +183,7 @@ fn follow(view: &View, record: &Record, me: Me<'_>, now: Moment) -> Plan {
     if record.attended {
         // Whoever freed them has let in nobody, or the first one has gone without a word.
         let first = record.named_first();
-        let unserved = match line::named(record).first() {
+        let unserved = match queue::named(record).first() {
             Some((_, slots)) => *slots <= left,
             None => free,
         };
@@ -232,7 +232,7 @@ fn take_as_they_do(view: &View, record: &Record, me: Me<'_>) -> Option<Write> {
     if !shared || !plain || !asks || view.is_complete() || view.is_filtered() {
         return None;
     }
-    let line = line::line(view, Some(me.own()));
+    let line = queue::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session)?;
     let mut ahead = line.iter().take(place);
     let mut draft = Draft::new(view, record.clone(), me.wall, Some(me));
@@ -295,7 +295,7 @@ fn enter_anew(view: &View, record: Record, me: Me<'_>) -> Plan {
         plan.need = Some(Need::List);
         return plan;
     }
-    let line = line::line(view, Some(me.own()));
+    let line = queue::line(view, Some(me.own()));
     let place = line.iter().position(|one| one.session == me.session).unwrap_or_default();
     // An earlier process may have been in line by itself and for other slots. Nobody may hand off to it by that name.
     let misnamed = record.next.contains(me.session);
@@ -338,7 +338,7 @@ fn take_together(
     if stands && !me.is_in_line(view) && !me.settings.try_once() {
         // What it wants has changed. Others go by what it says, and would wait for it while it waits for them.
         let mut draft = Draft::new(view, record, me.wall, Some(me));
-        draft.publish(&line::line(view, Some(me.own())));
+        draft.publish(&queue::line(view, Some(me.own())));
         falls_back(&mut draft, view);
         draft.pass(behind);
         draft.write_own(me.entry(Standing::Waiting, Vec::new()));

@@ -26,7 +26,7 @@ pub(super) fn keep(view: &View, record: Record, me: Me<'_>, now: Moment) -> Plan
         draft.record.limit = me.settings.limit;
     }
     plan.recheck(draft.prune(me, now));
-    let line = line::line(view, None);
+    let line = queue::line(view, None);
     plan.recheck(draft.fill(&line, &[], me.free_since, now));
     if draft.changes() || draft.misleads(&line) {
         draft.publish(&line);

@@ -27,7 +27,7 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
     draft.take_out(me.session);
     if view.is_complete() {
         draft.prune(me, now);
-        let line = line::line(view, None);
+        let line = queue::line(view, None);
         draft.fill(&line, freed, me.free_since, now);
         draft.publish(&line);
     } else if draft.fill_by_name(freed) == HandOff::Unknown {
@@ -61,7 +61,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
         let mut draft = Draft::new(view, view.record()?.clone(), me.wall, Some(me));
         draft.prune(me, now);
         let line: Vec<_> =
-            line::line(view, None).into_iter().filter(|one| one.session != me.session).collect();
+            queue::line(view, None).into_iter().filter(|one| one.session != me.session).collect();
         draft.fill(&line, &[], me.free_since, now);
         if draft.changes() || draft.misleads(&line) || draft.record.next.contains(me.session) {
             draft.publish(&line);
@@ -117,7 +117,7 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
         let mut draft = Draft::new(view, record.clone(), wall, None);
         draft.take_out(session);
         // By the record before the write: the session is a holder there, and in nobody's line.
-        let line = line::line(view, None);
+        let line = queue::line(view, None);
         draft.fill(&line, freed, None, now);
         draft.publish(&line);
         draft.write(false)
