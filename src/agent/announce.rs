@@ -33,10 +33,10 @@ pub(super) fn log(notice: &Notice) {
         }
         Notice::Renewed { took } => debug!(took_ms = millis(*took), "session renewed"),
         Notice::RenewFailed { failure } => debug!("the session was not renewed: {}", failure.text),
-        Notice::Trouble { name: None, failure } => warn!("trouble with the session: {}", failure.text),
-        Notice::Trouble { name: Some(semaphore), failure } => warn!(%semaphore, "trouble: {}", failure.text),
-        Notice::TroubleOver { name: None } => info!("the session is in order again"),
-        Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "in order again"),
+        Notice::Failing { name: None, failure } => warn!("trouble with the session: {}", failure.text),
+        Notice::Failing { name: Some(semaphore), failure } => warn!(%semaphore, "trouble: {}", failure.text),
+        Notice::Recovered { name: None } => info!("the session is in order again"),
+        Notice::Recovered { name: Some(semaphore) } => info!(%semaphore, "in order again"),
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "waiting for a slot");
         }
@@ -50,11 +50,11 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, %session, who = who.map(String::as_str), "another has the lock");
         }
         Notice::Leader { name, leader: None } => info!(semaphore = %name, "nobody has the lock"),
-        Notice::Delayed { name, left: Some(left) } => {
+        Notice::LockDelayed { name, left: Some(left) } => {
             let left_ms = millis(*left);
             info!(semaphore = %name, left_ms, "nobody has the lock, and nobody gets it before its lock-delay is over");
         }
-        Notice::Delayed { name, left: None } => {
+        Notice::LockDelayed { name, left: None } => {
             info!(
                 semaphore = %name,
                 "nobody has the lock, and nobody gets it before its lock-delay is over, for at most 60 s; trying now and then"
@@ -79,7 +79,7 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "slot given back");
         }
         Notice::Blocked { name, why } => error!(semaphore = %name, "kept out: {why}"),
-        Notice::GaveUp { name, reached, trouble } => {
+        Notice::TimedOut { name, reached, failure: trouble } => {
             let what = if *reached { "no slot" } else { "no answer from Consul" };
             match trouble {
                 Some(trouble) => {
@@ -126,7 +126,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             debug!(semaphore = %name, position, taken, limit, "a lease is waited for");
         }
-        Notice::GaveUp { name, reached, trouble } => {
+        Notice::TimedOut { name, reached, failure: trouble } => {
             debug!(semaphore = %name, reached, trouble, "a lease was not to be had in the time given");
         }
         Notice::Leader { name, leader } => {
@@ -134,7 +134,7 @@ pub(super) fn log_of_lease(notice: &Notice) {
             debug!(semaphore = %name, session, "seen by one who waits for a lease: who has the lock");
         }
         Notice::FormDiffers { name } => debug!(semaphore = %name, "{JOINS_A_MAP}"),
-        Notice::Delayed { name, left } => {
+        Notice::LockDelayed { name, left } => {
             debug!(semaphore = %name, ?left, "seen by one who waits for a lease: a lock-delay");
         }
         Notice::SessionStarted { .. }
@@ -143,8 +143,8 @@ pub(super) fn log_of_lease(notice: &Notice) {
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
-        | Notice::Trouble { .. }
-        | Notice::TroubleOver { .. }
+        | Notice::Failing { .. }
+        | Notice::Recovered { .. }
         | Notice::Acquired { .. }
         | Notice::Lost { .. }
         | Notice::Evicted { .. }
@@ -185,14 +185,14 @@ pub(super) fn call_hook(
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
-        | Notice::Trouble { .. }
-        | Notice::TroubleOver { .. }
+        | Notice::Failing { .. }
+        | Notice::Recovered { .. }
         | Notice::Waiting { .. }
-        | Notice::Delayed { .. }
+        | Notice::LockDelayed { .. }
         | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
-        | Notice::GaveUp { .. }
+        | Notice::TimedOut { .. }
         | Notice::LimitDiffers { .. }
         | Notice::FormDiffers { .. }
         | Notice::LimitChanged { .. }

@@ -161,7 +161,7 @@ impl Agent {
         if lives != beside.runs_on.is_some() {
             // As under a command of ours: what is lost from here on is lost under it, and not asked for again.
             beside.runs_on = lives.then(|| translate::required(&self.parts.config).collect());
-            self.own.keeper.occupy(beside.runs_on.clone().unwrap_or_default(), now);
+            self.own.keeper.set_occupied(beside.runs_on.clone().unwrap_or_default(), now);
             info!(
                 processes = beside.seen.count(),
                 "{}",
@@ -181,7 +181,7 @@ impl Agent {
         beside.signal(act);
         if why == Why::Lease && !stops {
             // Whether it is lost is not known, and so it counts as lost.
-            self.own.keeper.forfeit(now);
+            self.own.keeper.lose_occupied(now);
             self.carry_out(now);
         }
     }

@@ -160,7 +160,7 @@ impl Agent {
             self.unready(PATIENCE).await;
         }
         for kept in over {
-            self.own.keeper.give_on(&kept.name, clock::now());
+            self.own.keeper.workload_stopped(&kept.name, clock::now());
         }
         // What that has led to goes before anything else is waited for.
         self.carry_out(clock::now());

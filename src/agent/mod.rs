@@ -313,7 +313,7 @@ impl Agent {
             let now = clock::now();
             self.parts.vitals.beat(now);
             if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
-                self.own.keeper.show(now);
+                self.own.keeper.refresh_soon(now);
             }
             self.mind_reload(now);
             self.carry_out(now);
@@ -392,7 +392,7 @@ impl Agent {
                 }
                 () = self.parts.vitals.viewed() => {
                     let now = clock::now();
-                    self.own.keeper.show(now);
+                    self.own.keeper.refresh_soon(now);
                     self.leases.look(now);
                     // Nothing is another by that: what it asks for tells.
                     self.unseen = unseen.max(Unseen::Leases);
@@ -527,7 +527,7 @@ impl Agent {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
-        if let Notice::Trouble { name: Some(_), failure } = notice
+        if let Notice::Failing { name: Some(_), failure } = notice
             && failure.kind == FailureKind::InvalidKey
             && !self.started_up
         {
@@ -536,7 +536,7 @@ impl Agent {
             error!("this is a fault of the configuration: {}", failure.text);
             self.fail(Exit::Config, &format!("Consul does not take the name of a key: {}", failure.text));
         }
-        if let Notice::GaveUp { name, reached, trouble } = notice
+        if let Notice::TimedOut { name, reached, failure: trouble } = notice
             && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };

@@ -79,7 +79,7 @@ impl Agent {
             progress.end().await;
         }
         // Before it is there: what is lost from here on is lost under a command.
-        self.own.keeper.occupy(occupied, clock::now());
+        self.own.keeper.set_occupied(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
         match Running::start(command, environment, lease_ends, self.hooks.groups()) {
             Ok(mut running) => {
@@ -122,7 +122,7 @@ impl Agent {
             Told::Suspended => drop(kill_current_process_group(Signal::STOP)),
             Told::Stopping(Why::Lease) => {
                 // Whether it is lost is not known, and so it counts as lost.
-                self.own.keeper.forfeit(clock::now());
+                self.own.keeper.lose_occupied(clock::now());
                 self.fail(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
@@ -199,7 +199,7 @@ impl Agent {
         self.running = None;
         self.parts.command = None;
         self.evictions.end_all(clock::now());
-        self.own.keeper.occupy(BTreeSet::new(), clock::now());
+        self.own.keeper.set_occupied(BTreeSet::new(), clock::now());
     }
 }
 

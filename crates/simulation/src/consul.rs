@@ -58,13 +58,13 @@ impl Consul {
                 let prefix = name.rsplit(' ').next().unwrap_or(name);
                 Event::Listed(name.clone(), Ok(self.list(prefix)))
             }
-            Command::Look { name, key, .. } => Event::Looked(name.clone(), Ok(self.read(key))),
-            Command::Confirm { name, keys } => {
-                Event::Confirmed(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
+            Command::ReadLock { name, key, .. } => Event::LockRead(name.clone(), Ok(self.read(key))),
+            Command::ReadKeys { name, keys } => {
+                Event::KeysRead(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
             }
-            Command::ReadDelay { name, session } => {
+            Command::ReadLockDelay { name, session } => {
                 let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
-                Event::DelayRead(name.clone(), session.clone(), Ok(delay))
+                Event::LockDelayRead(name.clone(), session.clone(), Ok(delay))
             }
             Command::Watch { name, key, after, .. } => {
                 if *after != 0 && self.index_of(key) <= *after {
@@ -76,7 +76,7 @@ impl Consul {
                 let ops: Vec<_> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
                 Event::Committed(names(parts), Ok(self.commit(&ops, now)))
             }
-            Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+            Command::StopWatch { .. } | Command::Notify(_) => unreachable!("no request"),
         })
     }
 
@@ -231,13 +231,15 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
         Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
-        Command::Confirm { name, .. } => Event::Confirmed(name.clone(), Err(failure)),
+        Command::ReadKeys { name, .. } => Event::KeysRead(name.clone(), Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
-        Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
-        Command::ReadDelay { name, session } => Event::DelayRead(name.clone(), session.clone(), Err(failure)),
+        Command::ReadLock { name, .. } => Event::LockRead(name.clone(), Err(failure)),
+        Command::ReadLockDelay { name, session } => {
+            Event::LockDelayRead(name.clone(), session.clone(), Err(failure))
+        }
         Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
         Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
-        Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+        Command::StopWatch { .. } | Command::Notify(_) => unreachable!("no request"),
     }
 }
 
@@ -257,12 +259,12 @@ pub(super) fn patience(command: &Command) -> Duration {
         | Command::ClearSessions { .. }
         | Command::DestroySession { .. }
         | Command::List { .. }
-        | Command::Look { .. }
-        | Command::Confirm { .. }
-        | Command::ReadDelay { .. }
+        | Command::ReadLock { .. }
+        | Command::ReadKeys { .. }
+        | Command::ReadLockDelay { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }
-        | Command::Tell(_) => Duration::from_secs(10),
+        | Command::Notify(_) => Duration::from_secs(10),
     }
 }
 

@@ -255,7 +255,7 @@ impl Leases {
                     self.leave(key, now);
                 }
             }
-            Notice::GaveUp { reached, trouble, .. } => {
+            Notice::TimedOut { reached, failure: trouble, .. } => {
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
                 self.refuse(key, in_vain(*reached, trouble, waited), now);
             }
@@ -266,11 +266,11 @@ impl Leases {
             | Notice::SessionTaken { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
-            | Notice::Trouble { .. }
-            | Notice::TroubleOver { .. }
+            | Notice::Failing { .. }
+            | Notice::Recovered { .. }
             | Notice::Waiting { .. }
             | Notice::Leader { .. }
-            | Notice::Delayed { .. }
+            | Notice::LockDelayed { .. }
             | Notice::Released { .. }
             | Notice::LimitDiffers { .. }
             | Notice::FormDiffers { .. }
@@ -320,7 +320,7 @@ impl Leases {
             };
             let Some((.., key)) = keys.iter().filter_map(seen).max() else { continue };
             if let Some(running) = self.running.get_mut(&key) {
-                running.driver.keeper.show(now);
+                running.driver.keeper.refresh_soon(now);
                 self.agenda.touch(key);
             }
         }
@@ -619,8 +619,8 @@ pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
 
 /// How a keeper of one stands: whether Consul has answered, and what fails.
 fn standing(keeper: &Keeper) -> (bool, Option<String>) {
-    let machines = keeper.machines().filter_map(Machine::trouble);
-    let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
+    let machines = keeper.machines().filter_map(Machine::failure);
+    let trouble = machines.chain(keeper.failure()).next().map(str::to_owned);
     (keeper.machines().any(|machine| machine.view().is_some()), trouble)
 }
 

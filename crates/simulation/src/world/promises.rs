@@ -85,7 +85,7 @@ impl World {
             first.map(|one: &Contender| one.session.clone())
         };
         let is_elder = |session: &SessionId| self.elders.iter().any(|elder| elder.session() == *session);
-        let names = picture.record().is_some_and(|record| record.attended);
+        let names = picture.record().is_some_and(|record| record.has_lookout);
         // Where processes die, whoever was told may be among the dead.
         let Chaos { crash, dies, .. } = self.game.chaos;
         let alone = picture.marked().next().is_none() && !names && crash + dies == 0.0;
