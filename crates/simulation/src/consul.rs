@@ -174,6 +174,7 @@ impl Consul {
     }
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+        assert_writes_once(ops);
         let lists =
             ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
         let ops = ops.iter().cloned().map(|op| match op {
@@ -274,4 +275,18 @@ fn not_found() -> Failure {
 
 fn parse(session: &Id) -> SessionId {
     SessionId::parse(session.as_str()).expect("an id that Consul gave")
+}
+
+/// A second write of a key by check-and-set is always refused, since the first one has changed the key's index. A contender
+/// that moves to the end of the queue is deleted and locked again, in this order.
+fn assert_writes_once(ops: &[Op]) {
+    let writes = |op: &Op| matches!(op, Op::Lock { .. } | Op::Unlock { .. } | Op::Cas { .. });
+    let deletes = |op: &Op| matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
+    for (place, op) in ops.iter().enumerate().filter(|(_, op)| writes(op)) {
+        let again = ops
+            .iter()
+            .skip(place + 1)
+            .find(|other| other.key() == op.key() && (writes(other) || deletes(other)));
+        assert!(again.is_none(), "one transaction writes {} twice: {ops:?}", op.key());
+    }
 }

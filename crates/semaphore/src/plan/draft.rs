@@ -40,6 +40,8 @@ pub(super) struct Draft<'a> {
     pub(super) own_is_too_large: bool,
     /// Who is to watch over the semaphore for all who wait.
     lookout: Option<SessionId>,
+    /// The session whose contender key the caller writes or deletes in the same transaction.
+    written_by_caller: Option<&'a SessionId>,
     /// Whoever writes sees by the same transaction who has come meanwhile.
     lists_after: bool,
 }
@@ -70,6 +72,7 @@ impl<'a> Draft<'a> {
             left_to_foreign: false,
             own_is_too_large: false,
             lookout: None,
+            written_by_caller: None,
             lists_after: false,
         }
     }
@@ -416,6 +419,7 @@ impl<'a> Draft<'a> {
         let others = self.view.waiters().into_iter().filter(|one| one.session != *first);
         let told = others.filter(|one| one.entry.as_ref().is_some_and(Entry::is_lookout));
         let stays = told.filter(|one| !self.writes(&self.view.contender_key(&one.session)));
+        let stays = stays.filter(|one| self.written_by_caller != Some(&one.session));
         let stays = stays.filter(|one| self.input.is_none_or(|input| *input.session != one.session));
         let untold = stays.filter_map(|one| {
             let mut entry = one.entry.clone()?;
@@ -424,6 +428,12 @@ impl<'a> Draft<'a> {
             Some(Op::Cas { key, value, flags: self.record.flags(), index: one.modify_index })
         });
         untold.take(1).collect()
+    }
+
+    /// Leaves the session's contender key to the caller. Consul refuses a transaction that writes one key twice by
+    /// check-and-set: the first write changes the index that the second one names.
+    pub(super) fn leave_key_to_caller(&mut self, session: &'a SessionId) {
+        self.written_by_caller = Some(session);
     }
 
     fn writes(&self, key: &str) -> bool {

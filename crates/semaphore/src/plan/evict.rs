@@ -81,6 +81,7 @@ pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Optio
         // Whoever let it in by name would not see the mark, and overwrite it.
         (MembershipKind::Waits, Some(record)) if record.next.contains(&membership.session) => {
             let mut draft = Draft::new(view, record.clone(), "", None);
+            draft.leave_key_to_caller(&membership.session);
             draft.publish_handoffs(&line_without(view, &membership.session));
             draft.write(false).map(|write| write.ops).unwrap_or_default()
         }
@@ -110,6 +111,7 @@ pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Mom
         contender.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
     let mut write = view.record().and_then(|record| {
         let mut draft = Draft::new(view, record.clone(), wall, None);
+        draft.leave_key_to_caller(session);
         draft.remove_holder(session);
         let line = line_without(view, session);
         if membership.part != MembershipKind::Waits {

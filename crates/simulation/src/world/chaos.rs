@@ -195,6 +195,11 @@ impl World {
     }
 
     fn participant(&mut self, view: &View) -> Option<plan::Membership> {
+        // Another waiter becomes the lookout by the same transaction, which is the largest that an eviction can be.
+        let lookout = view.record().filter(|record| record.has_lookout).and_then(|record| record.next.last());
+        if let Some(lookout) = lookout.filter(|_| view.has_foreign()) {
+            return plan::Membership::of(view, lookout);
+        }
         let owner = view.single().and_then(|single| single.owner.as_ref());
         let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let contenders = view.contenders.iter().map(|one| &one.session);

@@ -76,6 +76,33 @@ fn one_in_line_is_not_named_any_more_and_everybody_passes_it() {
     assert_eq!(wants(raised).1, ["p/b Held [0]"]);
 }
 
+/// The handoff list names `a` and `b`, `b` is the lookout, and a foreign client has joined since.
+fn lookout_beside_foreign() -> View {
+    let lock = r#"{"Limit":1,"Holders":["h"],"Next":["a","b"]} "#;
+    let mut pairs = pairs(Some((lock, 0)), &[("h", HELD), ("a", WAITS), ("b", WAITS), ("theirs", None)]);
+    let lookout = pairs.iter_mut().find(|pair| pair.key == "p/b").unwrap();
+    lookout.value = Entry::decode(&lookout.value).unwrap().as_lookout().encode();
+    View::new("p", pairs, 50)
+}
+
+fn steps_that_write<'a>(ops: &'a [Op], key: &str) -> Vec<&'a Op> {
+    let checks = |op: &Op| matches!(op, Op::CheckIndex { .. } | Op::CheckSession { .. } | Op::List { .. });
+    ops.iter().filter(|op| op.key() == key && !checks(op)).collect()
+}
+
+#[test]
+fn evicting_a_lookout_beside_a_foreign_client_writes_its_contender_key_once() {
+    let mut view = lookout_beside_foreign();
+    let ops = asked(&mut view, "b");
+    assert!(matches!(steps_that_write(&ops, "p/b")[..], [Op::Cas { .. }]), "{ops:?}");
+    assert_eq!(view.evicted_by(&"b".into()), Some("ops@vm"));
+    assert!(view.is_lookout(&"a".into()) && !view.has_lookout(), "the first of ours watches for free slots");
+
+    let view = lookout_beside_foreign();
+    let ops = force_eviction(&view, &stay(&view, "b").unwrap(), "", NOW).unwrap().ops;
+    assert!(matches!(steps_that_write(&ops, "p/b")[..], [Op::DeleteCas { .. }]), "{ops:?}");
+}
+
 #[test]
 fn one_that_finds_the_mark_does_nothing_but_leave() {
     for standing in [HELD, WAITS] {
