@@ -341,12 +341,12 @@ impl Metrics {
             | Notice::SessionEnded { .. }
             | Notice::SessionsCleared { .. }
             | Notice::SessionTaken { .. }
-            | Notice::Trouble { .. }
-            | Notice::TroubleOver { .. }
+            | Notice::Failing { .. }
+            | Notice::Recovered { .. }
             | Notice::Waiting { .. }
-            | Notice::Delayed { .. }
+            | Notice::LockDelayed { .. }
             | Notice::Blocked { .. }
-            | Notice::GaveUp { .. }
+            | Notice::TimedOut { .. }
             | Notice::Evicted { .. }
             | Notice::LimitDiffers { .. }
             | Notice::FormDiffers { .. }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::bridge;
 use slotkeeper_consul::{Class, Client, Indexed, Read, Session};
 use slotkeeper_semaphore::plan::Write;
-use slotkeeper_semaphore::{Commit, Failure, FailureKind, Lock, View};
+use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
 
 pub mod evict;
 mod participants;
@@ -58,8 +58,10 @@ impl Error {
     pub fn of_plan(view: &View, why: String) -> Self {
         match view.lock {
             _ if view.is_filtered() => Self::Denied(why),
-            Lock::Missing => Self::Missing(why),
-            Lock::Record { .. } | Lock::Conflict { .. } | Lock::Single(_) => Self::Refused(why),
+            LockKeyState::Missing => Self::Missing(why),
+            LockKeyState::Record { .. } | LockKeyState::Conflict { .. } | LockKeyState::Single(_) => {
+                Self::Refused(why)
+            }
         }
     }
 

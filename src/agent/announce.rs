@@ -42,14 +42,14 @@ pub(super) fn log(notice: &Notice) {
         }
         Notice::Renewed { took } => debug!(took_ms = millis(*took), "{SESSION_RENEWED}"),
         Notice::RenewFailed { failure } => debug!(error = %failure.text, "{SESSION_RENEWAL_FAILED}"),
-        Notice::Trouble { name: None, failure } => {
+        Notice::Failing { name: None, failure } => {
             warn!(error = %failure.text, "{SESSION_REQUEST_FAILED}; retrying");
         }
-        Notice::Trouble { name: Some(semaphore), failure } => {
+        Notice::Failing { name: Some(semaphore), failure } => {
             warn!(%semaphore, error = %failure.text, "{REQUEST_FAILED}; retrying");
         }
-        Notice::TroubleOver { name: None } => info!("{SESSION_REQUEST_RECOVERED}"),
-        Notice::TroubleOver { name: Some(semaphore) } => info!(%semaphore, "{REQUEST_RECOVERED}"),
+        Notice::Recovered { name: None } => info!("{SESSION_REQUEST_RECOVERED}"),
+        Notice::Recovered { name: Some(semaphore) } => info!(%semaphore, "{REQUEST_RECOVERED}"),
         Notice::Waiting { name, position, taken, limit } => {
             info!(semaphore = %name, position, taken, limit, "{WAITING}");
         }
@@ -63,11 +63,11 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, %session, who = who.map(String::as_str), "{LOCK_HELD_BY_OTHER}");
         }
         Notice::Leader { name, leader: None } => info!(semaphore = %name, "{LOCK_FREE}"),
-        Notice::Delayed { name, left: Some(left) } => {
+        Notice::LockDelayed { name, left: Some(left) } => {
             let left_ms = millis(*left);
             info!(semaphore = %name, left_ms, "{LOCK_DELAYED}");
         }
-        Notice::Delayed { name, left: None } => {
+        Notice::LockDelayed { name, left: None } => {
             info!(semaphore = %name, "{LOCK_DELAYED}, which lasts for at most 60 s; retrying");
         }
         Notice::Acquired { name, token, indexes, resumed: true, .. } => {
@@ -89,7 +89,7 @@ pub(super) fn log(notice: &Notice) {
             info!(semaphore = %name, %session, held_seconds = held.as_secs(), "{SLOT_RELEASED}");
         }
         Notice::Blocked { name, why } => error!(semaphore = %name, reason = %why, "{BLOCKED}"),
-        Notice::GaveUp { name, reached, trouble } => {
+        Notice::TimedOut { name, reached, failure: trouble } => {
             let event = if *reached { WAIT_TIMED_OUT } else { WAIT_UNANSWERED };
             let last_failure = trouble.as_ref().map(display);
             warn!(semaphore = %name, last_failure, "{event}");
@@ -131,7 +131,7 @@ pub(super) fn log_lease(notice: &Notice) {
         Notice::Waiting { name, position, taken, limit } => {
             debug!(semaphore = %name, position, taken, limit, "{LEASE_WAITING}");
         }
-        Notice::GaveUp { name, reached, trouble } => {
+        Notice::TimedOut { name, reached, failure: trouble } => {
             debug!(semaphore = %name, reached, trouble, "{LEASE_WAIT_TIMED_OUT}");
         }
         Notice::Leader { name, leader } => {
@@ -139,7 +139,7 @@ pub(super) fn log_lease(notice: &Notice) {
             debug!(semaphore = %name, session, "{LEASE_LOCK_LEADER}");
         }
         Notice::FormDiffers { name } => debug!(semaphore = %name, "{FORMAT_DIFFERS}: {JOINS_A_MAP}"),
-        Notice::Delayed { name, left } => {
+        Notice::LockDelayed { name, left } => {
             debug!(semaphore = %name, ?left, "{LEASE_LOCK_DELAY}");
         }
         Notice::SessionStarted { .. }
@@ -148,8 +148,8 @@ pub(super) fn log_lease(notice: &Notice) {
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
-        | Notice::Trouble { .. }
-        | Notice::TroubleOver { .. }
+        | Notice::Failing { .. }
+        | Notice::Recovered { .. }
         | Notice::Acquired { .. }
         | Notice::Lost { .. }
         | Notice::Evicted { .. }
@@ -190,14 +190,14 @@ pub(super) fn call_hook(
         | Notice::SessionTaken { .. }
         | Notice::Renewed { .. }
         | Notice::RenewFailed { .. }
-        | Notice::Trouble { .. }
-        | Notice::TroubleOver { .. }
+        | Notice::Failing { .. }
+        | Notice::Recovered { .. }
         | Notice::Waiting { .. }
-        | Notice::Delayed { .. }
+        | Notice::LockDelayed { .. }
         | Notice::Evicted { .. }
         | Notice::Released { .. }
         | Notice::Blocked { .. }
-        | Notice::GaveUp { .. }
+        | Notice::TimedOut { .. }
         | Notice::LimitDiffers { .. }
         | Notice::FormDiffers { .. }
         | Notice::LimitChanged { .. }

@@ -162,7 +162,7 @@ impl Agent {
         if lives != beside.runs_on.is_some() {
             // As under `slotkeeper run`: a slot that is lost from here on is not acquired again.
             beside.runs_on = lives.then(|| translate::required(&self.parts.config).collect());
-            self.own.keeper.occupy(beside.runs_on.clone().unwrap_or_default(), now);
+            self.own.keeper.set_occupied(beside.runs_on.clone().unwrap_or_default(), now);
             info!(
                 processes = beside.seen.count(),
                 "{}",
@@ -182,7 +182,7 @@ impl Agent {
         beside.signal(act);
         if why == Why::Lease && !stops {
             // The slot may still be held, but counts as lost.
-            self.own.keeper.forfeit(now);
+            self.own.keeper.lose_occupied(now);
             self.carry_out(now);
         }
     }

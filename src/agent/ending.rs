@@ -142,7 +142,7 @@ impl Agent {
         if !self.ending.is_decided() {
             let now = clock::now();
             let timeout = self.drain_time(now);
-            self.own.keeper.ask_no_more(now);
+            self.own.keeper.stop_acquiring(now);
             self.leases.ask_no_more(now);
             self.look_beside();
             if self.workload_lives() {
@@ -274,9 +274,9 @@ impl Agent {
                 unanswered.names
             ));
         } else {
-            let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::trouble);
+            let machines = keepers().flat_map(Keeper::machines).filter_map(Machine::failure);
             let contested = self.own.keeper.is_contested().then_some(CONTESTED);
-            let why = keepers().filter_map(Keeper::trouble).chain(machines).chain(contested).next();
+            let why = keepers().filter_map(Keeper::failure).chain(machines).chain(contested).next();
             let why = why.unwrap_or("Consul has not answered in time");
             let besides = if unanswered.names.is_empty() {
                 String::new()

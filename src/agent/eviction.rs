@@ -159,7 +159,7 @@ impl Agent {
             self.unready(FILE_TIMEOUT).await;
         }
         for kept in over {
-            self.own.keeper.give_on(&kept.name, clock::now());
+            self.own.keeper.workload_stopped(&kept.name, clock::now());
         }
         // The releases are sent before the loop waits for anything else.
         self.carry_out(clock::now());

@@ -57,14 +57,14 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
             let prefix = prefix(keeper, &name);
             Work::List { name, prefix }
         }
-        Command::Look { name, key, consistent } => Work::Request(Box::pin(async move {
+        Command::ReadLock { name, key, consistent } => Work::Request(Box::pin(async move {
             let read = if consistent { Read::consistent() } else { Read::default() };
-            Event::Looked(name, bridge::read(&client, &key, read).await)
+            Event::LockRead(name, bridge::read(&client, &key, read).await)
         })),
-        Command::Confirm { name, keys } => Work::Confirm { name, keys },
-        Command::ReadDelay { name, session } => Work::Request(Box::pin(async move {
+        Command::ReadKeys { name, keys } => Work::Confirm { name, keys },
+        Command::ReadLockDelay { name, session } => Work::Request(Box::pin(async move {
             let answer = bridge::lock_delay(&client, &session).await;
-            Event::DelayRead(name, session, answer)
+            Event::LockDelayRead(name, session, answer)
         })),
         Command::Watch { name, key, after, wait } => Work::Watch { name, key, after, wait },
         Command::StopWatch { name, key } => Work::StopWatch { name, key },
@@ -75,7 +75,7 @@ pub(super) fn work(command: Command, keeper: &Keeper, client: Client, spec: &Ses
                 async move { Event::Committed(names, bridge::commit(&client, ops).await) },
             ))
         }
-        Command::Tell(notice) => Work::Tell(notice),
+        Command::Notify(notice) => Work::Tell(notice),
     }
 }
 

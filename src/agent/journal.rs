@@ -65,8 +65,8 @@ impl Journal {
                 (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
             }
             Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
-            Notice::Trouble { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
-            Notice::TroubleOver { name } => (What::TroubleOver, name.as_ref(), None),
+            Notice::Failing { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
+            Notice::Recovered { name } => (What::TroubleOver, name.as_ref(), None),
             Notice::Waiting { name, position, taken, limit } => (
                 What::Waiting,
                 Some(name),
@@ -77,7 +77,7 @@ impl Journal {
             Notice::Leader { name, leader } => {
                 (What::LeaderChanged, Some(name), Some(who_leads(leader.as_ref())))
             }
-            Notice::Delayed { name, left } => {
+            Notice::LockDelayed { name, left } => {
                 (What::Delayed, Some(name), left.map(|left| format!("for {}", roughly(left))))
             }
             Notice::Acquired { name, resumed: true, .. } => {
@@ -95,7 +95,7 @@ impl Journal {
                 (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
             }
             Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
-            Notice::GaveUp { name, trouble, .. } => (What::GaveUp, Some(name), trouble.clone()),
+            Notice::TimedOut { name, failure: trouble, .. } => (What::GaveUp, Some(name), trouble.clone()),
             Notice::LimitDiffers { name, stored, configured, .. } => {
                 (What::Limit, Some(name), Some(format!("{stored} governs, {configured} is configured")))
             }
@@ -128,9 +128,9 @@ impl Journal {
             Notice::Waiting { .. }
                 | Notice::Acquired { .. }
                 | Notice::Released { .. }
-                | Notice::GaveUp { .. }
+                | Notice::TimedOut { .. }
                 | Notice::Leader { .. }
-                | Notice::Delayed { .. }
+                | Notice::LockDelayed { .. }
                 | Notice::SessionStarted { .. }
         );
         if !theirs {

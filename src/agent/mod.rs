@@ -296,7 +296,7 @@ impl Agent {
             let now = clock::now();
             self.parts.watchdog.heartbeat(now);
             if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
-                self.own.keeper.show(now);
+                self.own.keeper.refresh_soon(now);
             }
             self.mind_reload(now);
             self.carry_out(now);
@@ -375,7 +375,7 @@ impl Agent {
                 }
                 () = self.parts.watchdog.viewed() => {
                     let now = clock::now();
-                    self.own.keeper.show(now);
+                    self.own.keeper.refresh_soon(now);
                     self.leases.look(now);
                     // Nothing has changed yet: the answers will tell.
                     self.unpublished = unpublished.max(Unpublished::Leases);
@@ -511,7 +511,7 @@ impl Agent {
                 self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
             }
         }
-        if let Notice::Trouble { name: Some(name), failure } = notice
+        if let Notice::Failing { name: Some(name), failure } = notice
             && failure.kind == FailureKind::InvalidKey
             && !self.started_up
         {
@@ -520,7 +520,7 @@ impl Agent {
             error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
             self.fail(Exit::Config, &format!("Consul refuses the name of a key: {}", failure.text));
         }
-        if let Notice::GaveUp { name, reached, trouble } = notice
+        if let Notice::TimedOut { name, reached, failure: trouble } = notice
             && self.is_required(name)
         {
             let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };

@@ -42,14 +42,14 @@ enum Change<'f> {
 impl Outage {
     /// Whether to log a notice by itself, since it is not part of an outage. The names in `notice` are the core's.
     pub(super) fn logs(&mut self, owner: Owner, notice: &Notice) -> bool {
-        if let Notice::Trouble { name, failure } = notice {
+        if let Notice::Failing { name, failure } = notice {
             let is_itself = !failure.kind.is_transient();
             if is_itself {
                 self.reported.insert((owner, name.clone()));
             }
             return is_itself;
         }
-        if let Notice::TroubleOver { name } = notice {
+        if let Notice::Recovered { name } = notice {
             return self.reported.remove(&(owner, name.clone()));
         }
         if let Notice::Removed { name } = notice {
@@ -155,8 +155,8 @@ mod tests {
     fn what_fails_for_another_reason_is_told_as_it_is() {
         use FailureKind::{Denied, NoLeader, Unavailable};
         let fails =
-            |name: Option<&str>, kind| Notice::Trouble { name: name.map(Name::from), failure: failure(kind) };
-        let works = |name: Option<&str>| Notice::TroubleOver { name: name.map(Name::from) };
+            |name: Option<&str>, kind| Notice::Failing { name: name.map(Name::from), failure: failure(kind) };
+        let works = |name: Option<&str>| Notice::Recovered { name: name.map(Name::from) };
         let mut outage = Outage::default();
         for (notice, says) in [
             (fails(None, Unavailable), false),

@@ -17,7 +17,7 @@ use crate::status::{
 };
 use slotkeeper_consul::{self, Client};
 use slotkeeper_semaphore::{
-    Contender, Identity, Keeper, Lock, Machine, Moment, Name, Phase, SessionId, View, printable,
+    Contender, Identity, Keeper, LockKeyState, Machine, Moment, Name, Phase, SessionId, View, printable,
 };
 
 /// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
@@ -145,12 +145,12 @@ pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
 }
 
 /// Where a machine stands, and what keeps it out if anything does; whether it is looked at no more.
-struct Standing {
+struct WaiterState {
     state: State,
     why: Option<String>,
 }
 
-impl Standing {
+impl WaiterState {
     fn of(machine: &Machine) -> Self {
         let (state, why) = match machine.phase() {
             Phase::Starting => (State::Starting, None),
@@ -158,7 +158,7 @@ impl Standing {
             Phase::Held { .. } => (State::Held, None),
             Phase::Blocked { why } => (State::Blocked, Some(why)),
             Phase::Leaving => (State::Leaving, None),
-            Phase::GaveUp => (State::GaveUp, None),
+            Phase::TimedOut => (State::GaveUp, None),
             Phase::Lost => (State::Lost, None),
             Phase::Released => (State::Released, None),
         };
@@ -177,7 +177,7 @@ impl Standing {
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
     let me = keeper.session();
-    let standing = Standing::of(machine);
+    let standing = WaiterState::of(machine);
     let (state, rests) = (standing.state, standing.rests());
     let held = match machine.phase() {
         Phase::Held { since, token, indexes } => Some((since, token, indexes)),
@@ -185,7 +185,7 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
         | Phase::Waiting
         | Phase::Blocked { .. }
         | Phase::Leaving
-        | Phase::GaveUp
+        | Phase::TimedOut
         | Phase::Lost
         | Phase::Released => None,
     };
@@ -201,8 +201,10 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
         reason: standing
             .why
             .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
-            .or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned))
-            .or_else(|| others_of_the_party(&keeper.hindrances(machine.name()), labels).filter(|_| waiting))
+            .or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned))
+            .or_else(|| {
+                others_of_the_party(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting)
+            })
             .or_else(|| {
                 view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
             }),
@@ -229,18 +231,18 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
 /// under the record's key.
 fn limit(view: &View, configured: u32) -> Option<u32> {
     match &view.lock {
-        Lock::Record { record, .. } => Some(record.limit),
-        Lock::Missing => Some(configured),
-        Lock::Conflict { .. } | Lock::Single(_) => None,
+        LockKeyState::Record { record, .. } => Some(record.limit),
+        LockKeyState::Missing => Some(configured),
+        LockKeyState::Conflict { .. } | LockKeyState::Single(_) => None,
     }
 }
 
 /// Slots that are taken; `None` as for the limit.
 fn taken(view: &View) -> Option<u32> {
     match &view.lock {
-        Lock::Record { record, .. } => Some(record.taken()),
-        Lock::Missing => Some(0),
-        Lock::Conflict { .. } | Lock::Single(_) => None,
+        LockKeyState::Record { record, .. } => Some(record.taken()),
+        LockKeyState::Missing => Some(0),
+        LockKeyState::Conflict { .. } | LockKeyState::Single(_) => None,
     }
 }
 

@@ -82,7 +82,7 @@ impl Agent {
             progress.end().await;
         }
         // Before the start: a slot that is lost from here on is lost under the command.
-        self.own.keeper.occupy(occupied, clock::now());
+        self.own.keeper.set_occupied(occupied, clock::now());
         let environment = environment(&self.parts.status.borrow());
         match Running::start(command, environment, lease_ends, self.hooks.groups()) {
             Ok(mut running) => {
@@ -125,7 +125,7 @@ impl Agent {
             CommandEvent::Suspended => drop(kill_current_process_group(Signal::STOP)),
             CommandEvent::Stopping(Why::Lease) => {
                 // The slot may still be held, but counts as lost.
-                self.own.keeper.forfeit(clock::now());
+                self.own.keeper.lose_occupied(clock::now());
                 self.fail(
                     Exit::SlotLost,
                     "the lease was not renewed in time, and the command is being stopped",
@@ -201,7 +201,7 @@ impl Agent {
         self.running = None;
         self.parts.command = None;
         self.evictions.end_all(clock::now());
-        self.own.keeper.occupy(BTreeSet::new(), clock::now());
+        self.own.keeper.set_occupied(BTreeSet::new(), clock::now());
     }
 }
 

@@ -10,7 +10,7 @@ use super::sessions::lock_or_prefix;
 use super::{Exit, ask, say};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
-use slotkeeper_semaphore::{Lock, SessionId, View, plan};
+use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 
 /// Delete a semaphore that nobody holds.
 ///
@@ -39,8 +39,8 @@ impl Destroy {
             let scene = Watch::new(&client, &self.prefix).next().await?;
             let lock = scene.lock();
             let view = lock.as_ref().unwrap_or(&scene.view);
-            if view.lock == Lock::Missing {
-                plan::shown(view).map_err(Error::Denied)?;
+            if view.lock == LockKeyState::Missing {
+                plan::check_visible(view).map_err(Error::Denied)?;
                 let what = format!("there is neither a semaphore nor a lock at {}", printable(&self.prefix));
                 return Err(Error::Missing(what).into());
             }

@@ -80,7 +80,8 @@ impl Evict {
         if is_done {
             return Ok(Exit::Done);
         }
-        let stands = if aim.stay.part == plan::Part::Waits { "is still in line" } else { "still holds" };
+        let stands =
+            if aim.stay.part == plan::MembershipKind::Waits { "is still in line" } else { "still holds" };
         complain(format!(
             "session {} was asked to go and {stands} after {}; it goes once its workload has stopped. --force takes it out \
              at once, and its workload may then run beside the next one's",
@@ -133,27 +134,27 @@ impl Evict {
     }
 
     fn follows(&self, aim: &Aim) -> &'static str {
-        use plan::Part;
+        use plan::MembershipKind;
         match (aim.stay.part, aim.stay.foreign) {
-            (Part::Dead, _) => "What it has is given on at once.",
-            (Part::Waits, false) if self.force => {
+            (MembershipKind::Dead, _) => "What it has is given on at once.",
+            (MembershipKind::Waits, false) if self.force => {
                 "It is taken out of the line; where it still lives it comes back at the end of its priority's."
             }
-            (Part::Waits, false) => {
+            (MembershipKind::Waits, false) => {
                 "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to the end of their priority's."
             }
-            (Part::Waits, true) => {
+            (MembershipKind::Waits, true) => {
                 "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
                  and ends then."
             }
-            (Part::Holds, false) if self.force => {
+            (MembershipKind::Holds, false) if self.force => {
                 "What it has is given on at once, whether or not its workload has stopped: the next one may run beside it. \
                  It learns of that only when it answers again."
             }
-            (Part::Holds, false) => {
+            (MembershipKind::Holds, false) => {
                 "It is told at once and stops its workload; what it has is given on when that has stopped."
             }
-            (Part::Holds, true) => {
+            (MembershipKind::Holds, true) => {
                 "It is another kind of client, whose workload cannot be waited for: what it has is given on at once, and the \
                  next one may run beside it. `consul lock` stops its command when it sees that."
             }

@@ -53,7 +53,7 @@ impl Prune {
         let client = self.consul.client()?;
         ask(&client, async {
             let scene = Watch::new(&client, &self.prefix).next().await?;
-            plan::present(&scene.view).map_err(|why| Error::of_plan(&scene.view, why))?;
+            plan::existing_record(&scene.view).map_err(|why| Error::of_plan(&scene.view, why))?;
             let dead: Vec<_> =
                 scene.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
             let leftovers = scene.view.leftovers.len();

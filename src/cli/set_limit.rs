@@ -75,7 +75,8 @@ fn limit(text: &str) -> Result<u32, String> {
 
 impl Done {
     fn of(prefix: &str, changed: &Changed) -> Result<Self, String> {
-        let (before, after) = (plan::present(&changed.before)?, plan::present(&changed.after)?);
+        let (before, after) =
+            (plan::existing_record(&changed.before)?, plan::existing_record(&changed.after)?);
         Ok(Self {
             prefix: prefix.to_owned(),
             limit_before: before.limit,

@@ -11,7 +11,7 @@ use crate::bridge;
 use crate::clock;
 use slotkeeper_consul::{Client, Read};
 use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::plan::{self, Stay};
+use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{FailureKind, SessionId, View, printable};
 
 /// The fewest characters that stand for a whole session.
@@ -33,7 +33,7 @@ pub struct Aim {
     /// What is known of it, for people.
     pub participant: Participant,
     /// How it takes part.
-    pub stay: Stay,
+    pub stay: Membership,
     /// A later version of slotkeeper wrote its entry, which this one can neither read nor mark.
     pub newer: bool,
     /// The same with all others.
@@ -59,7 +59,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     let chosen = choose(prefix, scene.participants(), session);
     // A lock's key is read by itself, whatever is hidden below it.
     if !chosen.as_ref().is_ok_and(|one| one.part == Part::Locked) {
-        plan::shown(&scene.view).map_err(Error::Denied)?;
+        plan::check_visible(&scene.view).map_err(Error::Denied)?;
     }
     let participant = chosen?;
     let (place, before) = match participant.part {
@@ -72,7 +72,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
             (Place::Semaphore(prefix.to_owned()), scene.view)
         }
     };
-    let stay = Stay::of(&before, &participant.id).ok_or_else(|| {
+    let stay = Membership::of(&before, &participant.id).ok_or_else(|| {
         let session = shown(participant.id.as_str());
         Error::Refused(format!("session {session} was taken out already, and is about to notice"))
     })?;
@@ -149,14 +149,14 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
 pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
     change(client, &aim.place, |view| {
-        plan::shown(view).map_err(Error::Denied)?;
+        plan::check_visible(view).map_err(Error::Denied)?;
         let now = clock::now();
-        match Stay::of(view, &aim.stay.session) {
+        match Membership::of(view, &aim.stay.session) {
             Some(stay) if stay == aim.stay => {
                 tried.set(true);
                 Ok(match way {
-                    Way::Ask(by) => plan::mark(view, &stay, by),
-                    Way::TakeOut => plan::take_out(view, &stay, &clock::wall().text(now), now),
+                    Way::Ask(by) => plan::request_eviction(view, &stay, by),
+                    Way::TakeOut => plan::force_eviction(view, &stay, &clock::wall().text(now), now),
                 })
             }
             // Where an answer was lost it may be our doing; and it is what was wanted.
@@ -167,15 +167,15 @@ pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Er
     .await
 }
 
-fn changed(aim: &Aim, found: Option<&Stay>) -> String {
-    use plan::Part;
+fn changed(aim: &Aim, found: Option<&Membership>) -> String {
+    use plan::MembershipKind;
     let session = shown(aim.stay.session.as_str());
     let has = match found.map(|stay| (stay, aim.stay.part, stay.part)) {
         None => "has left",
-        Some((_, _, Part::Dead)) => "has died",
+        Some((_, _, MembershipKind::Dead)) => "has died",
         Some((stay, ..)) if stay.is_after(&aim.stay) => "has left, and come again",
-        Some((_, Part::Waits, Part::Holds)) => "was let in",
-        Some((_, Part::Holds, Part::Waits)) => "was taken out",
+        Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "was let in",
+        Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "was taken out",
         Some(_) => "was written over by somebody",
     };
     format!("session {session} {has} meanwhile, so nothing was done; look again")
@@ -193,9 +193,9 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
     let until = Instant::now() + wait;
     loop {
         let known = match look(client, &aim.place).await {
-            Ok(view) => match Stay::of(&view, session) {
+            Ok(view) => match Membership::of(&view, session) {
                 // It has died meanwhile, and nobody else may be there to give on what it had.
-                Some(stay) if stay.part == plan::Part::Dead => {
+                Some(stay) if stay.part == plan::MembershipKind::Dead => {
                     match act(client, &Aim { stay, ..aim.clone() }, Way::TakeOut).await {
                         Ok(Changed { after, .. }) => return Ok(Some(after)),
                         Err(Error::Refused(_moved)) => None,

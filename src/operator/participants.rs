@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use slotkeeper_consul::{Indexed, Session};
 use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::plan::{self, Stay};
-use slotkeeper_semaphore::{Contender, Lock, Pair, SessionId, View};
+use slotkeeper_semaphore::plan::{self, Membership};
+use slotkeeper_semaphore::{Contender, LockKeyState, Pair, SessionId, View};
 
 /// What a session does at a prefix. In the order in which people are shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,18 +34,20 @@ impl Part {
     fn of(view: &View, session: &SessionId) -> Self {
         let contender = view.contender(session);
         // `.lock` may list it and be hidden itself.
-        let may_hold = view.is_filtered() && view.lock == Lock::Missing;
-        match Stay::of(view, session).map(|stay| stay.part) {
-            Some(plan::Part::Holds) if view.lives(session).is_none() => Self::Unknown,
-            Some(plan::Part::Holds) => Self::Held,
-            Some(plan::Part::Waits) | None
+        let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
+        match Membership::of(view, session).map(|stay| stay.part) {
+            Some(plan::MembershipKind::Holds) if view.lives(session).is_none() => Self::Unknown,
+            Some(plan::MembershipKind::Holds) => Self::Held,
+            Some(plan::MembershipKind::Waits) | None
                 if may_hold && contender.is_some_and(|one| !one.says_waiting()) =>
             {
                 Self::Unknown
             }
-            Some(plan::Part::Waits) if contender.is_some_and(Contender::is_evicted) => Self::Leaving,
-            Some(plan::Part::Waits) => Self::Waiting,
-            Some(plan::Part::Dead) => Self::Dead,
+            Some(plan::MembershipKind::Waits) if contender.is_some_and(Contender::is_evicted) => {
+                Self::Leaving
+            }
+            Some(plan::MembershipKind::Waits) => Self::Waiting,
+            Some(plan::MembershipKind::Dead) => Self::Dead,
             None if contender.is_some() => Self::TakenOut,
             None => Self::Locked,
         }

@@ -12,7 +12,8 @@ use crate::bridge;
 use slotkeeper_consul::{Client, Indexed, Read, Session};
 use slotkeeper_semaphore::plan::{self, Queued};
 use slotkeeper_semaphore::{
-    Failure, FailureKind, Listing, Lock, NotASemaphore, Pair, Record, SessionId, Single, View, printable,
+    Failure, FailureKind, Listing, LockKeyState, NotASemaphore, Pair, Record, SessionId, SingleKeyLock, View,
+    printable,
 };
 
 /// The longest that a watch waits before it looks again in any case. Within this time it notices what no key tells of: a
@@ -54,7 +55,7 @@ pub enum Found {
         /// Its key: the prefix, or `.lock` below it.
         key: String,
         /// How it stands.
-        single: Box<Single>,
+        single: Box<SingleKeyLock>,
     },
     /// Something else, which slotkeeper leaves alone.
     Other {
@@ -162,7 +163,7 @@ impl<'a> Watch<'a> {
                 let text = format!(
                     "{}; the token needs {} for a semaphore, `key \"{}\" {{ policy = \"read\" }}` for a lock",
                     failure.text,
-                    plan::rule(prefix, "read"),
+                    plan::acl_rule(prefix, "read"),
                     printable(prefix, 500)
                 );
                 return Err(Error::Failed(Failure { text, ..failure }));
@@ -202,7 +203,7 @@ impl Scene {
             one.health == Health::Unknown && (self.sessions.filtered || !one.keys.is_empty())
         };
         Hidden {
-            keys: self.view.is_filtered().then(|| plan::rule(&self.prefix, "read")),
+            keys: self.view.is_filtered().then(|| plan::acl_rule(&self.prefix, "read")),
             sessions: participants.iter().any(is_hidden).then(|| SESSIONS.to_owned()),
         }
     }
@@ -221,13 +222,16 @@ impl Scene {
     /// The single-key lock there, as it is seen alone, where there is one.
     pub fn lock(&self) -> Option<View> {
         let lock = self.view.lock_key();
-        let is_lock = matches!(self.view.lock, Lock::Conflict { found: NotASemaphore::SingleKeyLock, .. });
+        let is_lock =
+            matches!(self.view.lock, LockKeyState::Conflict { found: NotASemaphore::SingleKeyLock, .. });
         let key = match self.view.lock {
-            Lock::Missing => &self.prefix,
-            Lock::Conflict { .. } if is_lock => &lock,
-            Lock::Conflict { .. } | Lock::Record { .. } | Lock::Single(_) => return None,
+            LockKeyState::Missing => &self.prefix,
+            LockKeyState::Conflict { .. } if is_lock => &lock,
+            LockKeyState::Conflict { .. } | LockKeyState::Record { .. } | LockKeyState::Single(_) => {
+                return None;
+            }
         };
-        Some(self.lock_at(key)).filter(|view| view.lock != Lock::Missing)
+        Some(self.lock_at(key)).filter(|view| view.lock != LockKeyState::Missing)
     }
 
     /// A key there, as it is seen alone.
@@ -240,11 +244,15 @@ impl Scene {
     /// What there is, and who.
     pub fn inspect(&self) -> Inspection {
         let found = match &self.view.lock {
-            Lock::Record { record, index } => Found::Semaphore { record: record.clone(), index: *index },
-            Lock::Conflict { found, .. } if *found != NotASemaphore::SingleKeyLock => {
+            LockKeyState::Record { record, index } => {
+                Found::Semaphore { record: record.clone(), index: *index }
+            }
+            LockKeyState::Conflict { found, .. } if *found != NotASemaphore::SingleKeyLock => {
                 Found::Other { key: self.view.lock_key(), what: found.to_string() }
             }
-            Lock::Conflict { .. } | Lock::Missing | Lock::Single(_) => self.found_lock(),
+            LockKeyState::Conflict { .. } | LockKeyState::Missing | LockKeyState::Single(_) => {
+                self.found_lock()
+            }
         };
         let participants = self.participants();
         let hidden = self.hidden(&participants);
@@ -274,11 +282,13 @@ impl Scene {
         };
         let key = view.lock_key();
         match view.lock {
-            Lock::Single(single) => match single.wrong {
+            LockKeyState::Single(single) => match single.wrong {
                 Some(what) => Found::Other { key, what },
                 None => Found::Lock { key, single },
             },
-            Lock::Missing | Lock::Record { .. } | Lock::Conflict { .. } => Found::Nothing,
+            LockKeyState::Missing | LockKeyState::Record { .. } | LockKeyState::Conflict { .. } => {
+                Found::Nothing
+            }
         }
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use slotkeeper_consul::TXN_OPERATIONS;
-use slotkeeper_semaphore::plan::{self, Me, Plan, Role};
+use slotkeeper_semaphore::plan::{self, Plan, PlanInput, Role};
 use slotkeeper_semaphore::{
-    Form, Identity, LimitPolicy, Lock, Moment, OnLost, Op, Pair, Primitive, Record, SessionId, Settings, View,
+    Form, Identity, LimitPolicy, LockKeyState, Moment, OnLost, Op, Pair, Primitive, Record, SessionId,
+    Settings, View,
 };
 
 use super::{assert_harmless, record};
@@ -30,19 +31,19 @@ pub fn plan(data: &[u8]) {
     let dead_since: BTreeMap<_, _> =
         view.record().into_iter().flat_map(|record| &record.holders).map(|one| (one.clone(), NOW)).collect();
     let settings = options.settings();
-    let me = Me {
+    let me = PlanInput {
         session: &session,
         settings: &settings,
         who: &who,
         wall: "",
         set_limit: options.sets_limit,
         dead_since: &dead_since,
-        crowded: options.crowded,
-        patience: None,
+        lost_cas_race: options.crowded,
+        yield_until: None,
         follows_up: false,
         confirmed: true,
         free_since: Some(Moment::from_boot(Duration::ZERO)),
-        stood: (options.role, Moment::from_boot(Duration::ZERO)),
+        last_role: (options.role, Moment::from_boot(Duration::ZERO)),
         delayed_until: None,
         held: Some(&[0]),
         together: None,
@@ -76,7 +77,7 @@ fn follow(mut view: View, plan: impl Fn(&View) -> Result<Option<Vec<Op>>, String
         assert!(round <= ROUNDS, "this goes on for ever: {ops:?}");
         let before = view.clone();
         view.apply(&ops, 10_000 + round);
-        if matches!(before.lock, Lock::Conflict { .. }) {
+        if matches!(before.lock, LockKeyState::Conflict { .. }) {
             assert_eq!(before.lock, view.lock, "it was no semaphore's to write over");
         }
         let taken = |view: &View| view.record().map_or(0, Record::taken);
@@ -92,7 +93,7 @@ fn follow(mut view: View, plan: impl Fn(&View) -> Result<Option<Vec<Op>>, String
 }
 
 fn says(plan: &Plan) {
-    if let plan::Stand::Blocked(why) = &plan.stand {
+    if let plan::PlanOutcome::Blocked(why) = &plan.outcome {
         assert_harmless(why);
     }
 }

@@ -111,7 +111,7 @@ pub struct Part {
     pub ops: Vec<Op>,
 }
 
-/// What the shell is to do. Each but [`Command::Tell`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
+/// What the shell is to do. Each but [`Command::Notify`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Create a session → [`Event::SessionCreated`].
@@ -143,8 +143,8 @@ pub enum Command {
         /// Which semaphore.
         name: Name,
     },
-    /// Read the semaphore's `.lock` alone → [`Event::Looked`].
-    Look {
+    /// Read the semaphore's `.lock` alone → [`Event::LockRead`].
+    ReadLock {
         /// Which semaphore.
         name: Name,
         /// The full key.
@@ -152,15 +152,15 @@ pub enum Command {
         /// Whether a loss may be concluded from it. What goes into a check-and-set need not be proved.
         consistent: bool,
     },
-    /// Read these keys of the semaphore at one instant, consistently → [`Event::Confirmed`].
-    Confirm {
+    /// Read these keys of the semaphore at one instant, consistently → [`Event::KeysRead`].
+    ReadKeys {
         /// Which semaphore.
         name: Name,
         /// The full keys.
         keys: Vec<String>,
     },
-    /// Read how long Consul keeps a lock from everybody once this session has ended with it → [`Event::DelayRead`].
-    ReadDelay {
+    /// Read how long Consul keeps a lock from everybody once this session has ended with it → [`Event::LockDelayRead`].
+    ReadLockDelay {
         /// For which lock.
         name: Name,
         /// The session that has it.
@@ -191,7 +191,7 @@ pub enum Command {
         parts: Vec<Part>,
     },
     /// Tell the world.
-    Tell(Notice),
+    Notify(Notice),
 }
 
 /// What the shell has observed.
@@ -207,12 +207,12 @@ pub enum Event {
     SessionDestroyed(Result<(), Failure>),
     /// Answers [`Command::List`].
     Listed(Name, Result<Listing, Failure>),
-    /// Answers [`Command::Look`].
-    Looked(Name, Result<Reading, Failure>),
-    /// Answers [`Command::Confirm`] of those keys, in their order.
-    Confirmed(Name, Result<Vec<Reading>, Failure>),
-    /// Answers [`Command::ReadDelay`] of that session with its lock-delay; `None` where it has ended.
-    DelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
+    /// Answers [`Command::ReadLock`].
+    LockRead(Name, Result<Reading, Failure>),
+    /// Answers [`Command::ReadKeys`] of those keys, in their order.
+    KeysRead(Name, Result<Vec<Reading>, Failure>),
+    /// Answers [`Command::ReadLockDelay`] of that session with its lock-delay; `None` where it has ended.
+    LockDelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
     /// Answers [`Command::Watch`] of that key.
     Watched(Name, String, Result<Reading, Failure>),
     /// Answers [`Command::Commit`] of those semaphores.
@@ -228,9 +228,9 @@ impl Event {
             Self::SessionRenewed(_, answer) => answer.as_ref().err(),
             Self::SessionDestroyed(answer) => answer.as_ref().err(),
             Self::Listed(_, answer) => answer.as_ref().err(),
-            Self::Looked(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
-            Self::Confirmed(_, answer) => answer.as_ref().err(),
-            Self::DelayRead(.., answer) => answer.as_ref().err(),
+            Self::LockRead(_, answer) | Self::Watched(_, _, answer) => answer.as_ref().err(),
+            Self::KeysRead(_, answer) => answer.as_ref().err(),
+            Self::LockDelayRead(.., answer) => answer.as_ref().err(),
             Self::Committed(_, answer) => answer.as_ref().err(),
         };
         failure.is_none_or(|failure| !failure.kind.is_transient())

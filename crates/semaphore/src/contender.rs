@@ -14,7 +14,7 @@ const MAX_WAITING: usize = 32 * 1024;
 /// Where a participant stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum WaiterState {
     /// In line.
     Waiting,
     /// In `.lock`.
@@ -74,7 +74,7 @@ pub struct Entry {
     /// Marks the value as ours, and its version.
     slotkeeper: u32,
     /// Where its owner stands.
-    pub state: Standing,
+    pub state: WaiterState,
     /// Slots its owner takes or wants.
     pub slots: u32,
     /// The numbers of the slots that its owner holds.
@@ -119,7 +119,7 @@ pub struct Entry {
 
 impl Entry {
     /// An entry of this version.
-    pub fn new(state: Standing, slots: u32, priority: i32, since: String, who: Identity) -> Self {
+    pub fn new(state: WaiterState, slots: u32, priority: i32, since: String, who: Identity) -> Self {
         let (indexes, together) = (Vec::new(), Vec::new());
         Self {
             slotkeeper: VERSION,
@@ -143,7 +143,7 @@ impl Entry {
     #[must_use]
     pub fn held(self, indexes: Vec<u32>, since: &str) -> Self {
         let (since, lookout) = (since.to_owned(), Some(false));
-        Self { state: Standing::Held, indexes, since, lookout, passed: None, ..self }
+        Self { state: WaiterState::Held, indexes, since, lookout, passed: None, ..self }
     }
 
     /// Whether the two say the same of their owner, be it since different times, and whatever others have told it.
@@ -173,7 +173,7 @@ impl Entry {
     /// Decodes a contender's value; `None` for one that another client wrote, whose value is opaque.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let entry: Self = serde_json::from_slice(value).ok()?;
-        let fits = entry.state == Standing::Held || value.len() <= MAX_WAITING;
+        let fits = entry.state == WaiterState::Held || value.len() <= MAX_WAITING;
         (entry.slotkeeper <= VERSION && fits).then_some(entry)
     }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn round_trips() {
         let who = Identity { pod: Some("p-1".into()), pid: Some(7), ..Identity::default() };
-        let mut entry = Entry::new(Standing::Held, 2, 5, "2026-01-02T03:04:05Z".into(), who);
+        let mut entry = Entry::new(WaiterState::Held, 2, 5, "2026-01-02T03:04:05Z".into(), who);
         entry.body = Some("nightly".into());
         entry.evicted_by = Some("root@vm".into());
         assert_eq!(Entry::decode(&entry.encode()), Some(entry));
@@ -229,9 +229,9 @@ mod tests {
             entry.body = Some("x".repeat(bytes));
             Entry::decode(&entry.encode()).is_some()
         };
-        assert!(entry(Standing::Waiting, 31 * 1024) && !entry(Standing::Waiting, 32 * 1024));
+        assert!(entry(WaiterState::Waiting, 31 * 1024) && !entry(WaiterState::Waiting, 32 * 1024));
         // One that holds is written by itself alone.
-        assert!(entry(Standing::Held, 32 * 1024));
+        assert!(entry(WaiterState::Held, 32 * 1024));
     }
 
     #[test]

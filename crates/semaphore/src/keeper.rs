@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::command::{Command, Commit, Event, Failure, Name, Part};
+use super::group::{AcquireGroup, GroupAction};
 use super::machine::{Context, Machine, Phase};
 use super::machines::Machines;
 use super::notice::{LossReason, Notice};
-use super::party::{Move, Party};
 use super::session::{Change, Marks, Session};
 use super::settings::Settings;
 use super::{Identity, Lease, Moment, SessionId, Wall};
@@ -96,7 +96,7 @@ pub struct Keeper {
     begun: Moment,
     wall: Wall,
     machines: Machines,
-    party: Party,
+    group: AcquireGroup,
     /// The prefixes under which slots are held.
     held: Vec<String>,
     /// Those on whose slots a workload runs: nothing of them is given back.
@@ -153,7 +153,7 @@ impl Keeper {
             begun: now,
             wall: start.wall,
             machines,
-            party: Party::of(start.together),
+            group: AcquireGroup::of(start.together),
             held: Vec::new(),
             occupied: BTreeSet::new(),
             removed,
@@ -170,10 +170,10 @@ impl Keeper {
     /// Begins to ask for a slot of one more semaphore. A name that is there already is left as it is.
     pub fn add(&mut self, name: Name, settings: Settings, now: Moment) {
         // The session may have stood in that line before, and be named there still.
-        let stood = self.session.id().is_some();
+        let last_role = self.session.id().is_some();
         self.machines.add(name, |name| {
             let machine = Machine::new(name, settings, None, now);
-            if stood { machine.that_lists_first() } else { machine }
+            if last_role { machine.that_lists_first() } else { machine }
         });
         self.settle(now);
     }
@@ -189,7 +189,7 @@ impl Keeper {
     /// Gives the slot back and forgets the semaphore; [`Notice::Removed`] tells when. If its slot was taken together with
     /// others, it is not from here on: one that is added again has its slot apart from them.
     pub fn remove(&mut self, name: &Name, now: Moment) {
-        self.party.forget(name);
+        self.group.forget(name);
         if !self.removed.contains(name) {
             self.removed.push(name.clone());
         }
@@ -199,13 +199,13 @@ impl Keeper {
 
     /// A workload runs on the slots of these from here on, or on none. It can lose a slot, but until it has ended nothing
     /// of it is given back: whoever were let in then would run beside it. What is lost meanwhile is not asked for again.
-    pub fn occupy(&mut self, names: BTreeSet<Name>, now: Moment) {
+    pub fn set_occupied(&mut self, names: BTreeSet<Name>, now: Moment) {
         self.occupied = names;
         self.settle(now);
     }
 
     /// The slots on which a workload runs count as lost from here on, since it is being stopped for want of a renewal.
-    pub fn forfeit(&mut self, now: Moment) {
+    pub fn lose_occupied(&mut self, now: Moment) {
         for name in self.occupied.clone() {
             self.with(&name, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
         }
@@ -213,16 +213,16 @@ impl Keeper {
     }
 
     /// What ran on the slot that it was told to leave has ended, or has had its time: the slot is given on.
-    pub fn give_on(&mut self, name: &Name, now: Moment) {
-        self.with(name, now, |machine, _| machine.give_on());
+    pub fn workload_stopped(&mut self, name: &Name, now: Moment) {
+        self.with(name, now, |machine, _| machine.workload_stopped());
         self.settle(now);
     }
 
     /// Is about to drain, when the workload has stopped: what is held stays until then, and nothing new is asked for.
-    pub fn ask_no_more(&mut self, now: Moment) {
+    pub fn stop_acquiring(&mut self, now: Moment) {
         self.ending = true;
         for name in self.names() {
-            self.with(&name, now, |machine, _| machine.ask_no_more());
+            self.with(&name, now, |machine, _| machine.stop_acquiring());
         }
         self.settle(now);
     }
@@ -233,7 +233,7 @@ impl Keeper {
         for name in self.names() {
             self.with(&name, now, |machine, _| {
                 machine.leave();
-                machine.give_on();
+                machine.workload_stopped();
             });
         }
         self.settle(now);
@@ -284,14 +284,14 @@ impl Keeper {
             Event::Listed(name, answer) => {
                 self.with(&name, now, |machine, cx| machine.listed(answer, cx));
             }
-            Event::Looked(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.looked(answer, cx));
+            Event::LockRead(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.lock_read(answer, cx));
             }
-            Event::Confirmed(name, answer) => {
-                self.with(&name, now, |machine, cx| machine.confirmed(answer, cx));
+            Event::KeysRead(name, answer) => {
+                self.with(&name, now, |machine, cx| machine.keys_read(answer, cx));
             }
-            Event::DelayRead(name, session, answer) => {
-                self.with(&name, now, |machine, _| machine.delay_read(&session, answer));
+            Event::LockDelayRead(name, session, answer) => {
+                self.with(&name, now, |machine, _| machine.lock_delay_read(&session, answer));
             }
             Event::Watched(name, key, answer) => {
                 self.with(&name, now, |machine, cx| machine.watched(&key, answer, cx));
@@ -324,10 +324,10 @@ impl Keeper {
     }
 
     /// Somebody wants to know how things stand: what is not watched is looked at anew.
-    pub fn show(&mut self, now: Moment) {
+    pub fn refresh_soon(&mut self, now: Moment) {
         let semaphores = u32::try_from(self.machines.names().count()).unwrap_or(u32::MAX);
         for machine in self.machines.iter_mut() {
-            machine.show(semaphores, now);
+            machine.refresh_soon(semaphores, now);
         }
         self.settle(now);
     }
@@ -366,20 +366,20 @@ impl Keeper {
     }
 
     /// The other semaphores for which one of a party waits, although it could take its own slot.
-    pub fn hindrances(&self, name: &Name) -> Vec<&Name> {
-        self.party.hindrances(name, &self.machines)
+    pub fn blocking_members(&self, name: &Name) -> Vec<&Name> {
+        self.group.blocking_members(name, &self.machines)
     }
 
     /// What fails with the session at present, if anything does: what was tried, on what, what came back.
-    pub fn trouble(&self) -> Option<&str> {
-        self.session.trouble().map(|failure| failure.text.as_str())
+    pub fn failure(&self) -> Option<&str> {
+        self.session.failure().map(|failure| failure.text.as_str())
     }
 
     /// All that fails at present, of the session and of each semaphore.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
-        let asks = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
-        let session = self.session.trouble().filter(|_| asks);
-        session.into_iter().chain(self.machines.iter().filter_map(Machine::failure))
+        let wants_slot = self.wants_session() || !self.session.is_none() && !self.session.has_ended();
+        let session = self.session.failure().filter(|_| wants_slot);
+        session.into_iter().chain(self.machines.iter().filter_map(Machine::current_failure))
     }
 
     /// How the names of sessions end that Consul may have created although it never said so, and of which none was found.
@@ -435,28 +435,28 @@ impl Keeper {
     }
 
     fn act_together(&mut self, now: Moment) {
-        match self.party.next_move(&self.machines) {
-            Move::None => {}
-            Move::Commit(names) => {
+        match self.group.next_action(&self.machines) {
+            GroupAction::None => {}
+            GroupAction::Commit(names) => {
                 let part = |name: Name| {
-                    let ops = self.machines.get_mut(&name)?.accept(now)?;
+                    let ops = self.machines.get_mut(&name)?.take_proposal(now)?;
                     Some(Part { name, ops })
                 };
                 let parts = names.into_iter().filter_map(part).collect();
                 self.out.push_back(Command::Commit { parts });
             }
-            Move::Begin(names) => {
+            GroupAction::Begin(names) => {
                 for name in names {
                     self.with(&name, now, |machine, cx| {
-                        machine.begin(cx);
+                        machine.begin_holding(cx);
                         machine.drive(cx);
                     });
                 }
             }
-            Move::GiveBack(names) => {
+            GroupAction::Release(names) => {
                 for name in names {
                     self.with(&name, now, |machine, cx| {
-                        machine.give_back();
+                        machine.release_and_requeue();
                         machine.drive(cx);
                     });
                 }
@@ -498,7 +498,7 @@ impl Keeper {
         if self.machines.iter_mut().any(Machine::take_displaced) {
             self.leave_session(now);
         }
-        self.party.look(&self.machines, &self.who);
+        self.group.look(&self.machines, &self.who);
         let held = self.machines.iter().filter(|machine| machine.holds());
         self.held = held.map(|machine| machine.settings().prefix.clone()).collect();
         if self.contested && !self.session.is_resumed() {
@@ -515,7 +515,7 @@ impl Keeper {
             let is_gone = |one: &Machine| one.is_gone() && (draining || !one.looks_again());
             let gone = machines.get(name).is_none_or(is_gone);
             if gone && machines.remove(name).is_some() {
-                out.push_back(Command::Tell(Notice::Removed { name: name.clone() }));
+                out.push_back(Command::Notify(Notice::Removed { name: name.clone() }));
             }
             !gone
         });
@@ -542,7 +542,7 @@ impl Keeper {
     /// Whether there is anything that would hang on a new session. What is only to be left has nothing in Consul once the
     /// old one is gone.
     fn wants_session(&self) -> bool {
-        self.machines.iter().any(Machine::asks)
+        self.machines.iter().any(Machine::wants_slot)
     }
 
     /// Whether the session has slots that are to last: then it is renewed as often as a holder's.
@@ -565,14 +565,14 @@ impl Keeper {
             resumed: self.session.is_resumed(),
             contested: self.session.lasts().filter(|_| self.contested),
             reached: self.reached,
-            trouble: self.session.trouble(),
+            session_failure: self.session.failure(),
             lease: self.session.lease(),
             now,
             who: &self.who,
             wall: self.wall,
             ttl: self.ttl,
             watch_grace: self.watch_grace,
-            together: self.party.of_member(name),
+            together: self.group.of_member(name),
             holds: &self.held,
             ending: self.ending,
             occupied: self.occupied.contains(name),

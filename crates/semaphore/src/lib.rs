@@ -3,7 +3,7 @@
 //!
 //! [`Keeper`] is one agent's whole core: one session and a [`Machine`] for each semaphore. What it decides comes
 //! from one pure function, [`plan::hold`], over a [`View`]. A single-key lock is one of them, with another thing to look at
-//! ([`Single`]) and a plan of its own; whatever is said of a semaphore's life is true of its.
+//! ([`SingleKeyLock`]) and a plan of its own; whatever is said of a semaphore's life is true of its.
 //!
 //! What it does not promise, first: a process that is paused at the wrong instant, or whose clock runs wild, can go on
 //! believing that it holds a slot. Only a downstream check of the fencing token is safe against that.
@@ -11,16 +11,16 @@
 mod backoff;
 mod command;
 pub mod contender;
+mod group;
 mod keeper;
 mod lease;
-mod line;
 mod machine;
 mod machines;
 mod notice;
 pub mod offered;
-mod party;
 pub mod plan;
 mod printable;
+mod queue;
 pub mod record;
 mod session;
 mod session_id;
@@ -43,7 +43,7 @@ pub use printable::{is_printable, printable};
 pub use record::{Form, LOCK_FLAGS, NotASemaphore, Record};
 pub use session_id::SessionId;
 pub use settings::{LimitPolicy, OnLost, Primitive, Settings};
-pub use single::Single;
+pub use single::SingleKeyLock;
 pub use size::Acquisition;
 pub use time::{Moment, Wall};
-pub use view::{Contender, Lock, Pair, View};
+pub use view::{Contender, LockKeyState, Pair, View};

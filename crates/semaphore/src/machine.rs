@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::backoff::{Backoff, jittered};
 use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
 use super::notice::{Leader, LossReason, Notice};
-use super::plan::{self, Me, Need, Plan, Role, Stand, Write};
+use super::plan::{self, Plan, PlanInput, PlanOutcome, Refresh, Role, Write};
 use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
-use super::single::Single;
+use super::single::SingleKeyLock;
 use super::unanswered::LATE;
 use super::view::View;
 use super::{Moment, SessionId};
@@ -20,25 +20,25 @@ mod answers;
 mod context;
 mod decide;
 mod evicted;
-mod hindsight;
+mod failures;
+mod lock_delay;
+mod membership;
 mod offers;
+mod reported;
 mod resumed;
 mod rounds;
-mod stay;
 mod timers;
-mod told;
-mod trouble;
 mod watches;
 
 pub(super) use context::Context;
-use hindsight::Hindsight;
+use failures::Failures;
+use lock_delay::LockDelayTracker;
+pub use membership::Phase;
+use membership::{Acquiring, EndReason, Finding, Intent, LeaveReason, Slot, State, WaitCause};
 use offers::Offers;
+use reported::Reported;
 pub(super) use resumed::{Claim, settling};
-pub use stay::Phase;
-use stay::{Asking, End, Farewell, Finds, Intent, KeepsOut, Slot, Stay};
 use timers::{Timer, Timers};
-use told::Told;
-use trouble::Trouble;
 use watches::Watches;
 
 /// A semaphore that is tried once is given up after this long without any answer.
@@ -81,24 +81,24 @@ const PER_CONTENDER: Duration = Duration::from_millis(500);
 
 /// The one request under way besides the watch.
 #[derive(Clone, Debug)]
-enum Flight {
+enum InFlight {
     None,
     Listing,
     /// `.lock` is being read.
-    Looking {
+    ReadingLock {
         /// The index of the latest change that was known before.
         after: u64,
         /// Whether the read proves anything.
         consistent: bool,
     },
     /// The own contender and `.lock` are being read, and the contender of whoever one in line relies on.
-    Confirming {
+    ReadingKeys {
         /// The index of the latest change that was known before.
         after: u64,
         relies_on: Option<SessionId>,
     },
     /// The session is being renewed to see whether it lives; its answer goes on from here.
-    Checking,
+    CheckingSession,
     Committing {
         write: Write,
         sent: Moment,
@@ -112,24 +112,24 @@ enum Flight {
 pub struct Machine {
     name: Name,
     settings: Settings,
-    stay: Stay,
+    state: State,
     view: Option<View>,
     /// What must be read again, consistently, before anything is decided by the view.
-    need: Option<Need>,
+    refresh: Option<Refresh>,
     /// The view comes of a consistent read or of an own commit, so that a loss may be concluded from it.
     proved: bool,
-    flight: Flight,
+    in_flight: InFlight,
     timers: Timers,
     watches: Watches,
     watch_failing_since: Option<Moment>,
     /// The role in which one waits, and since when.
-    stood: (Role, Moment),
+    last_role: (Role, Moment),
     free_since: Option<Moment>,
     offers: Offers,
     /// Since which index it has stood in line.
     arrival: Option<u64>,
     /// The last write that was to let it in came too late.
-    crowded: bool,
+    lost_cas_race: bool,
     /// The index of the last `.lock` that was seen to be attended when it was read.
     trusted: Option<u64>,
     /// The last write has told who has come meanwhile, and what follows from that is done at once.
@@ -138,10 +138,10 @@ pub struct Machine {
     confirmed: bool,
     dead_since: BTreeMap<SessionId, Moment>,
     /// What is known of a lock besides its key.
-    hindsight: Hindsight,
+    lock_delay: LockDelayTracker,
     /// The configured limit is still to be written (policy `set`).
     set_limit: bool,
-    told: Told,
+    reported: Reported,
     /// When everything was listed last.
     listed_at: Option<Moment>,
     /// The token of a slot that an earlier process of ours left in `.lock`.
@@ -158,7 +158,7 @@ pub struct Machine {
     check_session: bool,
     /// The session was looked at since the contender was seen to be gone, and lives.
     session_lives: bool,
-    trouble: Trouble,
+    failures: Failures,
     contention: Backoff,
 }
 
@@ -169,25 +169,25 @@ impl Machine {
             name,
             set_limit: settings.limit_policy == LimitPolicy::Set,
             settings,
-            stay: Stay::begin(now),
+            state: State::begin(now),
             view: None,
-            need: None,
+            refresh: None,
             proved: false,
-            flight: Flight::None,
+            in_flight: InFlight::None,
             timers: Timers::default(),
             watches: Watches::default(),
             watch_failing_since: None,
-            stood: (Role::default(), now),
+            last_role: (Role::default(), now),
             free_since: None,
             offers: Offers::default(),
             arrival: None,
-            crowded: false,
+            lost_cas_race: false,
             trusted: None,
             follows_up: false,
             confirmed: false,
             dead_since: BTreeMap::new(),
-            hindsight: Hindsight::default(),
-            told: Told::default(),
+            lock_delay: LockDelayTracker::default(),
+            reported: Reported::default(),
             listed_at: None,
             token,
             evicted_by: None,
@@ -196,14 +196,14 @@ impl Machine {
             displaced: false,
             check_session: false,
             session_lives: false,
-            trouble: Trouble::default(),
+            failures: Failures::default(),
             contention: Backoff::new(CONTENTION.0, CONTENTION.1),
         }
     }
 
     /// One that does not come before it knows who is there.
     pub(super) fn that_lists_first(self) -> Self {
-        Self { need: Some(Need::List), ..self }
+        Self { refresh: Some(Refresh::Prefix), ..self }
     }
 
     /// How the shell and the core call it.
@@ -218,7 +218,7 @@ impl Machine {
 
     /// Where it stands.
     pub fn phase(&self) -> Phase {
-        self.stay.phase()
+        self.state.phase()
     }
 
     /// What was last seen; `None` before the first look and after the session ended.
@@ -232,33 +232,33 @@ impl Machine {
     }
 
     /// The single-key lock as it was last seen, where this is one and its key exists.
-    pub fn single(&self) -> Option<&Single> {
+    pub fn single(&self) -> Option<&SingleKeyLock> {
         self.view.as_ref().and_then(View::single)
     }
 
     /// Until when Consul gives a lock that nobody has to nobody, as far as is known.
     pub fn delayed_until(&self) -> Option<Moment> {
-        self.hindsight.delayed_until()
+        self.lock_delay.delayed_until()
     }
 
     /// What fails at present, if anything does: what was tried, on what, what came back.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.failure().map(|failure| failure.text.as_str())
+    pub fn failure(&self) -> Option<&str> {
+        self.failures.current().map(|failure| failure.text.as_str())
     }
 
     /// The same, while anything is to be asked.
-    pub(super) fn failure(&self) -> Option<&Failure> {
-        self.trouble.failure().filter(|_| self.intent() != Intent::Rest)
+    pub(super) fn current_failure(&self) -> Option<&Failure> {
+        self.failures.current().filter(|_| self.intent() != Intent::Rest)
     }
 
     /// Since when the slot is being asked for; `None` where it is held, or not asked for.
     pub fn asked_at(&self) -> Option<Moment> {
-        self.stay.asking().map(|asking| asking.since)
+        self.state.acquiring().map(|acquiring| acquiring.since)
     }
 
     /// Whether nothing of it is in Consul any more and nothing is asked for.
     pub fn is_gone(&self) -> bool {
-        self.intent() == Intent::Rest && matches!(self.flight, Flight::None)
+        self.intent() == Intent::Rest && matches!(self.in_flight, InFlight::None)
     }
 
     /// Whether the session ought to be proved alive now; asked once.
@@ -271,9 +271,9 @@ impl Machine {
         let sets = settings.limit_policy == LimitPolicy::Set;
         let anew = self.settings.limit_policy != LimitPolicy::Set || settings.limit != self.settings.limit;
         self.set_limit = sets && (anew || self.set_limit);
-        self.told.forget_limit();
-        if matches!(self.stay, Stay::Over(End::GaveUp)) && settings.wait != self.settings.wait {
-            self.ask_again(now);
+        self.reported.forget_limit();
+        if matches!(self.state, State::Ended(EndReason::TimedOut)) && settings.wait != self.settings.wait {
+            self.reacquire(now);
         }
         self.settings = settings;
         // The same view may now lead elsewhere.
@@ -283,7 +283,7 @@ impl Machine {
     /// One that clears away what an earlier process has left under a prefix that is not wanted any more.
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
-        machine.stay = Stay::departing();
+        machine.state = State::leaving();
         machine.timers.set(Timer::LookAgain, now + LATE);
         machine
     }
@@ -301,30 +301,30 @@ impl Machine {
     /// Leaves everything as it is: the session is about to be destroyed.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
         self.stop_watches(cx);
-        self.stay = Stay::Over(End::Abandoned);
-        self.flight = Flight::None;
+        self.state = State::Ended(EndReason::Abandoned);
+        self.in_flight = InFlight::None;
     }
 
     /// Somebody wants to know how things stand. Everything is listed soon, the more seldom the more take part, and the more semaphores
     /// the agent has: however many look, all of them together list a semaphore about twice a second, and an agent lists no more often
     /// than that.
-    pub(super) fn show(&mut self, semaphores: u32, now: Moment) {
+    pub(super) fn refresh_soon(&mut self, semaphores: u32, now: Moment) {
         let Some(view) = self.view.as_ref().filter(|_| self.intent() == Intent::Hold) else { return };
         let holders = view.record().map_or(0, super::Record::taken);
         let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
-        let begun = self.stay.slot().map(|slot| slot.since).or(self.asked_at());
+        let begun = self.state.slot().map(|slot| slot.since).or(self.asked_at());
         let since = self.listed_at.or(begun).unwrap_or(now);
         let pace =
             PER_CONTENDER.saturating_mul(known.saturating_mul(semaphores)).clamp(PER_CONTENDER, SELDOM);
         if !self.settings.is_lock() {
-            self.timers.set_once(Timer::Show, || (since + pace).max(now));
+            self.timers.set_once(Timer::Refresh, || (since + pace).max(now));
         }
     }
 
     /// Holds on with what it needs for that: another one of this agent knows who else is there. Beside clients of another kind it has
     /// to know that by itself.
     pub(super) fn forget_others(&mut self, session: &SessionId) {
-        let rests = matches!(self.flight, Flight::None) && self.need.is_none() && !self.follows_up;
+        let rests = matches!(self.in_flight, InFlight::None) && self.refresh.is_none() && !self.follows_up;
         let quiet = rests && self.holds() && !self.settings.is_lock();
         if let Some(view) =
             self.view.as_mut().filter(|view| quiet && !view.has_foreign() && !view.is_filtered())
@@ -335,47 +335,47 @@ impl Machine {
     }
 
     /// Whether it is to hold, be it after having given back what it holds.
-    pub(super) fn asks(&self) -> bool {
-        matches!(self.intent(), Intent::Hold | Intent::Leave(Farewell::Again))
+    pub(super) fn wants_slot(&self) -> bool {
+        matches!(self.intent(), Intent::Hold | Intent::Leave(LeaveReason::Requeue))
     }
 
     /// Whether it holds its slots, and the agent was told.
     pub fn holds(&self) -> bool {
-        matches!(self.stay, Stay::Held(_))
+        matches!(self.state, State::Held(_))
     }
 
     fn intent(&self) -> Intent {
-        self.stay.intent()
+        self.state.intent()
     }
 
     /// Whether the slots are there, be it that it is not told because others of the party lack theirs.
     pub(super) fn has(&self) -> bool {
-        self.holds() || matches!(self.stay.finds(), Finds::Slots)
+        self.holds() || matches!(self.state.finding(), Finding::Slots)
     }
 
     /// Whether the session has slots of it that are to last, be they told of or not yet.
     pub(super) fn has_slots(&self) -> bool {
-        self.stay.slot().is_some()
-            || matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
+        self.state.slot().is_some()
+            || matches!(self.state.finding(), Finding::Slots | Finding::SlotsUnproved)
             || self.token.is_some()
             || self.claim.settles_at().is_some()
     }
 
     /// Whether it is known for sure to hold nothing.
-    pub(super) fn is_apart(&self) -> bool {
-        self.stay.waits()
-            && !matches!(self.stay.finds(), Finds::Slots | Finds::SlotsUnproved)
-            && self.need.is_none()
-            && matches!(self.flight, Flight::None)
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.state.waits()
+            && !matches!(self.state.finding(), Finding::Slots | Finding::SlotsUnproved)
+            && self.refresh.is_none()
+            && matches!(self.in_flight, InFlight::None)
     }
 
     /// Whether it is kept out until somebody mends something.
     pub(super) fn is_blocked(&self) -> bool {
-        self.stay.asking().is_some_and(|asking| matches!(asking.keeps_out, KeepsOut::Fault(_)))
+        self.state.acquiring().is_some_and(|acquiring| matches!(acquiring.cause, WaitCause::Fault(_)))
     }
 
     /// Whether it holds or stands in line, and is not going already.
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_queued_or_holding(&self) -> bool {
         self.intent() == Intent::Hold && (self.has() || self.arrival.is_some())
     }
 
@@ -384,28 +384,28 @@ impl Machine {
         self.arrival
     }
 
-    pub(super) fn offers(&self) -> bool {
-        matches!(self.stay.finds(), Finds::Offer(_))
+    pub(super) fn has_proposal(&self) -> bool {
+        matches!(self.state.finding(), Finding::Proposal(_))
     }
 
     /// Takes the offer up: these steps are on their way.
-    pub(super) fn accept(&mut self, now: Moment) -> Option<Vec<Op>> {
-        let finds = &mut self.stay.asking_mut()?.finds;
-        let Finds::Offer(write) = std::mem::replace(finds, Finds::Nothing) else { return None };
+    pub(super) fn take_proposal(&mut self, now: Moment) -> Option<Vec<Op>> {
+        let finding = &mut self.state.acquiring_mut()?.finding;
+        let Finding::Proposal(write) = std::mem::replace(finding, Finding::Nothing) else { return None };
         let ops = write.ops.clone();
         self.token = None;
-        self.flight = Flight::Committing { write, sent: now };
+        self.in_flight = InFlight::Committing { write, sent: now };
         Some(ops)
     }
 
     /// How many steps of a transaction under way are its own.
     pub(super) fn steps_under_way(&self) -> usize {
-        if let Flight::Committing { write, .. } = &self.flight { write.ops.len() } else { 0 }
+        if let InFlight::Committing { write, .. } = &self.in_flight { write.ops.len() } else { 0 }
     }
 
     /// Holds from now on what was found.
-    pub(super) fn begin(&mut self, cx: &mut Context<'_>) {
-        if !matches!(self.stay.finds(), Finds::Slots) {
+    pub(super) fn begin_holding(&mut self, cx: &mut Context<'_>) {
+        if !matches!(self.state.finding(), Finding::Slots) {
             return;
         }
         if let (Some(session), Some(view)) = (cx.session, self.view.take()) {
@@ -420,46 +420,46 @@ impl Machine {
     }
 
     /// Gives the slots back, and asks anew.
-    pub(super) fn give_back(&mut self) {
-        self.depart(Farewell::Again);
+    pub(super) fn release_and_requeue(&mut self) {
+        self.start_leaving(LeaveReason::Requeue);
     }
 
     /// Goes, whatever it is doing.
     pub(super) fn leave(&mut self) {
-        if self.asks() {
-            self.depart(Farewell::Released);
+        if self.wants_slot() {
+            self.start_leaving(LeaveReason::Released);
         }
     }
 
     /// Asks for nothing that it does not hold. What an earlier process of ours held it looks at first: its workload may be
     /// running on that.
-    pub(super) fn ask_no_more(&mut self) {
-        if self.stay.asking().is_some() && self.token.is_none() {
-            self.depart(Farewell::Released);
+    pub(super) fn stop_acquiring(&mut self) {
+        if self.state.acquiring().is_some() && self.token.is_none() {
+            self.start_leaving(LeaveReason::Released);
         }
     }
 
-    fn depart(&mut self, farewell: Farewell) {
+    fn start_leaving(&mut self, reason: LeaveReason) {
         if self.holds() && !self.is_alone() {
             // Nobody knows who is next but `.lock`; and what foreign contenders were offered goes with the last of them.
-            let offered = self.view.as_ref().is_some_and(View::says_offered);
-            let need = if offered { Need::List } else { Need::Look };
-            self.need = self.need.or(Some(need));
-        } else if self.arrival.is_some() && self.looks_before_it_goes() {
-            self.need = Some(Need::List);
+            let offered = self.view.as_ref().is_some_and(View::has_stored_offers);
+            let refresh = if offered { Refresh::Prefix } else { Refresh::LockKey };
+            self.refresh = self.refresh.or(Some(refresh));
+        } else if self.arrival.is_some() && self.must_list_to_leave() {
+            self.refresh = Some(Refresh::Prefix);
         }
-        self.stay.depart(farewell);
+        self.state.start_leaving(reason);
         self.timers.clear(Timer::Retry);
         // The watches go on: that of `.lock` tells at once of whoever is faster than we are.
         self.timers.clear(Timer::Read);
     }
 
     /// Whether others may wait for what it does there besides waiting.
-    fn looks_before_it_goes(&self) -> bool {
+    fn must_list_to_leave(&self) -> bool {
         let own = self.arrival.and_then(|arrival| {
             let view = self.view.as_ref()?;
             let own = view.contenders.iter().find(|one| one.create_index == arrival)?;
-            Some(plan::must_look(view, &own.session, &self.settings))
+            Some(plan::must_list_to_leave(view, &own.session, &self.settings))
         });
         own.unwrap_or_default()
     }
@@ -468,28 +468,28 @@ impl Machine {
     fn is_alone(&self) -> bool {
         let Some(view) = self.view.as_ref().filter(|view| view.is_complete()) else { return false };
         let others = |record: &super::Record| {
-            record.taken() > self.settings.slots || record.attended || !record.next.is_empty()
+            record.taken() > self.settings.slots || record.has_lookout || !record.next.is_empty()
         };
         self.settings.is_lock() || view.contenders.len() == 1 && !view.record().is_some_and(others)
     }
 
-    fn ask_again(&mut self, now: Moment) {
-        self.stay = Stay::begin(now);
+    fn reacquire(&mut self, now: Moment) {
+        self.state = State::begin(now);
         self.evicted_by = None;
         self.token = None;
         // Whoever came behind it changed no key that it watched, and stands ahead of it now.
-        self.need = Some(Need::List);
+        self.refresh = Some(Refresh::Prefix);
     }
 
     /// When [`Self::drive`] has something to do although nothing was observed. `claims`: the session may not be ours alone, and
     /// that is being settled.
     pub(super) fn timers(&self, watch_grace: Option<Duration>, claims: bool) -> impl Iterator<Item = Moment> {
         let watch = self.watch_fails_at(watch_grace);
-        let derived = [self.gives_up_at().filter(|_| !claims), self.claim.settles_at(), watch];
+        let derived = [self.times_out_at().filter(|_| !claims), self.claim.settles_at(), watch];
         derived.into_iter().flatten().chain(self.timers.iter()).chain(self.watches.timers())
     }
 
-    fn gives_up_at(&self) -> Option<Moment> {
+    fn times_out_at(&self) -> Option<Moment> {
         // What is about to be held again is not given up.
         let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
         let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
@@ -505,11 +505,11 @@ impl Machine {
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if self.intent() == Intent::Rest && self.timers.is_due(Timer::LookAgain, cx.now) {
             self.timers.clear(Timer::LookAgain);
-            self.stay = Stay::departing();
-            self.need = Some(Need::List);
+            self.state = State::leaving();
+            self.refresh = Some(Refresh::Prefix);
             self.proved = false;
         }
-        self.finds(Finds::Nothing);
+        self.set_finding(Finding::Nothing);
         if self.holds() {
             if !cx.lease_is_valid() {
                 self.lose(LossReason::LeaseExpired, cx);
@@ -517,14 +517,14 @@ impl Machine {
                 self.lose(LossReason::WatchFailed, cx);
             }
         }
-        if !matches!(self.flight, Flight::None) {
+        if !matches!(self.in_flight, InFlight::None) {
             return;
         }
         // Until the session is ours alone nothing is asked for. An agent that gave up would end, and the next one would begin the
         // contest anew.
         let claims = cx.contested.is_some() && cx.lease_is_valid();
-        if !claims && self.gives_up_at().is_some_and(|at| at <= cx.now) {
-            self.give_up(cx);
+        if !claims && self.times_out_at().is_some_and(|at| at <= cx.now) {
+            self.time_out(cx);
         }
         let session = match self.intent() {
             Intent::Hold | Intent::Rest => cx.session,
@@ -537,67 +537,67 @@ impl Machine {
             return;
         }
         self.timers.clear(Timer::Retry);
-        if self.timers.is_due(Timer::Show, cx.now) && self.intent() == Intent::Hold {
-            self.need = Some(Need::List);
+        if self.timers.is_due(Timer::Refresh, cx.now) && self.intent() == Intent::Hold {
+            self.refresh = Some(Refresh::Prefix);
         }
         match self.intent() {
             Intent::Rest => {}
             // What is left in `.lock` keeps others out until the workload has ended.
             Intent::Leave(_) if cx.occupied || self.withheld().is_some() => {}
             // A lease that ran out says that nothing is known; all waits until it is renewed, and begins with a read.
-            Intent::Hold if !cx.lease_is_valid() => self.need = Some(Need::List),
+            Intent::Hold if !cx.lease_is_valid() => self.refresh = Some(Refresh::Prefix),
             Intent::Hold | Intent::Leave(_) => self.decide(&session, cx),
         }
     }
 
     /// Reads all there is: of a lock, its key.
     fn list(&mut self, cx: &mut Context<'_>) {
-        self.flight = Flight::Listing;
+        self.in_flight = InFlight::Listing;
         let name = self.name.clone();
         cx.out.push_back(if self.settings.is_lock() {
-            Command::Look { name, key: self.settings.prefix.clone(), consistent: true }
+            Command::ReadLock { name, key: self.settings.prefix.clone(), consistent: true }
         } else {
             Command::List { name }
         });
     }
 
-    fn look(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
-        self.flight = Flight::Looking { after, consistent };
-        cx.out.push_back(Command::Look { name: self.name.clone(), key, consistent });
+    fn read_lock(&mut self, key: String, after: u64, consistent: bool, cx: &mut Context<'_>) {
+        self.in_flight = InFlight::ReadingLock { after, consistent };
+        cx.out.push_back(Command::ReadLock { name: self.name.clone(), key, consistent });
     }
 
     /// Whether it stands in line and relies on others: on whoever watches over all, or else on the one ahead.
     fn relies(&self, cx: &Context<'_>) -> bool {
-        let follows = self.arrival.is_some() && self.stood.0 == Role::Behind && cx.together.is_none();
-        follows && !self.trouble.hides_keys() && self.intent() == Intent::Hold
+        let follows = self.arrival.is_some() && self.last_role.0 == Role::Behind && cx.together.is_none();
+        follows && !self.failures.hides_keys() && self.intent() == Intent::Hold
     }
 
     /// Whether its own contender, `.lock` and that of whom it relies on tell all that it has to know now. Where nobody watches over
     /// all, who else stands ahead is looked at too, now and then.
-    fn confirms(&self, cx: &Context<'_>) -> bool {
+    fn own_keys_suffice(&self, cx: &Context<'_>) -> bool {
         if self.holds() {
-            return !self.trouble.hides_keys();
+            return !self.failures.hides_keys();
         }
         let listed = || self.listed_at.is_some_and(|at| cx.now < at + SELDOM / 2);
-        self.relies(cx) && (self.view.as_ref().is_some_and(View::is_attended) || listed())
+        self.relies(cx) && (self.view.as_ref().is_some_and(View::has_lookout) || listed())
     }
 
     /// Reads what tells whether it still holds; or whether it was let in, and those on whom it relies are still there.
-    fn confirm(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+    fn read_keys(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if self.settings.is_lock() {
             return self.list(cx);
         }
-        let behind = self.stood.0 == Role::Behind;
+        let behind = self.last_role.0 == Role::Behind;
         let relies_on = view.relies_on(session).filter(|_| behind && !self.holds()).cloned();
         let other = relies_on.as_ref().map(|other| view.contender_key(other));
         let keys = [view.contender_key(session), view.lock_key()].into_iter().chain(other).collect();
-        self.flight = Flight::Confirming { after: view.latest(), relies_on };
-        cx.out.push_back(Command::Confirm { name: self.name.clone(), keys });
+        self.in_flight = InFlight::ReadingKeys { after: view.latest(), relies_on };
+        cx.out.push_back(Command::ReadKeys { name: self.name.clone(), keys });
     }
 
     /// How long to wait after a check-and-set that came too late: the longer the more others may be writing. Those who were let
     /// in together may well leave together.
-    fn contended(&mut self, cx: &mut Context<'_>) -> Duration {
+    fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
         let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
         let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
         let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(CONTENDERS);
@@ -611,13 +611,13 @@ impl Machine {
         // An earlier process's token is that of a slot which is found, not of one that is asked for.
         self.token = None;
         let ops = write.ops.clone();
-        self.flight = Flight::Committing { write, sent: cx.now };
+        self.in_flight = InFlight::Committing { write, sent: cx.now };
         cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
     }
 
-    fn finds(&mut self, finds: Finds) {
-        if let Some(asking) = self.stay.asking_mut() {
-            asking.finds = finds;
+    fn set_finding(&mut self, finding: Finding) {
+        if let Some(acquiring) = self.state.acquiring_mut() {
+            acquiring.finding = finding;
         }
     }
 

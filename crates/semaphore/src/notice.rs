@@ -94,14 +94,14 @@ pub enum Notice {
         failure: Failure,
     },
     /// Requests about the session or a semaphore have begun to fail.
-    Trouble {
+    Failing {
         /// The semaphore; `None` for the session.
         name: Option<Name>,
         /// In what way.
         failure: Failure,
     },
     /// They work again.
-    TroubleOver {
+    Recovered {
         /// The semaphore; `None` for the session.
         name: Option<Name>,
     },
@@ -124,7 +124,7 @@ pub enum Notice {
         leader: Option<Leader>,
     },
     /// Nobody has the lock, and for some time yet Consul gives it to nobody.
-    Delayed {
+    LockDelayed {
         /// Which lock.
         name: Name,
         /// How long that is; `None` where it is not known, since it began before anybody here looked.
@@ -188,13 +188,13 @@ pub enum Notice {
         why: String,
     },
     /// The bound on waiting has passed.
-    GaveUp {
+    TimedOut {
         /// Which semaphore.
         name: Name,
         /// Whether Consul ever answered anything.
         reached: bool,
         /// What failed last, if anything did.
-        trouble: Option<String>,
+        failure: Option<String>,
     },
     /// The stored limit differs from the configured one, and governs.
     LimitDiffers {
@@ -261,16 +261,16 @@ impl Notice {
             | Self::SessionsCleared { .. }
             | Self::Renewed { .. }
             | Self::RenewFailed { .. } => None,
-            Self::Trouble { name, .. } | Self::TroubleOver { name } => name.as_mut(),
+            Self::Failing { name, .. } | Self::Recovered { name } => name.as_mut(),
             Self::Waiting { name, .. }
             | Self::Leader { name, .. }
-            | Self::Delayed { name, .. }
+            | Self::LockDelayed { name, .. }
             | Self::Acquired { name, .. }
             | Self::Lost { name, .. }
             | Self::Evicted { name, .. }
             | Self::Released { name, .. }
             | Self::Blocked { name, .. }
-            | Self::GaveUp { name, .. }
+            | Self::TimedOut { name, .. }
             | Self::LimitDiffers { name, .. }
             | Self::FormDiffers { name }
             | Self::LimitChanged { name, .. }

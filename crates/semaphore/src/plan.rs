@@ -6,31 +6,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::contender::{Entry, Identity, Standing};
-use super::line::{self, InLine, Kind, Own};
+use super::contender::{Entry, Identity, WaiterState};
+use super::queue::{self, OwnWaiter, Waiter, WaiterKind};
 use super::record::{Form, NotASemaphore, Record, excerpt};
 use super::settings::{LimitPolicy, Settings};
 use super::size::Acquisition;
-use super::view::{Contender, Lock, View};
+use super::view::{Contender, LockKeyState, View};
 use super::{Moment, Op, SessionId, printable};
 
-mod ask;
+mod acquire;
 mod claim;
 mod draft;
 mod evict;
+mod hold;
 mod join;
-mod keep;
-mod leave;
 mod lock;
 mod operate;
+mod release;
 mod watch;
 
 pub use claim::{claim, claimed};
 use draft::Draft;
-pub use evict::{Part, Stay, mark, take_out};
+pub use evict::{Membership, MembershipKind, force_eviction, request_eviction};
 pub use join::join;
-pub use leave::{leave, must_look, release, resign};
-pub use operate::{Queued, destroy, present, prune, queue, set_limit, shown};
+pub use operate::{Queued, check_visible, destroy, existing_record, prune, queue, set_limit};
+pub use release::{leave, must_list_to_leave, release, resign};
 pub use watch::{Watch, own};
 
 /// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
@@ -45,7 +45,7 @@ const OPERATOR: usize = 100;
 
 /// Who plans.
 #[derive(Clone, Copy, Debug)]
-pub struct Me<'a> {
+pub struct PlanInput<'a> {
     /// The own session.
     pub session: &'a SessionId,
     /// What is wanted.
@@ -59,9 +59,9 @@ pub struct Me<'a> {
     /// Since when each holder without a live contender has been seen so.
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
     /// Whether the last write that was to let it in came too late: others come at the same time.
-    pub crowded: bool,
+    pub lost_cas_race: bool,
     /// Until when it leaves free slots to whoever came at the same time.
-    pub patience: Option<Moment>,
+    pub yield_until: Option<Moment>,
     /// It has just written, and sees by the same transaction who has come meanwhile: it goes on at once.
     pub follows_up: bool,
     /// `.lock` and the own contender have just been read.
@@ -69,13 +69,13 @@ pub struct Me<'a> {
     /// Since when there have been free slots, as far as is known.
     pub free_since: Option<Moment>,
     /// How one stood when one planned last, and since when.
-    pub stood: (Role, Moment),
+    pub last_role: (Role, Moment),
     /// Until when Consul gives a lock to nobody, as far as is known.
     pub delayed_until: Option<Moment>,
     /// The numbers of the slots, as far as they are known, where these are held already.
     pub held: Option<&'a [u32]>,
     /// Where the slots are taken together with others or not at all.
-    pub together: Option<Together<'a>>,
+    pub together: Option<GroupMember<'a>>,
     /// The other prefixes under which slots are held.
     pub holds: &'a [String],
     /// The process's own nonce, where it has resumed the session.
@@ -87,11 +87,11 @@ pub struct Me<'a> {
 /// All of its contenders are written by one transaction, and so have one and the same index. By that, any two parties
 /// stand in the same order wherever they meet, and cannot wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Together<'a> {
+pub struct GroupMember<'a> {
     /// The prefixes of all of them.
     pub prefixes: &'a [String],
     /// What is to be done next, by all of them at once.
-    pub step: Step,
+    pub step: GroupStep,
     /// Bytes that this one's part of the transaction may have; `None`: with what others have in the `.lock` keys, the
     /// transaction that acquires the slots would be larger than Consul takes.
     pub room: Option<usize>,
@@ -99,11 +99,11 @@ pub struct Together<'a> {
 
 /// What a party does at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Stand in line anew.
-    Enter,
-    /// Take the slots.
-    Take,
+pub enum GroupStep {
+    /// Move to the end of each queue, by one write.
+    Enqueue,
+    /// Acquire the slots, by one write.
+    Acquire,
 }
 
 /// In which role one waits for changes.
@@ -122,11 +122,11 @@ pub enum Role {
 
 /// How the one who plans stands, once the write (if any) is done or without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum PlanOutcome {
     /// It has all of its slots, and its contender is alive.
     Holding,
-    /// It has none.
-    Apart {
+    /// It has no slot.
+    NotHolding {
         /// Whether the slots are there for it, or will be once others have had their turn.
         room: bool,
     },
@@ -151,24 +151,24 @@ pub struct Write {
 
 /// What has to be read before anything can be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// `.lock`.
-    Look,
-    /// `.lock`, consistently.
-    Prove,
-    /// Everything.
-    List,
+pub enum Refresh {
+    /// The `.lock` key, from any server.
+    LockKey,
+    /// The `.lock` key, by a consistent read.
+    LockKeyConsistent,
+    /// All keys below the prefix.
+    Prefix,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where things stand before the write.
-    pub stand: Stand,
+    pub outcome: PlanOutcome,
     /// The role that `watch` is for.
     pub role: Role,
     /// What to read first. Then nothing is written.
-    pub need: Option<Need>,
+    pub refresh: Option<Refresh>,
     /// What to write.
     pub write: Option<Write>,
     /// When to plan again although nothing has changed.
@@ -180,71 +180,77 @@ pub struct Plan {
 }
 
 /// Plans to have the slot: to take it, to wait for it, or to keep it.
-pub fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
-    if let Some(by) = view.evicted_by(me.session) {
-        return Plan::new(Stand::Evicted(printable(by, OPERATOR)));
+pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
+    if let Some(by) = view.evicted_by(input.session) {
+        return Plan::new(PlanOutcome::Evicted(printable(by, OPERATOR)));
     }
-    if me.settings.is_lock() {
-        return lock::hold(view, me, now);
+    if input.settings.is_lock() {
+        return lock::hold(view, input, now);
     }
     let stored = match &view.lock {
-        Lock::Record { record, .. } => Some(record),
+        LockKeyState::Record { record, .. } => Some(record),
         // The latter is in no semaphore's view.
-        Lock::Missing | Lock::Single(_) => None,
-        Lock::Conflict { found, owner, .. } => {
+        LockKeyState::Missing | LockKeyState::Single(_) => None,
+        LockKeyState::Conflict { found, owner, .. } => {
             // Whoever came blind has left its contender there.
-            let Plan { write, .. } = leave(view, me, now);
+            let Plan { write, .. } = leave(view, input, now);
             return Plan { write, ..Plan::blocked(view, conflict(view, found, owner.as_ref())) };
         }
     };
-    let holding = view.holds(me.session, me.settings.slots);
-    if view.was_granted(me.session) {
+    let holding = view.holds(input.session, input.settings.slots);
+    if view.was_granted(input.session) {
         if !holding {
-            return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
+            return Plan {
+                refresh: Some(Refresh::LockKey),
+                ..Plan::new(PlanOutcome::NotHolding { room: true })
+            };
         }
-        if me.settings.limit_policy == LimitPolicy::Refuse && me.is_new() {
+        if input.settings.limit_policy == LimitPolicy::Refuse && input.is_new() {
             // The limit may be another one by now.
-            return Plan { need: Some(Need::Look), ..Plan::new(Stand::Apart { room: true }) };
+            return Plan {
+                refresh: Some(Refresh::LockKey),
+                ..Plan::new(PlanOutcome::NotHolding { room: true })
+            };
         }
         // What is known of `.lock` is older than the grant.
         return Plan {
-            need: keep::is_left_alone(view, me.session).then_some(Need::List),
-            watch: watch::holding(view, me, now),
-            recheck: watch::settles_at(me, Role::Holding, now),
+            refresh: hold::is_left_alone(view, input.session).then_some(Refresh::Prefix),
+            watch: watch::holding(view, input, now),
+            recheck: watch::settles_at(input, Role::Holding, now),
             role: Role::Holding,
-            write: keep::sign(view, stored.map_or(me.settings.form.flags(), Record::flags), me, now),
-            ..Plan::new(Stand::Holding)
+            write: hold::sign(view, stored.map_or(input.settings.form.flags(), Record::flags), input, now),
+            ..Plan::new(PlanOutcome::Holding)
         };
     }
-    let record = stored.cloned().unwrap_or_else(|| Record::new(me.settings.form, me.settings.limit));
-    let says_waiting = || view.contender(me.session).is_some_and(|one| one.says_waiting());
-    if holding && me.held.is_none() && !view.is_complete() && says_waiting() {
+    let record = stored.cloned().unwrap_or_else(|| Record::new(input.settings.form, input.settings.limit));
+    let says_waiting = || view.contender(input.session).is_some_and(|one| one.says_waiting());
+    if holding && input.held.is_none() && !view.is_complete() && says_waiting() {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
-        let by = me.since(Role::Entering, now) + SUSPICION;
-        let need = (by <= now).then_some(Need::List);
-        let watch = watch::waiting(view, &[], Role::Entering, me, now);
-        let plan = Plan::new(Stand::Apart { room: true });
-        return Plan { role: Role::Entering, need, recheck: Some(by), watch, ..plan };
+        let by = input.since(Role::Entering, now) + SUSPICION;
+        let refresh = (by <= now).then_some(Refresh::Prefix);
+        let watch = watch::waiting(view, &[], Role::Entering, input, now);
+        let plan = Plan::new(PlanOutcome::NotHolding { room: true });
+        return Plan { role: Role::Entering, refresh, recheck: Some(by), watch, ..plan };
     }
     // Who holds stays, whatever has become of the limit.
-    if let Some(why) = refusal(view, &record, me).filter(|_| !holding || me.is_new()) {
+    if let Some(why) = refusal(view, &record, input).filter(|_| !holding || input.is_new()) {
         // In line it would be let in all the same, or stand in the way.
-        let Plan { write, need, .. } = leave(view, me, now);
-        return Plan { write, need, ..Plan::blocked(view, why) };
+        let Plan { write, refresh, .. } = leave(view, input, now);
+        return Plan { write, refresh, ..Plan::blocked(view, why) };
     }
-    if holding { keep::keep(view, record, me, now) } else { ask::ask(view, record, me, now) }
+    if holding { hold::keep(view, record, input, now) } else { acquire::ask(view, record, input, now) }
 }
 
 impl Plan {
-    fn new(stand: Stand) -> Self {
+    fn new(outcome: PlanOutcome) -> Self {
         let (role, watch) = (Role::Behind, Vec::new());
-        Self { stand, role, need: None, write: None, recheck: None, watch, inquire: None }
+        Self { outcome, role, refresh: None, write: None, recheck: None, watch, inquire: None }
     }
 
     fn blocked(view: &View, why: String) -> Self {
         // A key that does not exist is not waited for.
         let watch = (view.lock_index() > 0).then(|| watch::lock(view)).into_iter().collect();
-        Self { watch, ..Self::new(Stand::Blocked(why)) }
+        Self { watch, ..Self::new(PlanOutcome::Blocked(why)) }
     }
 
     fn recheck(&mut self, at: Option<Moment>) {
@@ -252,11 +258,11 @@ impl Plan {
     }
 
     /// A holder whose contender is missing makes a listing necessary, unless it has only just left.
-    fn suspect(&mut self, view: &View, record: &Record, me: Me<'_>, now: Moment) {
+    fn check_missing_holders(&mut self, view: &View, record: &Record, input: PlanInput<'_>, now: Moment) {
         let missing = record.holders.iter().filter(|holder| view.is_missing(holder));
-        let since = missing.map(|holder| me.dead_since.get(holder).copied().unwrap_or(now)).min();
+        let since = missing.map(|holder| input.dead_since.get(holder).copied().unwrap_or(now)).min();
         match since.map(|since| since + SUSPICION) {
-            Some(at) if at <= now => self.need = Some(Need::List),
+            Some(at) if at <= now => self.refresh = Some(Refresh::Prefix),
             at => self.recheck(at),
         }
     }
@@ -269,8 +275,8 @@ impl Write {
     }
 }
 
-impl Me<'_> {
-    fn entry(&self, state: Standing, indexes: Vec<u32>) -> Entry {
+impl PlanInput<'_> {
+    fn entry(&self, state: WaiterState, indexes: Vec<u32>) -> Entry {
         let Settings { slots, priority, body, .. } = self.settings;
         let mut entry = Entry::new(state, *slots, *priority, self.wall.to_owned(), self.who.clone());
         entry.body.clone_from(body);
@@ -285,20 +291,20 @@ impl Me<'_> {
         self.held.is_none() && self.nonce.is_none()
     }
 
-    fn own(&self) -> Own<'_> {
-        Own {
+    fn own(&self) -> OwnWaiter<'_> {
+        OwnWaiter {
             session: self.session,
             slots: self.settings.slots,
             priority: self.settings.priority,
             together: self.together.is_some(),
             nonce: self.nonce.is_some(),
-            anew: self.together.is_some_and(|together| together.step == Step::Enter),
+            anew: self.together.is_some_and(|together| together.step == GroupStep::Enqueue),
             holds: self.holds,
         }
     }
 
     fn since(&self, role: Role, now: Moment) -> Moment {
-        if self.stood.0 == role { self.stood.1 } else { now }
+        if self.last_role.0 == role { self.last_role.1 } else { now }
     }
 
     fn sets_limit(&self, record: &Record) -> bool {
@@ -308,7 +314,7 @@ impl Me<'_> {
     /// Whether its contender stands in line as is wanted now.
     fn is_in_line(&self, view: &View) -> bool {
         let entry = view.contender(self.session).and_then(|one| one.entry.as_ref());
-        entry.is_some_and(|stored| stored.agrees(&self.entry(Standing::Waiting, Vec::new())))
+        entry.is_some_and(|stored| stored.agrees(&self.entry(WaiterState::Waiting, Vec::new())))
     }
 }
 
@@ -335,24 +341,24 @@ fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
 }
 
 /// What keeps everybody from acting on a listing that leaves out keys; `policy` is what the token's rule has to grant.
-pub fn hidden(prefix: &str, policy: &str) -> String {
+pub fn hidden_keys_error(prefix: &str, policy: &str) -> String {
     let below = printable(&format!("{prefix}/"), KEY);
     format!(
         "Consul hides keys below {below} from the token, and a holder whose key is hidden looks dead; the token needs \
          {}",
-        rule(prefix, policy)
+        acl_rule(prefix, policy)
     )
 }
 
 /// The rule by which a token may read, or write, everything below a prefix.
-pub fn rule(prefix: &str, policy: &str) -> String {
+pub fn acl_rule(prefix: &str, policy: &str) -> String {
     let below = printable(&format!("{prefix}/"), KEY);
     format!("`key_prefix \"{below}\" {{ policy = \"{policy}\" }}`")
 }
 
 /// Why the record as it stands keeps us out, if it does.
-fn refusal(view: &View, record: &Record, me: Me<'_>) -> Option<String> {
-    let (key, settings) = (view.lock_key(), me.settings);
+fn refusal(view: &View, record: &Record, input: PlanInput<'_>) -> Option<String> {
+    let (key, settings) = (view.lock_key(), input.settings);
     if record.limit != settings.limit && settings.limit_policy == LimitPolicy::Refuse {
         return Some(format!(
             "the limit stored in {key} is {}, the configured one {}, and limit_policy is `refuse`; make them equal",
@@ -366,16 +372,16 @@ fn refusal(view: &View, record: &Record, me: Me<'_>) -> Option<String> {
             settings.slots
         ));
     }
-    let entry = me.entry(Standing::Held, Vec::new()).encode().len();
+    let entry = input.entry(WaiterState::Held, Vec::new()).encode().len();
     let acquisition = Acquisition::of(record.form(), view.prefix(), entry);
     if !acquisition.fits(settings.slots) {
         return Some(format!(
             "{} slots of {key} are more than Consul takes in one transaction; set slots to {} or fewer",
             settings.slots,
-            acquisition.most_slots()
+            acquisition.max_slots()
         ));
     }
-    me.together.filter(|together| together.room.is_none())?;
+    input.together.filter(|together| together.room.is_none())?;
     Some(format!(
         "{} lists {} holders, and with those of the other semaphores whose slots are acquired together the transaction would be larger \
          than Consul takes; waiting until some of them leave. Use fewer slots, lower limits, or `acquire: independently`",
@@ -393,7 +399,7 @@ pub(super) fn part_of_all(
     prefixes: &[String],
 ) -> usize {
     let Settings { slots, priority, body, .. } = settings;
-    let mut entry = Entry::new(Standing::Held, *slots, *priority, String::new(), who.clone());
+    let mut entry = Entry::new(WaiterState::Held, *slots, *priority, String::new(), who.clone());
     entry.body.clone_from(body);
     entry.together = prefixes.to_vec();
     // As long as any nonce is.

@@ -20,7 +20,7 @@ pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
 pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
 /// Bytes of a record: what Consul takes as a value, unless it is told otherwise. Decoded, each may cost a hundred.
-const LARGEST: usize = 512 * 1024;
+const MAX_RECORD_BYTES: usize = 512 * 1024;
 
 /// The field of the hint.
 const NEXT: &str = "Next";
@@ -114,7 +114,7 @@ pub struct Record {
     /// is no field that others would have to know, and which every other client that writes the record leaves out.
     pub ours: bool,
     /// Whether somebody in line watches over all who wait, so that whoever comes can rely on it: a mark as well.
-    pub attended: bool,
+    pub has_lookout: bool,
     /// Whether a line break stands at its end, which says nothing.
     touched: bool,
     form: Form,
@@ -213,7 +213,7 @@ impl Record {
     pub const OTHERS: &'static str = "";
 
     /// The first of those next whom anybody can let in.
-    pub fn named_first(&self) -> Option<&SessionId> {
+    pub fn first_handoff(&self) -> Option<&SessionId> {
         self.next.iter().find(|session| session.as_str() != Self::OTHERS)
     }
 
@@ -237,7 +237,7 @@ impl Record {
             holders,
             next,
             ours: true,
-            attended: false,
+            has_lookout: false,
             touched: false,
             form,
             flags: form.flags(),
@@ -255,7 +255,7 @@ impl Record {
         if flags == LOCK_FLAGS {
             return Err(NotASemaphore::SingleKeyLock);
         }
-        if value.len() > LARGEST {
+        if value.len() > MAX_RECORD_BYTES {
             return Err(NotASemaphore::TooLarge { bytes: value.len() });
         }
         let Ok(object) = serde_json::from_slice::<Object>(value) else {
@@ -265,12 +265,12 @@ impl Record {
         let limit = limit.parse().map_err(|_| NotASemaphore::BadLimit { found: excerpt(limit) })?;
         let (form, holders) = decode_holders(object.field("Holders")?.1, flags)?;
         let next = object.get(NEXT).as_ref().map(decode_next).unwrap_or_default();
-        let attended = value.ends_with(ATTENDED);
-        let ours = attended || value.ends_with(QUIET);
+        let has_lookout = value.ends_with(ATTENDED);
+        let ours = has_lookout || value.ends_with(QUIET);
         let touched =
             value.get(..value.len() - usize::from(ours)).is_some_and(|rest| rest.ends_with(TOUCHED));
         let object = object.without_own_values();
-        Ok(Self { limit, holders, next, ours, attended, touched, form, flags, object })
+        Ok(Self { limit, holders, next, ours, has_lookout, touched, form, flags, object })
     }
 
     /// The record as JSON, in the form, spelling and field order it was found with.
@@ -291,7 +291,7 @@ impl Record {
         object.hint(OFFERED, None);
         let mut value = object.to_string().into_bytes();
         value.extend_from_slice(if self.touched { TOUCHED } else { b"" });
-        value.extend_from_slice(match (self.attended, self.ours) {
+        value.extend_from_slice(match (self.has_lookout, self.ours) {
             (true, _) => ATTENDED,
             (false, true) => QUIET,
             (false, false) => b"",
@@ -443,7 +443,7 @@ mod tests {
             let error = Record::decode(value, flags).unwrap_err().to_string();
             assert!(error.contains(said), "{error:?} should say {said:?}");
         }
-        let (spaces, record) = (" ".repeat(LARGEST - 25), r#"{"Limit":1,"Holders":[]}"#);
+        let (spaces, record) = (" ".repeat(MAX_RECORD_BYTES - 25), r#"{"Limit":1,"Holders":[]}"#);
         assert!(Record::decode(format!("{spaces}{record} ").as_bytes(), 0).is_ok());
         let error = Record::decode(format!("{spaces}{record}  ").as_bytes(), 0).unwrap_err();
         assert_eq!(error.to_string(), "it has 524289 bytes, more than any semaphore's record");

@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// What fails at present, if anything does.
-    pub(super) fn trouble(&self) -> Option<&Failure> {
+    pub(super) fn failure(&self) -> Option<&Failure> {
         self.failing.as_ref()
     }
 
@@ -368,10 +368,13 @@ impl Session {
             Ok(id) => {
                 let terms = Terms::new(self.ttl);
                 let (lease, due) = (Some(Lease::earned(sent, terms)), Due::after(sent, terms, rng));
-                out.push_back(Command::Tell(Notice::SessionStarted { session: id.clone(), resumed: false }));
+                out.push_back(Command::Notify(Notice::SessionStarted {
+                    session: id.clone(),
+                    resumed: false,
+                }));
                 let (under_way, answered) = (Vec::new(), None);
                 self.state = State::Live(Live { id, terms, lease, due, under_way, answered, resumed: None });
-                self.works(out);
+                self.note_success(out);
                 Change::Proved
             }
             Err(NotCreated { in_doubt, failure }) => {
@@ -379,7 +382,7 @@ impl Session {
                 if in_doubt {
                     self.unanswered.add(mark, now);
                 }
-                self.fails(failure, out);
+                self.note_failure(failure, out);
                 Change::Unproved
             }
         }
@@ -406,17 +409,17 @@ impl Session {
                 live.extend(sent, ttl, self.ttl, now, rng);
                 if first {
                     let session = live.id.clone();
-                    out.push_back(Command::Tell(Notice::SessionStarted { session, resumed: true }));
+                    out.push_back(Command::Notify(Notice::SessionStarted { session, resumed: true }));
                 }
-                out.push_back(Command::Tell(Notice::Renewed { took: now.since(sent) }));
-                self.works(out);
+                out.push_back(Command::Notify(Notice::Renewed { took: now.since(sent) }));
+                self.note_success(out);
                 Change::Proved
             }
             Err(failure) => {
                 // Only Consul's own words end a session. Any other answer may be a proxy's: retried, also for a session
                 // that is resumed, which may be in `.lock`.
                 let gone = failure.kind == FailureKind::NotFound;
-                out.push_back(Command::Tell(Notice::RenewFailed { failure: failure.clone() }));
+                out.push_back(Command::Notify(Notice::RenewFailed { failure: failure.clone() }));
                 if !gone && live.answered.is_some_and(|answered| answered >= sent) {
                     // Another attempt was answered meanwhile.
                     return Change::None;
@@ -424,12 +427,12 @@ impl Session {
                 let retry = live.retry_after(&failure, now, rng);
                 live.due = Due { holding: retry, waiting: now + self.backoff.next(rng) };
                 if !gone {
-                    self.fails(failure, out);
+                    self.note_failure(failure, out);
                     return Change::Unproved;
                 }
                 let session = live.id.clone();
-                out.push_back(Command::Tell(Notice::SessionEnded { session }));
-                self.works(out);
+                out.push_back(Command::Notify(Notice::SessionEnded { session }));
+                self.note_success(out);
                 self.state = State::None { create_at: now };
                 Change::Gone
             }
@@ -451,7 +454,7 @@ impl Session {
             }
             Err(failure) => {
                 *retry_at = Some(now + self.backoff.next(rng));
-                self.fails(failure, out);
+                self.note_failure(failure, out);
             }
         }
     }
@@ -467,25 +470,25 @@ impl Session {
         let waited_for = !self.unanswered.is_settled();
         match self.unanswered.answered(answer, now, rng) {
             Ok(0) => {}
-            Ok(sessions) => out.push_back(Command::Tell(Notice::SessionsCleared { sessions })),
-            Err(failure) if waited_for => self.fails(failure, out),
+            Ok(sessions) => out.push_back(Command::Notify(Notice::SessionsCleared { sessions })),
+            Err(failure) if waited_for => self.note_failure(failure, out),
             // A later look holds nothing up, and comes again.
             Err(_) => {}
         }
     }
 
-    fn works(&mut self, out: &mut VecDeque<Command>) {
+    fn note_success(&mut self, out: &mut VecDeque<Command>) {
         self.backoff.reset();
         if self.failing.take().is_some() {
-            out.push_back(Command::Tell(Notice::TroubleOver { name: None }));
+            out.push_back(Command::Notify(Notice::Recovered { name: None }));
         }
     }
 
     /// Tells of the first failure of a kind in a row; the following ones are no news.
-    fn fails(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
+    fn note_failure(&mut self, failure: Failure, out: &mut VecDeque<Command>) {
         let before = self.failing.replace(failure.clone()).map(|failure| failure.kind);
         if before != Some(failure.kind) {
-            out.push_back(Command::Tell(Notice::Trouble { name: None, failure }));
+            out.push_back(Command::Notify(Notice::Failing { name: None, failure }));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::view::Pair;
 
 /// A single-key lock, as its key stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Single {
+pub struct SingleKeyLock {
     /// The session that has it.
     pub owner: Option<SessionId>,
     /// How often it has been taken since the key was made: Consul's LockIndex.
@@ -24,7 +24,7 @@ pub struct Single {
     pub wrong: Option<String>,
 }
 
-impl Single {
+impl SingleKeyLock {
     pub(super) fn of(pair: Pair) -> Self {
         let Pair { key, value, flags, session, times_locked, create_index, modify_index } = pair;
         let wrong = (flags != LOCK_FLAGS).then(|| found_in_place_of_a_lock(&key, &value, flags));
@@ -64,8 +64,16 @@ mod tests {
     fn wrong(value: &str, flags: u64) -> Option<String> {
         let (key, session) = ("p/.lock".to_owned(), None);
         let value = value.as_bytes().to_vec();
-        Single::of(Pair { key, value, flags, session, times_locked: 0, create_index: 1, modify_index: 2 })
-            .wrong
+        SingleKeyLock::of(Pair {
+            key,
+            value,
+            flags,
+            session,
+            times_locked: 0,
+            create_index: 1,
+            modify_index: 2,
+        })
+        .wrong
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! What counts is the JSON of the request, with the values in base64.
 
-use super::contender::{Entry, Identity, Standing};
+use super::contender::{Entry, Identity, WaiterState};
 use super::record::{Form, Record};
 use super::{Op, SessionId};
 
@@ -67,7 +67,7 @@ impl Acquisition {
 
     /// Of one that has such an entry once it holds.
     pub(super) fn by(form: Form, prefix: &str, mut entry: Entry) -> Self {
-        (entry.state, entry.since) = (Standing::Waiting, "x".repeat(DATE));
+        (entry.state, entry.since) = (WaiterState::Waiting, "x".repeat(DATE));
         entry.indexes.clear();
         Self::of(form, prefix, entry.encode().len())
     }
@@ -86,12 +86,12 @@ impl Acquisition {
     }
 
     /// The most slots that one session can have.
-    pub fn most_slots(self) -> u32 {
+    pub fn max_slots(self) -> u32 {
         (1..=MOST).rev().find(|slots| self.fits(*slots)).unwrap_or(1)
     }
 
     /// The most slots that can all be held, by a session each.
-    pub fn largest_limit(self) -> u32 {
+    pub fn max_limit(self) -> u32 {
         (1..=MOST).rev().find(|limit| self.bytes(*limit, 1) <= MAX_TRANSACTION).unwrap_or(1)
     }
 
@@ -132,7 +132,7 @@ fn longest_entry(body: Option<&str>, together: &[String]) -> usize {
     let text = |bytes| Some("x".repeat(bytes));
     let [pod, namespace, node, host] = [NAME, LABEL, NAME, HOST].map(text);
     let who = Identity { pod, namespace, node, host, pid: Some(u32::MAX) };
-    let mut entry = Entry::new(Standing::Waiting, MOST, i32::MIN, "x".repeat(DATE), who);
+    let mut entry = Entry::new(WaiterState::Waiting, MOST, i32::MIN, "x".repeat(DATE), who);
     entry.body = body.map(str::to_owned);
     entry.together = together.to_vec();
     // A nonce is as long as a session's id.
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_map_lists_fewer_holders_than_a_list() {
-        assert_eq!(plain(Form::List).largest_limit(), 10_000);
-        assert_eq!(plain(Form::Map).largest_limit(), 8_904);
+        assert_eq!(plain(Form::List).max_limit(), 10_000);
+        assert_eq!(plain(Form::Map).max_limit(), 8_904);
     }
 
     #[test]
@@ -183,8 +183,8 @@ mod tests {
         let (long, body) = ("p".repeat(400), "x".repeat(1024));
         for form in [Form::List, Form::Map] {
             let large = Acquisition::configured(form, &long, Some(&body), &[]);
-            assert!(large.largest_limit() < plain(form).largest_limit());
-            assert!(large.most_slots() < plain(form).most_slots());
+            assert!(large.max_limit() < plain(form).max_limit());
+            assert!(large.max_slots() < plain(form).max_slots());
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let mut record = Record::new(Form::List, 10_000);
         record.holders = vec![session.clone(); 8_800];
         let key = format!("{prefix}/{session}");
-        let (state, who) = (Standing::Held, Identity { pod: Some("p-1".into()), ..Identity::default() });
+        let (state, who) = (WaiterState::Held, Identity { pod: Some("p-1".into()), ..Identity::default() });
         let entry = Entry::new(state, 8_800, 0, String::new(), who);
         let measured = Acquisition::of(Form::List, &prefix, entry.encode().len()).bytes(8_800, 8_800);
         let value = entry.held((0..8_800).collect(), "").encode();
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn many_slots_of_one_session_need_their_numbers_too() {
         assert!(plain(Form::List).fits(8_800) && !plain(Form::List).fits(10_000));
-        let most = plain(Form::List).most_slots();
+        let most = plain(Form::List).max_slots();
         assert!(plain(Form::List).fits(most) && !plain(Form::List).fits(most + 1));
     }
 }

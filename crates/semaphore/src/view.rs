@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::SessionId;
 use super::command::Listing;
-use super::contender::{Entry, Standing};
+use super::contender::{Entry, WaiterState};
 use super::offered::{self, MAX_OFFER, Offers};
 use super::record::{NotASemaphore, Record};
-use super::single::Single;
+use super::single::SingleKeyLock;
 
-mod learn;
 #[cfg(test)]
 pub(crate) mod tests;
+mod update;
 
 /// The last part of the coordinating key.
 const LOCK: &str = ".lock";
@@ -63,11 +63,11 @@ impl Pair {
 
 /// What lies under the key that all go by: a semaphore's `<prefix>/.lock`, or a single-key lock's own.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Lock {
+pub enum LockKeyState {
     /// Nothing: whoever acts first creates it.
     Missing,
     /// A single-key lock, where that is looked for.
-    Single(Box<Single>),
+    Single(Box<SingleKeyLock>),
     /// A semaphore's record.
     Record {
         /// The decoded record.
@@ -126,7 +126,7 @@ pub struct View {
     /// It is of a single-key lock, which has nothing but its key.
     single: bool,
     /// The coordinating key.
-    pub lock: Lock,
+    pub lock: LockKeyState,
     /// The live contenders under their own session's name, in order of arrival.
     pub contenders: Vec<Contender>,
     /// Entries of ours to be swept up.
@@ -174,7 +174,7 @@ impl View {
         let mut view = Self {
             prefix: prefix.to_owned(),
             single: false,
-            lock: Lock::Missing,
+            lock: LockKeyState::Missing,
             contenders: Vec::new(),
             leftovers: Vec::new(),
             occupied: Vec::new(),
@@ -242,8 +242,8 @@ impl View {
     }
 
     /// The single-key lock, where this is one and its key exists.
-    pub fn single(&self) -> Option<&Single> {
-        if let Lock::Single(single) = &self.lock { Some(single) } else { None }
+    pub fn single(&self) -> Option<&SingleKeyLock> {
+        if let LockKeyState::Single(single) = &self.lock { Some(single) } else { None }
     }
 
     /// Whether the session has the single-key lock.
@@ -276,17 +276,17 @@ impl View {
     /// The record, where there is one.
     pub fn record(&self) -> Option<&Record> {
         match &self.lock {
-            Lock::Record { record, .. } => Some(record),
-            Lock::Missing | Lock::Conflict { .. } | Lock::Single(_) => None,
+            LockKeyState::Record { record, .. } => Some(record),
+            LockKeyState::Missing | LockKeyState::Conflict { .. } | LockKeyState::Single(_) => None,
         }
     }
 
     /// The index for a check-and-set of `.lock`; 0 creates it.
     pub fn lock_index(&self) -> u64 {
         match &self.lock {
-            Lock::Record { index, .. } | Lock::Conflict { index, .. } => *index,
-            Lock::Single(single) => single.index,
-            Lock::Missing => 0,
+            LockKeyState::Record { index, .. } | LockKeyState::Conflict { index, .. } => *index,
+            LockKeyState::Single(single) => single.index,
+            LockKeyState::Missing => 0,
         }
     }
 
@@ -302,7 +302,7 @@ impl View {
     }
 
     /// Whether it is stored what foreign contenders were offered, as far as is known.
-    pub fn says_offered(&self) -> bool {
+    pub fn has_stored_offers(&self) -> bool {
         self.offered.1 > 0 && !self.is_filtered()
     }
 
@@ -324,8 +324,8 @@ impl View {
     }
 
     /// Whether `.lock` says that somebody watches over all who wait.
-    pub fn is_attended(&self) -> bool {
-        self.record().is_some_and(|record| record.attended)
+    pub fn has_lookout(&self) -> bool {
+        self.record().is_some_and(|record| record.has_lookout)
     }
 
     /// Whether everything was listed once. Else nobody is known but who has to do with us.
@@ -429,7 +429,7 @@ impl View {
 
     /// On whom a session in line relies: on whoever watches over all, and where nobody does on the one of ours ahead.
     pub fn relies_on(&self, session: &SessionId) -> Option<&SessionId> {
-        if let Some(record) = self.record().filter(|record| record.attended) {
+        if let Some(record) = self.record().filter(|record| record.has_lookout) {
             return record.next.last();
         }
         let waiters = self.waiters();
@@ -464,7 +464,7 @@ impl View {
     }
 
     /// For how long a slot that has been free for `free` is left, in all, to the foreign clients in line.
-    pub(super) fn their_turn(&self, free: Duration) -> Duration {
+    pub(super) fn foreign_turn(&self, free: Duration) -> Duration {
         let turn = |one| offered::next_turn(self.was_offered(one).saturating_sub(free));
         let in_line = self.foreign_waiters().filter(|one| !self.is_idle(one));
         in_line.map(turn).max().unwrap_or_default()
@@ -535,12 +535,12 @@ impl View {
 impl Contender {
     /// Whether its own value says that it holds; another client's says nothing.
     pub fn says_held(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.state == Standing::Held)
+        self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Held)
     }
 
     /// Whether its own value says that it stands in line.
     pub fn says_waiting(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.state == Standing::Waiting)
+        self.entry.as_ref().is_some_and(|entry| entry.state == WaiterState::Waiting)
     }
 
     /// Whether it was told to leave.

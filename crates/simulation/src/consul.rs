@@ -58,13 +58,13 @@ impl Consul {
                 let prefix = name.rsplit(' ').next().unwrap_or(name);
                 Event::Listed(name.clone(), Ok(self.list(prefix)))
             }
-            Command::Look { name, key, .. } => Event::Looked(name.clone(), Ok(self.read(key))),
-            Command::Confirm { name, keys } => {
-                Event::Confirmed(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
+            Command::ReadLock { name, key, .. } => Event::LockRead(name.clone(), Ok(self.read(key))),
+            Command::ReadKeys { name, keys } => {
+                Event::KeysRead(name.clone(), Ok(keys.iter().map(|key| self.read(key)).collect()))
             }
-            Command::ReadDelay { name, session } => {
+            Command::ReadLockDelay { name, session } => {
                 let delay = self.store.session(&parse(session)).found.map(|one| one.lock_delay());
-                Event::DelayRead(name.clone(), session.clone(), Ok(delay))
+                Event::LockDelayRead(name.clone(), session.clone(), Ok(delay))
             }
             Command::Watch { name, key, after, .. } => {
                 if *after != 0 && self.index_of(key) <= *after {
@@ -76,7 +76,7 @@ impl Consul {
                 let ops: Vec<_> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
                 Event::Committed(names(parts), Ok(self.commit(&ops, now)))
             }
-            Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+            Command::StopWatch { .. } | Command::Notify(_) => unreachable!("no request"),
         })
     }
 
@@ -174,6 +174,7 @@ impl Consul {
     }
 
     pub(super) fn commit(&mut self, ops: &[Op], now: Moment) -> Commit {
+        assert_writes_once(ops);
         let lists =
             ops.iter().find_map(|op| if let Op::List { prefix } = op { Some(prefix.clone()) } else { None });
         let ops = ops.iter().cloned().map(|op| match op {
@@ -231,13 +232,15 @@ pub(super) fn unanswered(command: &Command) -> Event {
         Command::ClearSessions { .. } => Event::SessionsCleared(Err(failure)),
         Command::RenewSession { sent, .. } => Event::SessionRenewed(*sent, Err(failure)),
         Command::DestroySession { .. } => Event::SessionDestroyed(Err(failure)),
-        Command::Confirm { name, .. } => Event::Confirmed(name.clone(), Err(failure)),
+        Command::ReadKeys { name, .. } => Event::KeysRead(name.clone(), Err(failure)),
         Command::List { name } => Event::Listed(name.clone(), Err(failure)),
-        Command::Look { name, .. } => Event::Looked(name.clone(), Err(failure)),
-        Command::ReadDelay { name, session } => Event::DelayRead(name.clone(), session.clone(), Err(failure)),
+        Command::ReadLock { name, .. } => Event::LockRead(name.clone(), Err(failure)),
+        Command::ReadLockDelay { name, session } => {
+            Event::LockDelayRead(name.clone(), session.clone(), Err(failure))
+        }
         Command::Watch { name, key, .. } => Event::Watched(name.clone(), key.clone(), Err(failure)),
         Command::Commit { parts } => Event::Committed(names(parts), Err(failure)),
-        Command::StopWatch { .. } | Command::Tell(_) => unreachable!("no request"),
+        Command::StopWatch { .. } | Command::Notify(_) => unreachable!("no request"),
     }
 }
 
@@ -257,12 +260,12 @@ pub(super) fn patience(command: &Command) -> Duration {
         | Command::ClearSessions { .. }
         | Command::DestroySession { .. }
         | Command::List { .. }
-        | Command::Look { .. }
-        | Command::Confirm { .. }
-        | Command::ReadDelay { .. }
+        | Command::ReadLock { .. }
+        | Command::ReadKeys { .. }
+        | Command::ReadLockDelay { .. }
         | Command::Commit { .. }
         | Command::StopWatch { .. }
-        | Command::Tell(_) => Duration::from_secs(10),
+        | Command::Notify(_) => Duration::from_secs(10),
     }
 }
 
@@ -272,4 +275,18 @@ fn not_found() -> Failure {
 
 fn parse(session: &Id) -> SessionId {
     SessionId::parse(session.as_str()).expect("an id that Consul gave")
+}
+
+/// A second write of a key by check-and-set is always refused, since the first one has changed the key's index. A contender
+/// that moves to the end of the queue is deleted and locked again, in this order.
+fn assert_writes_once(ops: &[Op]) {
+    let writes = |op: &Op| matches!(op, Op::Lock { .. } | Op::Unlock { .. } | Op::Cas { .. });
+    let deletes = |op: &Op| matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
+    for (place, op) in ops.iter().enumerate().filter(|(_, op)| writes(op)) {
+        let again = ops
+            .iter()
+            .skip(place + 1)
+            .find(|other| other.key() == op.key() && (writes(other) || deletes(other)));
+        assert!(again.is_none(), "one transaction writes {} twice: {ops:?}", op.key());
+    }
 }

@@ -18,14 +18,14 @@ mod configuration;
 mod consul;
 mod crowds;
 mod deaths;
-mod elder;
-mod elders;
+mod earlier_version;
+mod earlier_versions;
 mod foreign;
+mod intervals;
 mod model;
-mod picture;
-mod reconcile;
 mod referee;
 mod rules;
+mod store_state;
 mod storm;
 mod wakeups;
 mod world;
@@ -204,6 +204,8 @@ fn who_is_evicted_stops_first_and_then_goes_to_the_end_of_the_line() {
     let evict = Chaos { evict: 0.1, ..Chaos::CALM };
     play(Game { priorities: true, chaos: evict, ..GAME });
     play(Game { parties: true, foreigners: 2, chaos: evict, ..GAME });
+    // A foreign client joins while the handoff list names a lookout.
+    play(Game { foreigners: 1, limit: 1, weights: false, chaos: evict, ..GAME });
     play(Game { waits: true, chaos: Chaos { reload: 0.02, ..evict }, ..GAME });
     let chaos = Chaos { lost: 0.02, crash: 0.02, pause: 0.02, cut: 0.01, resize: 0.01, ..evict };
     play(Game { priorities: true, chaos, ..GAME });

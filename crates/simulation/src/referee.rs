@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::configuration::Configuration;
-use super::picture::{Change, Picture};
 use super::rules::{self, Sight};
+use super::store_state::{Change, Picture};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::offered::MAX_OFFER;
-use slotkeeper_semaphore::{LimitPolicy, Lock, Moment, SessionId, Settings};
+use slotkeeper_semaphore::{LimitPolicy, LockKeyState, Moment, SessionId, Settings};
 
 use super::world::{Chaos, Game, Watches};
 
@@ -243,7 +243,7 @@ impl Referee {
     /// What is no semaphore is left alone; only who is told to changes the limit; nobody takes a slot under a limit
     /// that it refuses.
     fn check_terms(&self, by: &Client) {
-        if let Lock::Conflict { .. } = self.before.lock() {
+        if let LockKeyState::Conflict { .. } = self.before.lock() {
             assert_eq!(self.before.lock(), self.after.lock(), "seed {}: it was written over", self.seed);
         }
         let Some(record) = self.after.record() else { return };
@@ -280,10 +280,10 @@ impl Referee {
 
     fn note_room(&mut self, now: Moment) {
         let (taken, limit) = match self.after.lock() {
-            Lock::Record { record, .. } => (record.taken(), Some(record.limit)),
-            Lock::Missing => (0, None),
-            Lock::Single(single) => (single.owner.iter().len() as u32, None),
-            Lock::Conflict { .. } => (u32::MAX, None),
+            LockKeyState::Record { record, .. } => (record.taken(), Some(record.limit)),
+            LockKeyState::Missing => (0, None),
+            LockKeyState::Single(single) => (single.owner.iter().len() as u32, None),
+            LockKeyState::Conflict { .. } => (u32::MAX, None),
         };
         let taken = if self.after.line().next().is_none() { taken } else { u32::MAX };
         self.rooms.push(Room { since: now, taken, limit });
@@ -305,7 +305,7 @@ impl Referee {
     }
 
     fn note_ended(&mut self, index: u64) {
-        if matches!(self.after.lock(), Lock::Record { .. }) || self.game.is_of_locks() {
+        if matches!(self.after.lock(), LockKeyState::Record { .. }) || self.game.is_of_locks() {
             // What is deleted has no index of its own.
             let index = Some(self.after.lock_index()).filter(|own| *own > 0).unwrap_or(index);
             let (after, ended) = (&self.after, &mut self.ended);
@@ -327,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::GAME;
-    use crate::picture::changes;
+    use crate::store_state::changes;
     use slotkeeper_consul_dev::store::kv::Entry as Stored;
     use slotkeeper_semaphore::Identity;
 
@@ -340,7 +340,7 @@ mod tests {
         let (wait, limit_policy) = (Some(Duration::ZERO), LimitPolicy::Set);
         let settings = Settings { limit: 2, slots: 1, limit_policy, wait, ..terms };
         let entry = Entry::new(
-            slotkeeper_semaphore::contender::Standing::Held,
+            slotkeeper_semaphore::contender::WaiterState::Held,
             1,
             0,
             String::new(),

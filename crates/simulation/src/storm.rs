@@ -172,7 +172,7 @@ impl Storm {
 
     fn serve(&mut self, command: Command) {
         let kind = match &command {
-            Command::Tell(notice) => return self.told.push(notice.clone()),
+            Command::Notify(notice) => return self.told.push(notice.clone()),
             Command::StopWatch { key, .. } => {
                 let stopped =
                     |command: &Command| matches!(command, Command::Watch { key: of, .. } if of == key);
@@ -183,9 +183,9 @@ impl Storm {
             }
             Command::Watch { .. } => "watch",
             Command::List { .. }
-            | Command::Look { .. }
-            | Command::Confirm { .. }
-            | Command::ReadDelay { .. } => "read",
+            | Command::ReadLock { .. }
+            | Command::ReadKeys { .. }
+            | Command::ReadLockDelay { .. } => "read",
             Command::Commit { .. } => "write",
             Command::CreateSession { .. }
             | Command::ClearSessions { .. }

@@ -10,12 +10,12 @@ use uuid::Uuid;
 use super::agent::{Agent, Stopping};
 use super::configuration::Configuration;
 use super::consul::{Consul, SEMAPHORES, TTL, patience, unanswered};
-use super::elder::Elder;
+use super::earlier_version::Elder;
 use super::foreign::{Foreign, Habit};
-use super::picture::{Change, changes};
-use super::reconcile;
+use super::intervals;
 use super::referee::{Client, Referee};
 use super::rules::Sight;
+use super::store_state::{Change, changes};
 use slotkeeper_consul_dev::store::kv::{Entry, Write};
 use slotkeeper_semaphore::{
     Command, Commit, Event, FailureKind, Form, LimitPolicy, LossReason, Moment, Name, Notice, Op, Pair,
@@ -98,7 +98,7 @@ impl Game {
 
     /// How long is played.
     pub(super) fn time(self) -> Duration {
-        if self.watches == Watches::Never { reconcile::OTHERS * 2 } else { Duration::from_secs(40) }
+        if self.watches == Watches::Never { intervals::OTHERS * 2 } else { Duration::from_secs(40) }
     }
 
     pub(super) fn is_of_locks(self) -> bool {
@@ -311,7 +311,7 @@ impl World {
                 if !pause.is_zero() {
                     return self.later(pause, Coming::Answer { agent, life, event, watch });
                 }
-                let decides = matches!(event, Event::Listed(..) | Event::Looked(..) | Event::Committed(..));
+                let decides = matches!(event, Event::Listed(..) | Event::LockRead(..) | Event::Committed(..));
                 if decides && self.happens(self.chaos.dies) {
                     return self.crash(agent);
                 }
@@ -354,7 +354,7 @@ impl World {
                     return self.later(pause, Coming::Stopped { agent, life, name, number });
                 }
                 self.agents[agent].stopping.remove(&name);
-                self.agents[agent].keeper.give_on(&name, self.now);
+                self.agents[agent].keeper.workload_stopped(&name, self.now);
                 self.act(agent);
             }
         }
@@ -371,12 +371,12 @@ impl World {
             | Command::ClearSessions { .. }
             | Command::DestroySession { .. }
             | Command::List { .. }
-            | Command::Look { .. }
-            | Command::Confirm { .. }
-            | Command::ReadDelay { .. }
+            | Command::ReadLock { .. }
+            | Command::ReadKeys { .. }
+            | Command::ReadLockDelay { .. }
             | Command::Watch { .. }
             | Command::StopWatch { .. }
-            | Command::Tell(_) => {}
+            | Command::Notify(_) => {}
         }
         if let (Command::Watch { key, after, wait, .. }, Watches::Never) = (&command, self.game.watches) {
             let known = (self.consul.index_of(key) == *after).then(|| self.consul.read(key));
@@ -546,7 +546,7 @@ impl World {
         self.touched.insert(place);
         while let Some(command) = self.agents[place].keeper.next_command() {
             match command {
-                Command::Tell(notice) => self.told(place, &notice),
+                Command::Notify(notice) => self.told(place, &notice),
                 Command::StopWatch { key, .. } => {
                     self.agents[place].watches.remove(&key);
                 }
@@ -555,12 +555,12 @@ impl World {
                 | Command::RenewSession { .. }
                 | Command::DestroySession { .. }
                 | Command::List { .. }
-                | Command::Look { .. }
-                | Command::Confirm { .. }
-                | Command::ReadDelay { .. }
+                | Command::ReadLock { .. }
+                | Command::ReadKeys { .. }
+                | Command::ReadLockDelay { .. }
                 | Command::Watch { .. }
                 | Command::Commit { .. }) => {
-                    let reads = matches!(command, Command::List { .. } | Command::Look { .. });
+                    let reads = matches!(command, Command::List { .. } | Command::ReadLock { .. });
                     self.send(place, command);
                     if reads && self.happens(self.chaos.dies) {
                         return self.crash(place);
@@ -612,7 +612,7 @@ impl World {
         let agent = &mut self.agents[place];
         agent.ending = Some(self.now);
         agent.leaves_at = Some(self.now + after);
-        agent.keeper.ask_no_more(self.now);
+        agent.keeper.stop_acquiring(self.now);
     }
 
     fn send(&mut self, place: usize, command: Command) {
@@ -654,7 +654,7 @@ impl World {
             // As of the leases of one agent, of which one knows for all who else takes part.
             agent.keeper.forget_others();
         }
-        if let Notice::GaveUp { .. } = notice {
+        if let Notice::TimedOut { .. } = notice {
             // One that needs all that it asked for goes at once; else the rest of it may go on for a while.
             let rest = if agent.configuration.together { Duration::ZERO } else { agent.work };
             agent.leaves_at = Some(agent.leaves_at.unwrap_or(self.now + rest));

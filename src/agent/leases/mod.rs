@@ -253,7 +253,7 @@ impl Leases {
                     self.leave(key, now);
                 }
             }
-            Notice::GaveUp { reached, trouble, .. } => {
+            Notice::TimedOut { reached, failure: trouble, .. } => {
                 let waited = self.table.get(key).map(|lease| now.since(lease.asked_at())).unwrap_or_default();
                 self.refuse(key, wait_refusal(*reached, trouble, waited), now);
             }
@@ -264,11 +264,11 @@ impl Leases {
             | Notice::SessionTaken { .. }
             | Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
-            | Notice::Trouble { .. }
-            | Notice::TroubleOver { .. }
+            | Notice::Failing { .. }
+            | Notice::Recovered { .. }
             | Notice::Waiting { .. }
             | Notice::Leader { .. }
-            | Notice::Delayed { .. }
+            | Notice::LockDelayed { .. }
             | Notice::Released { .. }
             | Notice::LimitDiffers { .. }
             | Notice::FormDiffers { .. }
@@ -317,7 +317,7 @@ impl Leases {
             };
             let Some((.., key)) = keys.iter().filter_map(seen).max() else { continue };
             if let Some(running) = self.running.get_mut(&key) {
-                running.driver.keeper.show(now);
+                running.driver.keeper.refresh_soon(now);
                 self.agenda.touch(key);
             }
         }
@@ -615,8 +615,8 @@ pub(super) fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
 
 /// Whether Consul has answered a keeper, and its current failure.
 fn consul_state(keeper: &Keeper) -> (bool, Option<String>) {
-    let machines = keeper.machines().filter_map(Machine::trouble);
-    let trouble = machines.chain(keeper.trouble()).next().map(str::to_owned);
+    let machines = keeper.machines().filter_map(Machine::failure);
+    let trouble = machines.chain(keeper.failure()).next().map(str::to_owned);
     (keeper.machines().any(|machine| machine.view().is_some()), trouble)
 }
 

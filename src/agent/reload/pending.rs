@@ -130,7 +130,7 @@ impl Agent {
             *self.labels.of(machine.name()) == *entry.name || clash(&machine.settings().prefix, entry.key)
         };
         if let Some(machine) = leaving.iter().find(is_in_its_way) {
-            let trouble = machine.trouble().or(self.own.keeper.trouble()).map(str::to_owned);
+            let trouble = machine.failure().or(self.own.keeper.failure()).map(str::to_owned);
             return Some(Obstacle::Releasing { name: self.labels.of(machine.name()), trouble });
         }
         if entry.mode == Mode::OnDemand {

@@ -62,7 +62,7 @@ impl<'a> Lent<'a> {
 
     /// What fails, if anything does.
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.machines.iter().find_map(|(keeper, machine)| machine.trouble().or(keeper.trouble()))
+        self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()))
     }
 }
 

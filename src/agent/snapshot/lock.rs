@@ -1,16 +1,16 @@
 //! Single-key locks: those that the agent holds or asks for itself, and those that are taken on demand.
 
 use super::lent::Lent;
-use super::{Standing, told};
+use super::{WaiterState, told};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
 use crate::status::{Leader, Lock, Mode, State};
-use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, Single};
+use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, SingleKeyLock};
 
 /// One that the agent takes itself.
 pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
-    let standing = Standing::of(machine);
+    let standing = WaiterState::of(machine);
     let single = machine.single().filter(|_| !standing.rests());
     let held =
         if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
@@ -29,7 +29,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
         asked_at: machine.asked_at(),
         delayed_until: machine.delayed_until().filter(|_| free),
         seen_at: machine.listed_at().filter(|_| !standing.rests()),
-        reason: standing.why.or_else(|| machine.trouble().or(keeper.trouble()).map(str::to_owned)),
+        reason: standing.why.or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned)),
         leases: Vec::new(),
         deferred: None,
     }
@@ -59,7 +59,7 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
     }
 }
 
-fn leader(single: &Single, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
+fn leader(single: &SingleKeyLock, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
     let session = single.owner.as_ref()?;
     let who = single.entry.as_ref().map(|entry| entry.who.shown());
     Some(Leader { session: told(session), mine: mine(session), who })

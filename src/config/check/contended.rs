@@ -144,7 +144,7 @@ fn fits_into_a_transaction(
     at: &FieldPath,
     findings: &mut Findings,
 ) {
-    let largest = acquisition.largest_limit();
+    let largest = acquisition.max_limit();
     if limit > largest {
         findings.fault(
             &at.key("limit"),
@@ -155,7 +155,7 @@ fn fits_into_a_transaction(
         );
     }
     if !acquisition.fits(slots) {
-        let most = acquisition.most_slots();
+        let most = acquisition.max_slots();
         findings.fault(
             &at.key("slots"),
             format!("{slots} are more than Consul takes in one transaction, so that they could never be acquired; write at most {most}"),

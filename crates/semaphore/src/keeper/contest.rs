@@ -7,7 +7,7 @@ impl Keeper {
     /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
     pub(super) fn leave_session(&mut self, now: Moment) {
         let Some(session) = self.session.remembered().cloned() else { return };
-        self.out.push_back(Command::Tell(Notice::SessionTaken { session }));
+        self.out.push_back(Command::Notify(Notice::SessionTaken { session }));
         for name in self.names() {
             self.with(&name, now, |machine, cx| {
                 machine.take_displaced();

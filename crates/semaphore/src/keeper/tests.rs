@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::command::{Listing, Op, Reading};
-use crate::contender::{Entry, Standing};
+use crate::contender::{Entry, WaiterState};
 use crate::settings::{LimitPolicy, OnLost};
 use crate::view::Pair;
 use crate::{FailureKind, Form, NotCreated, Phase};
@@ -50,7 +50,7 @@ fn starting(names: &[&str], together: &[&str], wait: Option<Duration>, resume: O
     }
 }
 
-fn party(wait: Option<Duration>) -> Keeper {
+fn group(wait: Option<Duration>) -> Keeper {
     let mut keeper = begun(wait, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     keeper
@@ -68,7 +68,7 @@ fn named(limit: u32, holders: &str, next: &str, index: u64) -> Pair {
     Pair { value, ..lock("a", limit, "", index) }
 }
 
-fn contender(name: &str, session: &str, standing: Option<Standing>, index: u64) -> Pair {
+fn contender(name: &str, session: &str, standing: Option<WaiterState>, index: u64) -> Pair {
     let mut entry = standing.map(|it| Entry::new(it, 1, 0, String::new(), Identity::default()));
     if let Some(entry) = entry.as_mut().filter(|_| session == "me") {
         entry.together = vec!["a".into(), "b".into()];
@@ -90,7 +90,7 @@ fn listed(keeper: &mut Keeper, name: &str, pairs: Vec<Pair>) {
 
 /// The own contender of one that takes no slots together.
 fn alone(name: &str, index: u64) -> Pair {
-    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
     Pair { value: entry.encode(), ..contender(name, "me", None, index) }
 }
 
@@ -122,7 +122,7 @@ fn writes(keeper: &mut Keeper) -> Vec<Vec<String>> {
 fn acquired(keeper: &mut Keeper) -> (Vec<String>, Vec<String>) {
     let (mut names, mut keys) = (Vec::new(), Vec::new());
     while let Some(command) = keeper.next_command() {
-        if let Command::Tell(Notice::Acquired { name, .. }) = &command {
+        if let Command::Notify(Notice::Acquired { name, .. }) = &command {
             names.push(name.to_string());
         }
         if let Command::Commit { parts } = command {
@@ -141,7 +141,7 @@ fn confirms(keeper: &mut Keeper, from: Moment) -> Moment {
             keeper.handle(Event::SessionRenewed(sent, Ok(Duration::from_secs(30))), now);
         }
         let mut commands = std::iter::from_fn(|| keeper.next_command());
-        if commands.any(|it| matches!(it, Command::Confirm { .. })) {
+        if commands.any(|it| matches!(it, Command::ReadKeys { .. })) {
             return now;
         }
         now = keeper.deadline().expect("a holder confirms");
@@ -153,7 +153,7 @@ fn confirms(keeper: &mut Keeper, from: Moment) -> Moment {
 /// What that has read of `a`: its contender, and the record.
 fn confirmed(keeper: &mut Keeper, own: Pair, record: Pair, now: Moment) {
     let readings = [own, record].map(|pair| Reading { index: pair.modify_index, pair: Some(pair) });
-    keeper.handle(Event::Confirmed("a".into(), Ok(readings.into())), now);
+    keeper.handle(Event::KeysRead("a".into(), Ok(readings.into())), now);
 }
 
 /// The first of the renewals that are under way ends.
@@ -174,7 +174,7 @@ fn resumed() -> Keeper {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), None)]);
     let mut keeper = begun(None, Some(left(prefixes)));
     renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    let own = resumed_by_us(contender("a", "me", Some(Standing::Held), 5));
+    let own = resumed_by_us(contender("a", "me", Some(WaiterState::Held), 5));
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper), (vec![], vec![]));
     keeper
@@ -183,7 +183,7 @@ fn resumed() -> Keeper {
 #[test]
 fn a_party_that_is_found_whole_is_taken_up_at_once() {
     let mut keeper = resumed();
-    let own = resumed_by_us(contender("b", "me", Some(Standing::Held), 5));
+    let own = resumed_by_us(contender("b", "me", Some(WaiterState::Held), 5));
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     let token = |name| match keeper.machine(name).map(Machine::phase) {
@@ -197,7 +197,7 @@ fn a_party_that_is_found_whole_is_taken_up_at_once() {
 #[test]
 fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
     let mut keeper = resumed();
-    let own = |index| resumed_by_us(contender("b", "me", Some(Standing::Held), index));
+    let own = |index| resumed_by_us(contender("b", "me", Some(WaiterState::Held), index));
     listed(&mut keeper, "b", vec![lock("b", 1, r#""me""#, 5), own(5)]);
     assert_eq!(acquired(&mut keeper).0, ["a", "b"]);
     keeper.remove(&"b".into(), NOW);
@@ -206,7 +206,11 @@ fn what_was_removed_from_a_party_is_no_member_when_it_is_added_again() {
     keeper.handle(Event::Committed(vec!["b".into()], Ok(released)), NOW);
     assert!(keeper.machine("b").is_none());
     keeper.add("b".into(), settings("b", None), NOW);
-    listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 32), contender("b", "x", Some(Standing::Held), 32)]);
+    listed(
+        &mut keeper,
+        "b",
+        vec![lock("b", 1, r#""x""#, 32), contender("b", "x", Some(WaiterState::Held), 32)],
+    );
     let written = writes(&mut keeper);
     assert!(!written.is_empty() && written.iter().flatten().all(|key| key.contains("b/")), "{written:?}");
     assert!(keeper.machine("a").unwrap().holds());
@@ -309,7 +313,7 @@ fn what_one_that_has_ended_would_have_looked_for_another_one_looks_for() {
     // Nothing waits for it, so that nothing is wrong; it comes again.
     let failure = Failure { kind: FailureKind::Unavailable, text: String::new() };
     heir.handle(Event::SessionsCleared(Err(failure)), now);
-    assert_eq!(heir.trouble(), None);
+    assert_eq!(heir.failure(), None);
     now = heir.deadline().expect("another look");
     heir.tick(now);
     assert_eq!(cleared(&mut heir), Some(vec![mark.clone()]));
@@ -326,7 +330,7 @@ fn a_party_that_is_found_in_part_is_given_back_without_having_been_held() {
 
 #[test]
 fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
-    let mut keeper = party(None);
+    let mut keeper = group(None);
     keeper.remove(&"b".into(), NOW);
     let held = |limit| vec![lock("a", limit, r#""x""#, 5), contender("a", "x", None, 4)];
     listed(&mut keeper, "a", held(1));
@@ -334,15 +338,15 @@ fn a_limit_that_another_has_set_is_not_told_as_our_own_doing() {
     let listing = Some(Listing { pairs: held(2), index: 31, filtered: false });
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
     let told: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert!(!told.iter().any(|it| matches!(it, Command::Tell(Notice::LimitSet { .. }))), "{told:?}");
+    assert!(!told.iter().any(|it| matches!(it, Command::Notify(Notice::LimitSet { .. }))), "{told:?}");
 }
 
 #[test]
 fn who_asks_again_after_having_given_up_looks_first() {
-    let mut keeper = party(Some(Duration::ZERO));
+    let mut keeper = group(Some(Duration::ZERO));
     keeper.remove(&"b".into(), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""x""#, 5), contender("a", "x", None, 4)]);
-    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::TimedOut));
     while keeper.next_command().is_some() {}
     keeper.reconfigure(&"a".into(), settings("a", Some(Duration::from_secs(1))), NOW);
     assert_eq!(keeper.next_command(), Some(Command::List { name: "a".into() }));
@@ -357,7 +361,7 @@ fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
     let held = |limit, holders, index| vec![lock("a", limit, holders, index), contender("a", "x", None, 4)];
     // Its own limit is there: there is nothing to set.
     listed(&mut keeper, "a", held(2, r#""x","x""#, 5));
-    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::GaveUp));
+    assert_eq!(keeper.machine("a").map(Machine::phase), Some(Phase::TimedOut));
     keeper.reconfigure(&"a".into(), set(Some(Duration::from_millis(1))), NOW);
     listed(&mut keeper, "a", held(1, r#""x""#, 6));
     let writes = std::iter::from_fn(|| keeper.next_command())
@@ -368,11 +372,11 @@ fn who_asks_again_goes_by_the_limit_that_an_operator_has_set_since_its_own() {
 
 #[test]
 fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
-    let mut keeper = party(None);
+    let mut keeper = group(None);
     for name in ["a", "b"] {
         let pairs = vec![
             lock(name, 1, r#""x""#, 5),
-            contender(name, "me", Some(Standing::Waiting), 7),
+            contender(name, "me", Some(WaiterState::Waiting), 7),
             contender(name, "x", None, 4),
         ];
         listed(&mut keeper, name, pairs);
@@ -398,7 +402,7 @@ fn a_party_with_a_member_that_is_kept_out_leaves_every_line() {
 fn told(keeper: &mut Keeper) -> Vec<String> {
     let commands = std::iter::from_fn(|| keeper.next_command());
     let said = |command| {
-        let Command::Tell(notice) = command else { return None };
+        let Command::Notify(notice) = command else { return None };
         if let Notice::LimitDiffers { stored, policy, .. } = notice {
             Some(format!("{stored} governs under {policy:?}"))
         } else if let Notice::LimitChanged { from, to, .. } = notice {
@@ -414,16 +418,16 @@ fn told(keeper: &mut Keeper) -> Vec<String> {
 
 #[test]
 fn one_of_a_party_tells_for_which_other_it_waits_and_counts_places_from_1() {
-    let mut keeper = party(None);
+    let mut keeper = group(None);
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
     assert_eq!(told(&mut keeper), ["a at 1", "b at 1"]);
-    let mut keeper = party(None);
-    let me = |name| contender(name, "me", Some(Standing::Waiting), 7);
+    let mut keeper = group(None);
+    let me = |name| contender(name, "me", Some(WaiterState::Waiting), 7);
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5), me("a")]);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4), me("b")]);
-    assert_eq!(keeper.hindrances(&"a".into()), [&Name::from("b")]);
-    assert!(keeper.hindrances(&"b".into()).is_empty());
+    assert_eq!(keeper.blocking_members(&"a".into()), [&Name::from("b")]);
+    assert!(keeper.blocking_members(&"b".into()).is_empty());
 }
 
 #[test]
@@ -468,7 +472,7 @@ fn a_limit_that_keeps_out_is_told_as_the_reason_and_not_besides() {
 
 #[test]
 fn where_one_of_a_party_that_tries_once_finds_no_slot_none_is_taken() {
-    let mut keeper = party(Some(Duration::ZERO));
+    let mut keeper = group(Some(Duration::ZERO));
     listed(&mut keeper, "a", vec![lock("a", 1, "", 5)]);
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
     listed(&mut keeper, "b", vec![lock("b", 1, r#""x""#, 5), contender("b", "x", None, 4)]);
@@ -508,7 +512,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.reconfigure(&"a".into(), Settings { on_lost: OnLost::Exit, ..settings("a", None) }, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = contender("a", "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
     let later = NOW + Duration::from_secs(10);
@@ -519,7 +523,7 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
     let gone = Failure { kind: FailureKind::NotFound, text: String::new() };
     renewed(&mut keeper, Err(gone), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert!(commands.iter().any(|it| matches!(it, Command::Tell(Notice::Lost { .. }))), "{commands:?}");
+    assert!(commands.iter().any(|it| matches!(it, Command::Notify(Notice::Lost { .. }))), "{commands:?}");
     assert!(!commands.iter().any(creates), "{commands:?}");
     keeper.drain(later);
     assert!(keeper.has_ended());
@@ -529,11 +533,16 @@ fn whoever_has_lost_all_and_asks_for_none_of_it_again_has_no_new_session() {
 fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     let mut keeper = wanting(&["a", "b", "c"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)]);
+    listed(
+        &mut keeper,
+        "a",
+        vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(WaiterState::Held), 5)],
+    );
     assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let taken = |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", Some(Standing::Held), 4)];
+    let taken =
+        |name: &str| vec![lock(name, 1, r#""x""#, 5), contender(name, "x", Some(WaiterState::Held), 4)];
     let standing = |name: &str| {
-        let value = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
+        let value = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default()).encode();
         [taken(name), vec![Pair { value, ..contender(name, "me", None, 31) }]].concat()
     };
     let entered = |name: &str| {
@@ -548,7 +557,7 @@ fn one_that_is_about_to_end_keeps_what_it_holds_and_stands_in_no_line() {
     assert_eq!(writes(&mut keeper), [["b/.lock"]], "it names itself as the next");
     keeper.handle(Event::Committed(vec!["b".into()], Ok(Commit::Done { index: 32, listing: None })), NOW);
     assert_eq!(keeper.machine("b").unwrap().phase(), Phase::Waiting);
-    keeper.ask_no_more(NOW);
+    keeper.stop_acquiring(NOW);
     // It is the last one that is named: whoever has come behind it relies on that.
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
     let mut pairs = standing("b");
@@ -569,7 +578,7 @@ fn contested() -> Keeper {
     start.contested = true;
     let mut keeper = Keeper::new(start, NOW);
     renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    let mut own = contender("a", "me", Some(Standing::Held), 5);
+    let mut own = contender("a", "me", Some(WaiterState::Held), 5);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.together.clear();
     own.value = entry.encode();
@@ -597,7 +606,7 @@ fn what_another_process_may_believe_in_is_held_once_that_has_had_its_time_to_rea
         assert!(!keeper.machine("a").unwrap().holds());
     }
     keeper.tick(later);
-    let mut own = contender("a", "me", Some(Standing::Held), 31);
+    let mut own = contender("a", "me", Some(WaiterState::Held), 31);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.together.clear();
     own.value = entry.encode();
@@ -622,7 +631,7 @@ fn who_resumes_a_slot_whose_record_was_deleted_holds_nothing_of_it() {
     let resume = left(prefixes);
     let mut keeper = wanting(&["a"], &[], None, Some(resume));
     renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
-    listed(&mut keeper, "a", vec![contender("a", "me", Some(Standing::Held), 5)]);
+    listed(&mut keeper, "a", vec![contender("a", "me", Some(WaiterState::Held), 5)]);
     assert_eq!(acquired(&mut keeper), (vec![], vec!["a/me".into()]), "the nonce");
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing: None })), NOW);
     let (held, written) = acquired(&mut keeper);
@@ -653,16 +662,16 @@ fn whoever_finds_another_nonce_begins_anew_and_touches_nothing_of_the_old_sessio
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), alone("a", 5)]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
-    let mut entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let mut entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
     entry.nonce = Some("another".into());
     let own = Pair { value: entry.encode(), modify_index: 31, ..contender("a", "me", None, 5) };
     let now = confirms(&mut keeper, NOW);
     confirmed(&mut keeper, own, lock("a", 1, r#""me""#, 5), now);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    let taken = Command::Tell(Notice::SessionTaken { session: "me".into() });
+    let taken = Command::Notify(Notice::SessionTaken { session: "me".into() });
     assert!(commands.contains(&taken), "{commands:?}");
     let lost =
-        |it: &Command| matches!(it, Command::Tell(Notice::Lost { reason: LossReason::SessionTaken, .. }));
+        |it: &Command| matches!(it, Command::Notify(Notice::Lost { reason: LossReason::SessionTaken, .. }));
     assert!(commands.iter().any(lost) && commands.iter().any(creates), "{commands:?}");
     let touches = |it: &Command| {
         matches!(it, Command::Commit { .. } | Command::DestroySession { .. } | Command::RenewSession { .. })
@@ -675,7 +684,7 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
     let prefixes = BTreeMap::from([("a".to_owned(), Some(3)), ("b".to_owned(), Some(3))]);
     let resume = left(prefixes);
     let held = |name: &str| {
-        let value = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
+        let value = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).encode();
         let own = resumed_by_us(Pair { value, ..contender(name, "me", None, 3) });
         vec![lock(name, 1, r#""me""#, 3), own]
     };
@@ -685,7 +694,7 @@ fn what_an_earlier_process_held_is_looked_at_before_it_is_given_back() {
         renewed(&mut keeper, Ok(Duration::from_secs(30)), NOW);
         listed(&mut keeper, "a", held("a"));
         assert_eq!(acquired(&mut keeper).0, ["a"]);
-        keeper.ask_no_more(NOW);
+        keeper.stop_acquiring(NOW);
         assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
         keeper
     };

@@ -1,7 +1,7 @@
 //! What answers do to a machine. After each, [`Machine::drive`] decides.
 
 use super::*;
-use crate::Lock;
+use crate::LockKeyState;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -11,61 +11,61 @@ impl Machine {
         self.view = None;
         self.listed_at = None;
         self.arrival = None;
-        self.crowded = false;
+        self.lost_cas_race = false;
         (self.follows_up, self.confirmed) = (false, false);
-        self.timers.clear(Timer::Patience);
-        self.timers.clear(Timer::Show);
+        self.timers.clear(Timer::Yield);
+        self.timers.clear(Timer::Refresh);
         self.token = None;
         self.stopping = None;
         self.claim = Claim::Unknown;
         if cx.ending {
-            self.ask_no_more();
+            self.stop_acquiring();
         }
-        self.need = None;
+        self.refresh = None;
         self.timers.clear(Timer::Retry);
-        self.flight = match self.flight {
-            Flight::None | Flight::Checking => Flight::None,
-            Flight::Listing
-            | Flight::Looking { .. }
-            | Flight::Confirming { .. }
-            | Flight::Committing { .. }
-            | Flight::Void => Flight::Void,
+        self.in_flight = match self.in_flight {
+            InFlight::None | InFlight::CheckingSession => InFlight::None,
+            InFlight::Listing
+            | InFlight::ReadingLock { .. }
+            | InFlight::ReadingKeys { .. }
+            | InFlight::Committing { .. }
+            | InFlight::Void => InFlight::Void,
         };
     }
 
     /// A look at the session is over, and it has not ended.
     pub(crate) fn session_checked(&mut self) {
-        if matches!(self.flight, Flight::Checking) {
-            self.flight = Flight::None;
+        if matches!(self.in_flight, InFlight::CheckingSession) {
+            self.in_flight = InFlight::None;
             self.session_lives = true;
         }
     }
 
     pub(crate) fn listed(&mut self, answer: Result<Listing, Failure>, cx: &mut Context<'_>) {
-        if !matches!(self.land(), Flight::Listing) {
+        if !matches!(self.take_in_flight(), InFlight::Listing) {
             return;
         }
         match answer {
             Ok(listing) if listing.filtered && !matches!(self.intent(), Intent::Leave(_)) => {
                 // What is hidden would look as if it were gone: other waiters, live holders, the own contender key.
-                self.trouble.listed(true);
-                let text = plan::hidden(&self.settings.prefix, "write");
-                self.fails(Failure { kind: FailureKind::Denied, text }, cx);
-                self.learn_of_itself(listing, cx);
+                self.failures.listed(true);
+                let text = plan::hidden_keys_error(&self.settings.prefix, "write");
+                self.request_failed(Failure { kind: FailureKind::Denied, text }, cx);
+                self.update_own_keys(listing, cx);
                 self.resign(cx);
             }
             Ok(listing) => {
                 // To leave takes no more than the own keys, and those that are hidden go with the session.
-                self.trouble.listed(listing.filtered);
-                self.learn_all(View::of_listing(&self.settings.prefix, listing), cx);
+                self.failures.listed(listing.filtered);
+                self.replace_view(View::of_listing(&self.settings.prefix, listing), cx);
             }
             Err(failure) => {
                 // What passes is soon tried again, so that its end is seen.
                 let passes = failure.kind.is_transient();
-                self.read_fails(failure, cx);
+                self.read_failed(failure, cx);
                 if passes {
-                    self.need = Some(Need::List);
-                } else if self.need.is_none() {
+                    self.refresh = Some(Refresh::Prefix);
+                } else if self.refresh.is_none() {
                     self.list_later(cx);
                 }
             }
@@ -77,7 +77,7 @@ impl Machine {
         let (Some(mut view), Some(session)) = (self.view.take(), cx.session) else { return };
         view.hides_keys();
         let wall = cx.wall.text(cx.now);
-        let write = plan::resign(&view, self.me(session, &wall, cx));
+        let write = plan::resign(&view, self.plan_input(session, &wall, cx));
         self.view = Some(view);
         if let Some(write) = write.filter(|_| !self.holds()) {
             self.commit(write, cx);
@@ -86,7 +86,7 @@ impl Machine {
 
     /// What a holder learns of itself where not all is shown to it: whether `.lock` still names it, and whether an operator
     /// wants it out.
-    fn learn_of_itself(&mut self, listing: Listing, cx: &mut Context<'_>) {
+    fn update_own_keys(&mut self, listing: Listing, cx: &mut Context<'_>) {
         if !self.holds() {
             return;
         }
@@ -100,8 +100,8 @@ impl Machine {
                 view.see_contender(session, Some(pair), listing.index);
             }
         }
-        self.need = None;
-        self.proved = self.is_taken_out(cx.remembered);
+        self.refresh = None;
+        self.proved = self.is_removed_from_lock(cx.remembered);
         self.list_later(cx);
     }
 
@@ -113,55 +113,55 @@ impl Machine {
     }
 
     /// Whether it believes that it holds, and has not its slots by `.lock`.
-    fn is_taken_out(&self, session: Option<&SessionId>) -> bool {
+    fn is_removed_from_lock(&self, session: Option<&SessionId>) -> bool {
         let record = self.view.as_ref().and_then(View::record);
         let slots = session.zip(record).map_or(0, |(session, record)| record.slots_of(session));
         self.holds() && slots != self.settings.slots
     }
 
     /// Everything has been read, consistently.
-    fn learn_all(&mut self, mut view: View, cx: &mut Context<'_>) {
-        self.read_works(cx);
+    fn replace_view(&mut self, mut view: View, cx: &mut Context<'_>) {
+        self.read_succeeded(cx);
         self.proved = true;
-        self.need = None;
+        self.refresh = None;
         self.timers.clear(Timer::Read);
-        self.timers.clear(Timer::Show);
-        self.crowded = false;
+        self.timers.clear(Timer::Refresh);
+        self.lost_cas_race = false;
         self.listed_at = Some(cx.now);
         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
         if let Some(before) = &self.view {
             view.follow(before);
         }
         self.view = Some(view);
-        self.seen(false, cx);
+        self.view_changed(false, cx);
     }
 
-    pub(crate) fn delay_read(&mut self, session: &SessionId, answer: Result<Option<Duration>, Failure>) {
+    pub(crate) fn lock_delay_read(&mut self, session: &SessionId, answer: Result<Option<Duration>, Failure>) {
         // Where it cannot be read the lock is tried now and then, which needs no more than that.
-        self.hindsight.learn(session, answer.unwrap_or_default());
+        self.lock_delay.learn(session, answer.unwrap_or_default());
     }
 
-    pub(crate) fn looked(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
-        let (known_before, consistent) = match self.land() {
-            Flight::Looking { after, consistent } => (after, consistent),
+    pub(crate) fn lock_read(&mut self, answer: Result<Reading, Failure>, cx: &mut Context<'_>) {
+        let (known_before, consistent) = match self.take_in_flight() {
+            InFlight::ReadingLock { after, consistent } => (after, consistent),
             // Of a lock there is no more to read than its key.
-            Flight::Listing => match answer {
+            InFlight::Listing => match answer {
                 Ok(Reading { pair, index }) => {
-                    return self.learn_all(View::of_key(&self.settings.prefix, pair, index), cx);
+                    return self.replace_view(View::of_key(&self.settings.prefix, pair, index), cx);
                 }
-                Err(failure) => return self.read_fails(failure, cx),
+                Err(failure) => return self.read_failed(failure, cx),
             },
-            Flight::None
-            | Flight::Checking
-            | Flight::Confirming { .. }
-            | Flight::Committing { .. }
-            | Flight::Void => return,
+            InFlight::None
+            | InFlight::CheckingSession
+            | InFlight::ReadingKeys { .. }
+            | InFlight::Committing { .. }
+            | InFlight::Void => return,
         };
         match answer {
             Ok(reading) => {
-                self.read_works(cx);
+                self.read_succeeded(cx);
                 // What a watch has told meanwhile may ask for more than this.
-                self.need = self.need.filter(|need| *need == Need::List);
+                self.refresh = self.refresh.filter(|refresh| *refresh == Refresh::Prefix);
                 if let (Some(view), Some(session)) = (&mut self.view, cx.remembered) {
                     self.proved = false;
                     let (lock, index) =
@@ -174,50 +174,51 @@ impl Machine {
                         view.confirm_lock(known_before);
                     } else if view.was_granted(session) {
                         // It was asked of a server that does not know of the grant yet.
-                        self.need = Some(Need::Prove);
+                        self.refresh = Some(Refresh::LockKeyConsistent);
                     }
-                    if denied || !view.is_ordered() && !view.take_lead(session) {
-                        self.need = Some(Need::List);
+                    if denied || !view.is_ordered() && !view.promote_to_head(session) {
+                        self.refresh = Some(Refresh::Prefix);
                     }
-                    let attended = view.record().filter(|record| record.attended).map(|_| view.lock_index());
+                    let has_lookout =
+                        view.record().filter(|record| record.has_lookout).map(|_| view.lock_index());
                     // Enough for that: who is in `.lock` no more has lost its slots, whatever its contender key says.
-                    self.proved = consistent && !denied && self.is_taken_out(cx.remembered);
+                    self.proved = consistent && !denied && self.is_removed_from_lock(cx.remembered);
                     // Whoever watches over all is about to give the slots that it sees free.
-                    let trusts = attended.filter(|index| self.trusted.replace(*index) != Some(*index));
-                    self.timers.set(Timer::Patience, trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng)));
+                    let trusts = has_lookout.filter(|index| self.trusted.replace(*index) != Some(*index));
+                    self.timers.set(Timer::Yield, trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng)));
                 }
-                self.seen(false, cx);
+                self.view_changed(false, cx);
             }
-            Err(failure) => self.read_fails(failure, cx),
+            Err(failure) => self.read_failed(failure, cx),
         }
     }
 
     /// The own contender and `.lock` were read, and the contender of whoever it relies on.
-    pub(crate) fn confirmed(&mut self, answer: Result<Vec<Reading>, Failure>, cx: &mut Context<'_>) {
-        let Flight::Confirming { after, relies_on } = self.land() else { return };
+    pub(crate) fn keys_read(&mut self, answer: Result<Vec<Reading>, Failure>, cx: &mut Context<'_>) {
+        let InFlight::ReadingKeys { after, relies_on } = self.take_in_flight() else { return };
         let readings = match answer {
             Ok(readings) => readings,
-            Err(failure) => return self.read_fails(failure, cx),
+            Err(failure) => return self.read_failed(failure, cx),
         };
         let mut readings = readings.into_iter();
         match (readings.next(), readings.next()) {
             (Some(own), Some(lock)) => {
                 let other = relies_on.zip(readings.next());
-                let behind = self.stood.0 == Role::Behind;
-                self.read_works(cx);
+                let behind = self.last_role.0 == Role::Behind;
+                self.read_succeeded(cx);
                 self.timers.clear(Timer::Read);
                 let (Some(view), Some(session)) = (&mut self.view, cx.remembered) else { return };
                 let (known, index) =
                     (view.lock_index(), lock.pair.as_ref().map_or(0, |pair| pair.modify_index));
                 let denied = index < known && lock.pair.is_some();
-                let held = matches!(self.stay, Stay::Held(_));
-                let attended = view.is_attended();
+                let held = matches!(self.state, State::Held(_));
+                let has_lookout = view.has_lookout();
                 // Where `.lock` has moved on, another one may watch over all by now. Where it names nobody, nobody does.
                 let missing = match &other {
                     Some((_, read)) => read.pair.is_none(),
-                    None => behind && attended,
+                    None => behind && has_lookout,
                 };
-                let gone = !held && (own.pair.is_none() || missing && (index == known || !attended));
+                let gone = !held && (own.pair.is_none() || missing && (index == known || !has_lookout));
                 // As where its watch tells of it.
                 let own_index = own.pair.as_ref().map_or(0, |pair| pair.modify_index);
                 let moved =
@@ -225,28 +226,29 @@ impl Machine {
                 view.see_lock(lock.pair, lock.index);
                 view.confirm_lock(after);
                 view.see_contender(session, own.pair, own.index);
-                if let Some((ahead, read)) = other.filter(|_| !attended) {
+                if let Some((ahead, read)) = other.filter(|_| !has_lookout) {
                     let known = view.index_of(&view.contender_key(&ahead));
                     view.see_contender(&ahead, read.pair, read.index);
                     if view.index_of(&view.contender_key(&ahead)) != known {
-                        view.disorder();
+                        view.invalidate_order();
                     }
                 }
-                let more = self.need.filter(|need| *need != Need::Look);
-                self.need = (denied || gone || moved).then_some(Need::List).or(more);
+                let more = self.refresh.filter(|refresh| *refresh != Refresh::LockKey);
+                self.refresh = (denied || gone || moved).then_some(Refresh::Prefix).or(more);
                 (self.proved, self.confirmed) = (!denied, !denied);
                 if behind {
                     // While others come and go, whoever watched over all may be among those who have gone.
-                    let next = if index == known || !attended { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
+                    let next =
+                        if index == known || !has_lookout { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
                     let next = cx.now + jittered(next, 0.5, cx.rng);
                     // Where nobody does, all are listed in time.
-                    let listed = self.listed_at.filter(|_| !attended).map(|at| at + SELDOM);
+                    let listed = self.listed_at.filter(|_| !has_lookout).map(|at| at + SELDOM);
                     self.timers.set(Timer::Read, listed.map_or(next, |listed| next.min(listed)));
                 }
-                self.seen(false, cx);
+                self.view_changed(false, cx);
             }
             // No answer to what was asked.
-            (_, _) => self.need = Some(Need::List),
+            (_, _) => self.refresh = Some(Refresh::Prefix),
         }
     }
 
@@ -258,19 +260,19 @@ impl Machine {
         let index = told.unwrap_or(known);
         match answer {
             Ok(reading) => {
-                self.works(cx);
+                self.request_succeeded(cx);
                 self.watch_failing_since = None;
                 // An answer that was held up on its way may be as old as the last renewal.
                 let in_time = was_there && cx.lease_is_renewed();
                 if index != known {
-                    self.news(key, reading, index < known, in_time, cx);
+                    self.key_changed(key, reading, index < known, in_time, cx);
                 }
             }
             // It proves nothing and is asked for again. Only the strict rule has no patience with it.
             Err(failure) if failure.kind == FailureKind::Cut && !self.is_strict(cx) => {}
             Err(failure) => {
                 self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
-                self.fails(failure, cx);
+                self.request_failed(failure, cx);
                 // What changed meanwhile is not known; the plan may go on from the view, a loss may not.
                 self.proved = false;
             }
@@ -283,69 +285,69 @@ impl Machine {
     }
 
     /// A watched key has changed, or is gone. `in_time`: just now, as the watch was there when it did.
-    fn news(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
+    fn key_changed(&mut self, key: &str, reading: Reading, older: bool, in_time: bool, cx: &mut Context<'_>) {
         let Some(view) = &mut self.view else { return };
         self.proved = false;
         if let Some(folder) = reading.pair.as_ref().filter(|_| key.ends_with('/')) {
             // What the names mean depends on who is in `.lock` by now.
             view.see_folder(folder);
-            self.need = self.need.or(Some(Need::Look));
-            return self.seen(in_time, cx);
+            self.refresh = self.refresh.or(Some(Refresh::LockKey));
+            return self.view_changed(in_time, cx);
         }
         match view.session_of(key) {
             _ if older && reading.pair.is_some() || self.watches.doubts(key) => {
                 // Older than what is known already, or Consul was set back: only a consistent read tells. Nor is a watch
                 // believed whose last change was denied.
-                self.need = Some(Need::List);
+                self.refresh = Some(Refresh::Prefix);
             }
             None => {
                 view.see_lock(reading.pair, reading.index);
-                if self.need == Some(Need::Look) {
+                if self.refresh == Some(Refresh::LockKey) {
                     // It was to be looked at, and here it is.
-                    self.need = None;
+                    self.refresh = None;
                     self.timers.clear(Timer::Retry);
                 }
             }
             Some(session) => {
                 view.see_contender(&session, reading.pair, reading.index);
                 let own = cx.session == Some(&session);
-                let asks = self.stay.asking().is_some();
-                if own && asks && view.contender(&session).is_none() {
+                let wants_slot = self.state.acquiring().is_some();
+                if own && wants_slot && view.contender(&session).is_none() {
                     // It may have been let in before: only `.lock` as it is by now tells whether it is in it.
-                    self.need = Some(Need::List);
-                } else if own && asks && view.was_granted(&session) {
+                    self.refresh = Some(Refresh::Prefix);
+                } else if own && wants_slot && view.was_granted(&session) {
                     // Whatever it was about to look at. Where it was not seen in time, the slots may have been taken away since, or given to
                     // another one: `.lock` tells.
-                    self.need = (!in_time).then_some(Need::Prove);
+                    self.refresh = (!in_time).then_some(Refresh::LockKeyConsistent);
                     self.timers.clear(Timer::Retry);
-                } else if own && asks && view.is_listed() && view.has_foreign() {
+                } else if own && wants_slot && view.is_listed() && view.has_foreign() {
                     // The first of ours beside clients of another kind has to know who stood ahead when it was told so, or that it is
                     // the first no more.
-                    self.need = Some(Need::List);
-                } else if own && asks && view.is_lookout(&session) {
+                    self.refresh = Some(Refresh::Prefix);
+                } else if own && wants_slot && view.is_lookout(&session) {
                     // What it knows of `.lock` may be of when it came; or it is told, beside clients of another kind that it does not
                     // know of, that it was passed.
-                    self.need = self.need.or(Some(Need::Look));
+                    self.refresh = self.refresh.or(Some(Refresh::LockKey));
                 }
-                if self.stood.0 == Role::Behind && !own {
-                    view.disorder();
+                if self.last_role.0 == Role::Behind && !own {
+                    view.invalidate_order();
                 }
             }
         }
-        self.seen(in_time, cx);
+        self.view_changed(in_time, cx);
     }
 
     pub(crate) fn committed(&mut self, answer: Result<Commit, Failure>, cx: &mut Context<'_>) {
-        let Flight::Committing { write, sent } = self.land() else { return };
+        let InFlight::Committing { write, sent } = self.take_in_flight() else { return };
         match answer {
             Ok(Commit::Done { index, listing }) => {
-                self.write_works(cx);
+                self.write_succeeded(cx);
                 self.contention.reset();
-                self.crowded = false;
+                self.lost_cas_race = false;
                 self.proved = true;
                 if self.settings.is_lock() {
                     // That it was taken proves that it was free, as the view has it.
-                    self.see_owner(false, cx);
+                    self.observe_owner(false, cx);
                 }
                 let limit = |view: &View| view.record().map(|record| record.limit);
                 let (mut listing, joined) = match listing {
@@ -353,12 +355,12 @@ impl Machine {
                     listing => (listing, None),
                 };
                 if let Some(read) = joined {
-                    self.joined(read, index, cx);
+                    self.after_join(read, index, cx);
                 }
                 let mut was_attended = false;
                 if let Some(view) = &mut self.view {
                     let before = limit(view);
-                    was_attended = view.is_attended();
+                    was_attended = view.has_lookout();
                     view.apply(&write.ops, index);
                     // What is listed besides may be another's doing.
                     let after = limit(view);
@@ -370,22 +372,24 @@ impl Machine {
                         *view = listed;
                         if view.has_dead() {
                             // A transaction does not say what it hides: only a listing proves that a holder is dead.
-                            self.need = Some(Need::List);
+                            self.refresh = Some(Refresh::Prefix);
                         }
                         self.watches.proved(|key| Some(view.index_of(key)), cx.now, cx.rng);
                     }
                     if let (Some(from), Some(to)) = (before, after)
                         && from != to
                     {
-                        cx.tell(Notice::LimitSet { name: self.name.clone(), from, to });
-                        self.told.has_set_limit(to);
+                        cx.notify(Notice::LimitSet { name: self.name.clone(), from, to });
+                        self.reported.note_limit_set(to);
                     }
                 }
-                let lets_go = was_attended && !self.view.as_ref().is_some_and(View::is_attended);
-                if write.joint && (lets_go || !self.is_in(cx.remembered)) {
+                let lets_go = was_attended && !self.view.as_ref().is_some_and(View::has_lookout);
+                if write.joint && (lets_go || !self.is_held_by_view(cx.remembered)) {
                     // Who else has come to stand ahead meanwhile is not known, nor who relies on somebody that is named no more.
-                    self.need = Some(Need::List);
-                } else if self.view.as_ref().is_some_and(View::has_foreign) && self.is_in(cx.remembered) {
+                    self.refresh = Some(Refresh::Prefix);
+                } else if self.view.as_ref().is_some_and(View::has_foreign)
+                    && self.is_held_by_view(cx.remembered)
+                {
                     // Whoever is first in line now has to be told.
                     self.follows_up = true;
                 } else if write.joint {
@@ -394,85 +398,88 @@ impl Machine {
                 }
                 if write.pruned > 0 {
                     let took = cx.now.since(sent);
-                    cx.tell(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
+                    cx.notify(Notice::Pruned { name: self.name.clone(), holders: write.pruned, took });
                 }
-                self.seen(false, cx);
+                self.view_changed(false, cx);
             }
             Ok(Commit::Stale { steps }) => {
-                self.write_works(cx);
-                cx.tell(Notice::Conflict { name: self.name.clone() });
-                if self.settings.is_lock() || self.has_lost_race(&write, &steps) {
+                self.write_succeeded(cx);
+                cx.notify(Notice::Conflict { name: self.name.clone() });
+                if self.settings.is_lock() || self.lost_race_to_foreign(&write, &steps) {
                     // Another one has it, and is done with it when it is: no crowd tries in vain meanwhile. Clients of another kind, with
                     // whom the first of ours races for a slot, do not wait for longer each time; who did would never win.
                     self.contention.reset();
                 }
-                self.crowded = !self.crowded && self.is_outrun(&write, &steps, cx.remembered);
+                self.lost_cas_race =
+                    !self.lost_cas_race && self.lost_race_as_newcomer(&write, &steps, cx.remembered);
                 self.give_way(cx);
                 // What a watch has asked for meanwhile, as by one that came ahead, is owed yet.
-                if !self.crowded && !matches!(self.need, Some(Need::List | Need::Prove)) {
-                    self.need = self.need_after(&write, &steps, cx.remembered);
+                if !self.lost_cas_race
+                    && !matches!(self.refresh, Some(Refresh::Prefix | Refresh::LockKeyConsistent))
+                {
+                    self.refresh = self.refresh_after(&write, &steps, cx.remembered);
                 }
-                if !self.crowded && self.need.is_some() {
-                    self.pause(cx);
+                if !self.lost_cas_race && self.refresh.is_some() {
+                    self.delay_retry(cx);
                 }
             }
             // The waiter that was to be granted by name has died, and its contender key cannot be locked for a while: as if it
             // had left.
             Ok(Commit::Delayed { steps }) if !self.settings.is_lock() => {
-                self.write_works(cx);
-                self.need = Some(Need::List);
-                self.pause(cx);
+                self.write_succeeded(cx);
+                self.refresh = Some(Refresh::Prefix);
+                self.delay_retry(cx);
                 if self.locks_own(&write, &steps, cx.remembered) {
                     // The own key has a lock-delay because its session has ended: only the session can tell.
                     self.check_session = true;
-                    self.flight = Flight::Checking;
+                    self.in_flight = InFlight::CheckingSession;
                 }
             }
             Ok(Commit::Delayed { .. }) => {
-                self.write_works(cx);
+                self.write_succeeded(cx);
                 // Consul says so: nobody has it.
                 self.proved = true;
-                self.see_owner(false, cx);
-                let left = self.hindsight.refused(cx.now, cx.rng);
-                if self.told.is_first_delay() {
-                    cx.tell(Notice::Delayed { name: self.name.clone(), left });
+                self.observe_owner(false, cx);
+                let left = self.lock_delay.refused(cx.now, cx.rng);
+                if self.reported.is_first_delay() {
+                    cx.notify(Notice::LockDelayed { name: self.name.clone(), left });
                 }
             }
             Ok(Commit::SessionGone) => {
                 // Renewals may go on being answered all the same, by a server that knows more or less.
-                self.pause(cx);
-                self.need = Some(Need::List);
+                self.delay_retry(cx);
+                self.refresh = Some(Refresh::Prefix);
                 self.check_session = true;
-                self.flight = Flight::Checking;
+                self.in_flight = InFlight::CheckingSession;
             }
             Ok(Commit::Refused { why }) => {
-                self.write_fails(Failure { kind: FailureKind::Rejected, text: why }, cx);
-                self.need = Some(Need::List);
+                self.write_failed(Failure { kind: FailureKind::Rejected, text: why }, cx);
+                self.refresh = Some(Refresh::Prefix);
             }
             // Whether it was done is not known: read before anything else.
             Err(failure) => {
-                self.write_fails(failure, cx);
-                self.need = Some(Need::List);
+                self.write_failed(failure, cx);
+                self.refresh = Some(Refresh::Prefix);
             }
         }
     }
 
     /// It has its contender, and `.lock` was read at the same instant.
-    fn joined(&mut self, read: Listing, index: u64, cx: &mut Context<'_>) {
+    fn after_join(&mut self, read: Listing, index: u64, cx: &mut Context<'_>) {
         let prefix = self.settings.prefix.clone();
         let key = format!("{prefix}/.lock");
         let view = View::of_lock(&prefix, read.pairs.into_iter().find(|pair| pair.key == key), index);
         let held = view.record().is_some_and(|record| record.taken() > 0);
         // Beside clients of another kind each of ours looks after itself, as those do.
-        let shared = view.record().is_some_and(|record| !record.ours && !record.attended);
+        let shared = view.record().is_some_and(|record| !record.ours && !record.has_lookout);
         // Where Consul has written little since `.lock` was written, and nobody holds, nobody else has come either.
         let since = index.saturating_sub(view.lock_index());
         let crowd = !shared && (held || since > QUIET);
         // Of those who come together the first one waits the least.
         let rank = u32::try_from(since).unwrap_or(u32::MAX);
         let patience = (PER_WRITE * rank).min(PATIENCE);
-        self.timers.set(Timer::Patience, crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng)));
-        self.need = (!crowd).then_some(Need::List);
+        self.timers.set(Timer::Yield, crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng)));
+        self.refresh = (!crowd).then_some(Refresh::Prefix);
         self.view = Some(view);
     }
 
@@ -492,17 +499,17 @@ impl Machine {
     }
 
     /// Waits before the next attempt: others are at it too.
-    fn pause(&mut self, cx: &mut Context<'_>) {
-        let pause = self.contended(cx);
+    fn delay_retry(&mut self, cx: &mut Context<'_>) {
+        let pause = self.contention_delay(cx);
         self.timers.set(Timer::Retry, cx.now + pause);
     }
 
     /// What was under way; now nothing is.
-    fn land(&mut self) -> Flight {
-        std::mem::replace(&mut self.flight, Flight::None)
+    fn take_in_flight(&mut self) -> InFlight {
+        std::mem::replace(&mut self.in_flight, InFlight::None)
     }
 
-    fn is_in(&self, session: Option<&SessionId>) -> bool {
+    fn is_held_by_view(&self, session: Option<&SessionId>) -> bool {
         let slots = self.settings.slots;
         session.zip(self.view.as_ref()).is_some_and(|(session, view)| view.holds(session, slots))
     }
@@ -516,7 +523,7 @@ impl Machine {
 
     /// Whether it has come anew, and was too late for nothing but `.lock`. Then it can go to the end of the line without
     /// another look: its next write tells what is there by then, and cannot come too late.
-    fn is_outrun(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> bool {
+    fn lost_race_as_newcomer(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> bool {
         let (Some(view), Some(session)) = (&self.view, session) else { return false };
         self.intent() == Intent::Hold
             && !write.joint
@@ -525,39 +532,39 @@ impl Machine {
     }
 
     /// Whether it is the first of ours beside clients of another kind, and one of these was faster.
-    fn has_lost_race(&self, write: &Write, steps: &[usize]) -> bool {
+    fn lost_race_to_foreign(&self, write: &Write, steps: &[usize]) -> bool {
         let Some(view) = self.view.as_ref().filter(|view| view.has_foreign()) else { return false };
         self.intent() == Intent::Hold
-            && self.stood.0 == Role::Head
+            && self.last_role.0 == Role::Head
             && is_late_for_lock_alone(view, write, steps)
     }
 
     /// What has to be read where those steps of a transaction failed. That `.lock` has moved on says nothing of the
     /// contenders; but whoever is not in line yet has to know them.
-    fn need_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Option<Need> {
-        let Some(view) = &self.view else { return Some(Need::List) };
+    fn refresh_after(&self, write: &Write, steps: &[usize], session: Option<&SessionId>) -> Option<Refresh> {
+        let Some(view) = &self.view else { return Some(Refresh::Prefix) };
         let lock = view.lock_key();
         let stale = |step: &usize| match write.ops.get(*step) {
             Some(Op::Cas { key, index, .. }) if *key == lock => Some(*index),
             _ => None,
         };
-        let stands = session.is_some_and(|session| view.contender(session).is_some());
+        let is_queued_or_holding = session.is_some_and(|session| view.contender(session).is_some());
         let stale: Option<Vec<u64>> = steps.iter().map(stale).collect();
-        match stale.filter(|_| stands) {
+        match stale.filter(|_| is_queued_or_holding) {
             // Its watch was faster than the refusal.
             Some(stale) if stale.iter().all(|index| *index < view.lock_index()) => None,
-            Some(_) => Some(Need::Look),
-            None => Some(Need::List),
+            Some(_) => Some(Refresh::LockKey),
+            None => Some(Refresh::Prefix),
         }
     }
 
     /// The view has changed; `in_time`: it shows what has happened just now.
-    fn seen(&mut self, in_time: bool, cx: &mut Context<'_>) {
-        self.see_nonce(cx);
+    fn view_changed(&mut self, in_time: bool, cx: &mut Context<'_>) {
+        self.check_nonce(cx);
         let (session, now) = (cx.remembered, cx.now);
         let Some(view) = &self.view else { return };
         if self.settings.is_lock() {
-            return self.see_owner(in_time, cx);
+            return self.observe_owner(in_time, cx);
         }
         let contender = session.and_then(|session| view.contender(session));
         self.arrival = contender.filter(|one| one.says_waiting()).map(|one| one.create_index);
@@ -568,10 +575,10 @@ impl Machine {
         self.dead_since =
             dead.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
         // Where there is no record yet, all slots are free.
-        let missing = matches!(view.lock, Lock::Missing);
+        let missing = matches!(view.lock, LockKeyState::Missing);
         let free = view.record().map_or(missing, |record| record.limit > record.taken());
         let were_open = self.offers.are_open();
-        self.offers.see(view, free, self.stood.0 == Role::Head, now);
+        self.offers.see(view, free, self.last_role.0 == Role::Head, now);
         // The turn of clients of another kind begins when they are known.
         let known = self.free_since.filter(|_| were_open || !self.offers.are_open());
         self.free_since = free.then(|| known.unwrap_or(now));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::command::{Command, Failure};
 use crate::notice::Notice;
-use crate::plan::Together;
+use crate::plan::GroupMember;
 use crate::{Identity, Lease, Moment, SessionId, Wall};
 
 /// What every step is given.
@@ -25,7 +25,7 @@ pub(crate) struct Context<'a> {
     /// Whether Consul has answered anything yet.
     pub(crate) reached: bool,
     /// What is wrong with the session, if anything is.
-    pub(crate) trouble: Option<&'a Failure>,
+    pub(crate) session_failure: Option<&'a Failure>,
     pub(crate) lease: Option<Lease>,
     pub(crate) now: Moment,
     pub(crate) who: &'a Identity,
@@ -33,7 +33,7 @@ pub(crate) struct Context<'a> {
     pub(crate) ttl: Duration,
     pub(crate) watch_grace: Option<Duration>,
     /// The party that this semaphore is a member of.
-    pub(crate) together: Option<Together<'a>>,
+    pub(crate) together: Option<GroupMember<'a>>,
     /// The prefixes under which slots are held.
     pub(crate) holds: &'a [String],
     /// Nothing is asked for that is not held.
@@ -60,7 +60,7 @@ impl Context<'_> {
         self.lease.is_some_and(|lease| !lease.is_overdue(self.now))
     }
 
-    pub(super) fn tell(&mut self, notice: Notice) {
-        self.out.push_back(Command::Tell(notice));
+    pub(super) fn notify(&mut self, notice: Notice) {
+        self.out.push_back(Command::Notify(notice));
     }
 }

@@ -6,45 +6,50 @@ impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         // A doubted view still shows the world what was last seen.
         let due = self.timers.is_due(Timer::Read, cx.now);
-        let view = match (self.need, self.view.as_ref()) {
-            (Some(need @ (Need::Look | Need::Prove)), Some(view)) => {
-                return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+        let view = match (self.refresh, self.view.as_ref()) {
+            (Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)), Some(view)) => {
+                return self.read_lock(
+                    view.lock_key(),
+                    view.latest(),
+                    refresh == Refresh::LockKeyConsistent,
+                    cx,
+                );
             }
             (None, Some(_)) if !due => self.view.take(),
             // Only a listing tells that nothing is hidden any more.
-            (None, Some(_)) if self.confirms(cx) => {
+            (None, Some(_)) if self.own_keys_suffice(cx) => {
                 let Some(view) = self.view.take() else { return };
-                self.confirm(&view, session, cx);
+                self.read_keys(&view, session, cx);
                 self.view = Some(view);
                 return;
             }
-            (None, None) if self.intent() == Intent::Hold => return self.come(session, cx),
+            (None, None) if self.intent() == Intent::Hold => return self.join(session, cx),
             (_, _) => None,
         };
         let Some(mut view) = view else { return self.list(cx) };
         self.offers.tell(&mut view, cx.now);
         let wall = cx.wall.text(cx.now);
         if cx.resumed {
-            let claim = plan::claim(&view, self.me(session, &wall, cx));
-            if self.claims(&view, session, claim, cx) {
+            let claim = plan::claim(&view, self.plan_input(session, &wall, cx));
+            if self.settle_claim(&view, session, claim, cx) {
                 self.view = Some(view);
                 return;
             }
         }
-        let me = self.me(session, &wall, cx);
+        let input = self.plan_input(session, &wall, cx);
         let intent = self.intent();
         match intent {
             Intent::Hold => {
-                let plan = plan::hold(&view, me, cx.now);
-                self.follow(&view, session, plan, cx);
+                let plan = plan::hold(&view, input, cx.now);
+                self.apply_plan(&view, session, plan, cx);
             }
-            Intent::Leave(farewell) => match plan::leave(&view, me, cx.now) {
-                Plan { need: Some(Need::List), .. } => self.list(cx),
-                Plan { need: Some(need), .. } => {
-                    self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+            Intent::Leave(reason) => match plan::leave(&view, input, cx.now) {
+                Plan { refresh: Some(Refresh::Prefix), .. } => self.list(cx),
+                Plan { refresh: Some(refresh), .. } => {
+                    self.read_lock(view.lock_key(), view.latest(), refresh == Refresh::LockKeyConsistent, cx);
                 }
                 Plan { write: Some(write), .. } => self.commit(write, cx),
-                Plan { write: None, .. } if self.proved => self.gone(farewell, cx),
+                Plan { write: None, .. } if self.proved => self.gone(reason, cx),
                 Plan { write: None, .. } => self.list(cx),
             },
             Intent::Rest => {}
@@ -52,38 +57,43 @@ impl Machine {
         self.view = Some(view);
         self.confirmed = false;
         let keeps = cx.occupied || self.withheld().is_some();
-        if intent != self.intent() && matches!(self.flight, Flight::None) && !keeps {
+        if intent != self.intent() && matches!(self.in_flight, InFlight::None) && !keeps {
             // The plan ended the asking; what is left of us in Consul goes at once.
             self.decide(session, cx);
         }
     }
 
     /// Comes: by one write where that is enough, else after everything was listed.
-    fn come(&mut self, session: &SessionId, cx: &mut Context<'_>) {
+    fn join(&mut self, session: &SessionId, cx: &mut Context<'_>) {
         let wall = cx.wall.text(cx.now);
-        match plan::join(&self.settings.prefix, self.me(session, &wall, cx)) {
+        match plan::join(&self.settings.prefix, self.plan_input(session, &wall, cx)) {
             Some(write) => self.commit(write, cx),
             None => self.list(cx),
         }
     }
 
     /// Who plans.
-    pub(super) fn me<'a>(&'a self, session: &'a SessionId, wall: &'a str, cx: &'a Context<'_>) -> Me<'a> {
-        Me {
+    pub(super) fn plan_input<'a>(
+        &'a self,
+        session: &'a SessionId,
+        wall: &'a str,
+        cx: &'a Context<'_>,
+    ) -> PlanInput<'a> {
+        PlanInput {
             session,
             settings: &self.settings,
             who: cx.who,
             wall,
             set_limit: self.set_limit,
             dead_since: &self.dead_since,
-            crowded: self.crowded,
-            patience: self.timers.at(Timer::Patience),
+            lost_cas_race: self.lost_cas_race,
+            yield_until: self.timers.at(Timer::Yield),
             follows_up: self.follows_up,
             confirmed: self.confirmed,
             free_since: self.free_since,
-            stood: self.stood,
-            delayed_until: self.hindsight.delayed_until(),
-            held: self.stay.slot().map(|slot| slot.indexes.as_slice()),
+            last_role: self.last_role,
+            delayed_until: self.lock_delay.delayed_until(),
+            held: self.state.slot().map(|slot| slot.indexes.as_slice()),
             together: cx.together,
             holds: cx.holds,
             nonce: cx.resumed.then_some(cx.nonce),
@@ -91,26 +101,26 @@ impl Machine {
     }
 
     /// Goes by a plan to hold.
-    fn follow(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
+    fn apply_plan(&mut self, view: &View, session: &SessionId, plan: Plan, cx: &mut Context<'_>) {
         self.timers.set(Timer::Recheck, plan.recheck);
-        if let Some(owner) = plan.inquire.filter(|owner| self.hindsight.inquires(owner)) {
-            cx.out.push_back(Command::ReadDelay { name: self.name.clone(), session: owner });
+        if let Some(owner) = plan.inquire.filter(|owner| self.lock_delay.needs_delay_of(owner)) {
+            cx.out.push_back(Command::ReadLockDelay { name: self.name.clone(), session: owner });
         }
-        if self.stood.0 != plan.role {
-            self.stood = (plan.role, cx.now);
+        if self.last_role.0 != plan.role {
+            self.last_role = (plan.role, cx.now);
             self.timers.clear(Timer::Read);
         }
-        self.tell_limit(view, matches!(plan.stand, Stand::Blocked(_)), cx);
-        if let Stand::Evicted(by) = plan.stand {
-            return self.evicted(by, view, session, cx);
+        self.report_limit(view, matches!(plan.outcome, PlanOutcome::Blocked(_)), cx);
+        if let PlanOutcome::Evicted(by) = plan.outcome {
+            return self.handle_eviction(by, view, session, cx);
         }
         let held = self.holds();
-        if cx.ending && !held && plan.stand != Stand::Holding {
-            return self.depart(Farewell::Released);
+        if cx.ending && !held && plan.outcome != PlanOutcome::Holding {
+            return self.start_leaving(LeaveReason::Released);
         }
         let contender_stands = view.contender(session).is_some();
         self.session_lives &= !contender_stands;
-        if held && plan.stand != Stand::Holding {
+        if held && plan.outcome != PlanOutcome::Holding {
             // With the contender gone, that the session has ended is the likely cause.
             if !self.proved || !contender_stands && !self.session_lives {
                 return self.verify(view, session, cx);
@@ -124,40 +134,47 @@ impl Machine {
                 return;
             }
         }
-        match plan.stand {
+        match plan.outcome {
             // A waiter renews less often than a holder: what begins by an old lease would end early in an outage.
-            Stand::Holding if !held && !cx.lease_is_fresh() => {
-                self.finds(Finds::SlotsUnproved);
+            PlanOutcome::Holding if !held && !cx.lease_is_fresh() => {
+                self.set_finding(Finding::SlotsUnproved);
                 self.finds_room(cx.now);
                 return self.watch(plan.watch, cx);
             }
             // The token of what an earlier process was given is not known: it is that of `.lock` as it is by now, or another
             // process of the same session might have told a higher one.
-            Stand::Holding if !held && cx.resumed && self.needs_token(cx) => {
-                return self.confirm(view, session, cx);
+            PlanOutcome::Holding if !held && cx.resumed && self.needs_token(cx) => {
+                return self.read_keys(view, session, cx);
             }
-            Stand::Holding if cx.together.is_some() && !held => {
-                self.finds(Finds::Slots);
+            PlanOutcome::Holding if cx.together.is_some() && !held => {
+                self.set_finding(Finding::Slots);
                 return self.watch(plan.watch, cx);
             }
-            Stand::Holding => self.hold(view, session, cx),
-            Stand::Apart { room: true } => self.finds_room(cx.now),
+            PlanOutcome::Holding => self.hold(view, session, cx),
+            PlanOutcome::NotHolding { room: true } => self.finds_room(cx.now),
             // Whether there is room is not known before that is read.
-            Stand::Apart { room: false } if self.settings.try_once() && plan.need.is_none() => {
-                return self.give_up(cx);
+            PlanOutcome::NotHolding { room: false } if self.settings.try_once() && plan.refresh.is_none() => {
+                return self.time_out(cx);
             }
-            Stand::Apart { room: false } => {
-                if let Some(asking) = self.stay.asking_mut() {
-                    asking.room_since = None;
+            PlanOutcome::NotHolding { room: false } => {
+                if let Some(acquiring) = self.state.acquiring_mut() {
+                    acquiring.room_since = None;
                 }
             }
             // Seen to above.
-            Stand::Evicted(_) => return,
-            Stand::Blocked(why) => {
-                self.block(why, plan.watch, cx);
-                match plan.need.filter(|_| self.intent() == Intent::Hold) {
-                    Some(Need::List) => return self.list(cx),
-                    Some(need) => return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx),
+            PlanOutcome::Evicted(_) => return,
+            PlanOutcome::Blocked(why) => {
+                self.report_blocked(why, plan.watch, cx);
+                match plan.refresh.filter(|_| self.intent() == Intent::Hold) {
+                    Some(Refresh::Prefix) => return self.list(cx),
+                    Some(refresh) => {
+                        return self.read_lock(
+                            view.lock_key(),
+                            view.latest(),
+                            refresh == Refresh::LockKeyConsistent,
+                            cx,
+                        );
+                    }
                     None => {}
                 }
                 if let Some(write) = plan.write.filter(|_| self.intent() == Intent::Hold) {
@@ -166,18 +183,23 @@ impl Machine {
                 return;
             }
         }
-        match plan.need {
-            Some(need @ (Need::Look | Need::Prove)) => {
-                return self.look(view.lock_key(), view.latest(), need == Need::Prove, cx);
+        match plan.refresh {
+            Some(refresh @ (Refresh::LockKey | Refresh::LockKeyConsistent)) => {
+                return self.read_lock(
+                    view.lock_key(),
+                    view.latest(),
+                    refresh == Refresh::LockKeyConsistent,
+                    cx,
+                );
             }
-            Some(Need::List) => return self.list(cx),
+            Some(Refresh::Prefix) => return self.list(cx),
             None => {}
         }
-        if plan.write.is_none() && self.trouble.is_of_writes() {
-            self.write_works(cx);
+        if plan.write.is_none() && self.failures.is_of_writes() {
+            self.write_succeeded(cx);
         }
         match plan.write {
-            Some(write) if write.joint => self.finds(Finds::Offer(write)),
+            Some(write) if write.joint => self.set_finding(Finding::Proposal(write)),
             Some(write) if !write.tidy => return self.commit(write, cx),
             Some(write) => match self.timers.at(Timer::Tidy) {
                 Some(at) if at <= cx.now => return self.commit(write, cx),
@@ -190,11 +212,12 @@ impl Machine {
             }
         }
         // One that has found free slots and leaves others their time does not wait for a slot yet.
-        let patient = self.timers.is_set(Timer::Patience);
-        let told =
-            |asking: &Asking| asking.keeps_out == KeepsOut::Others || patient && asking.room_since.is_some();
-        if self.stay.asking().is_some_and(|asking| !told(asking)) {
-            self.wait(view, session, cx);
+        let patient = self.timers.is_set(Timer::Yield);
+        let told = |acquiring: &Acquiring| {
+            acquiring.cause == WaitCause::Queue || patient && acquiring.room_since.is_some()
+        };
+        if self.state.acquiring().is_some_and(|acquiring| !told(acquiring)) {
+            self.report_waiting(view, session, cx);
         }
         self.watch(plan.watch, cx);
     }
@@ -202,7 +225,7 @@ impl Machine {
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
     pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
         self.watches.want(keys, POLL, &self.name, cx);
-        let list = match self.stood.0 {
+        let list = match self.last_role.0 {
             // Of a lock there is nothing that could be read together with others.
             Role::Holding if self.holds() && self.settings.is_lock() => rounds::CONFIRM,
             Role::Holding if self.holds() => {
@@ -214,7 +237,7 @@ impl Machine {
             Role::Behind if self.relies(cx) => SELDOM.min(cx.ttl * 8),
             Role::Behind => SELDOM,
         };
-        let share = if self.stood.0 == Role::Behind { 0.5 } else { 0.3 };
+        let share = if self.last_role.0 == Role::Behind { 0.5 } else { 0.3 };
         self.timers.set_once(Timer::Read, || cx.now + jittered(list, share, cx.rng));
     }
 
@@ -223,10 +246,10 @@ impl Machine {
     fn verify(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
         if view.contender(session).is_none() {
             self.check_session = true;
-            self.flight = Flight::Checking;
-            self.need = Some(Need::List);
+            self.in_flight = InFlight::CheckingSession;
+            self.refresh = Some(Refresh::Prefix);
         } else {
-            self.look(view.lock_key(), view.latest(), true, cx);
+            self.read_lock(view.lock_key(), view.latest(), true, cx);
         }
     }
 
@@ -235,7 +258,8 @@ impl Machine {
     }
 
     pub(super) fn hold(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        let Some(Asking { since: asked_at, room_since, waited, .. }) = self.stay.asking().cloned() else {
+        let Some(Acquiring { since: asked_at, room_since, waited, .. }) = self.state.acquiring().cloned()
+        else {
             return;
         };
         // A grant that was seen on our own contender has that index on `.lock` too.
@@ -249,19 +273,19 @@ impl Machine {
         let since = resumed.and_then(|_| cx.wall.moment(&entry?.since));
         let (token, since) = (resumed.unwrap_or(stored), since.unwrap_or(cx.now).min(cx.now));
         if let Primitive::Lock { delay, .. } = self.settings.primitive {
-            self.hindsight.inquires(session);
-            self.hindsight.learn(session, Some(delay));
+            self.lock_delay.needs_delay_of(session);
+            self.lock_delay.learn(session, Some(delay));
         }
-        self.timers.clear(Timer::Patience);
+        self.timers.clear(Timer::Yield);
         self.stopping = None;
         // Its watch begins anew.
         self.watch_failing_since = None;
-        self.stay = Stay::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
+        self.state = State::Held(Slot { since, session: session.clone(), token, indexes: indexes.clone() });
         let took = cx.now.since(asked_at);
         // Whoever was let in by the one that left has seen the release and the grant in one.
         let handoff = waited.then(|| cx.now.since(room_since.unwrap_or(cx.now)));
         let (name, session) = (self.name.clone(), session.clone());
-        cx.tell(Notice::Acquired {
+        cx.notify(Notice::Acquired {
             name,
             session,
             token,
@@ -272,10 +296,10 @@ impl Machine {
         });
     }
 
-    fn wait(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
-        if let Some(asking) = self.stay.asking_mut() {
-            asking.keeps_out = KeepsOut::Others;
-            asking.waited = true;
+    fn report_waiting(&mut self, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+        if let Some(acquiring) = self.state.acquiring_mut() {
+            acquiring.cause = WaitCause::Queue;
+            acquiring.waited = true;
         }
         if self.settings.is_lock() {
             // Who has it is told as it is seen, and who else waits nobody knows.
@@ -287,17 +311,17 @@ impl Machine {
         let ahead = view.waiters().into_iter().filter(|one| one.priority() >= self.settings.priority).count();
         let coming = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
         let position = view.position(session).unwrap_or(coming);
-        cx.tell(Notice::Waiting { name: self.name.clone(), position, taken, limit });
+        cx.notify(Notice::Waiting { name: self.name.clone(), position, taken, limit });
     }
 
-    fn block(&mut self, why: String, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
-        let fault = KeepsOut::Fault(why.clone());
-        if let Some(asking) = self.stay.asking_mut().filter(|asking| asking.keeps_out != fault) {
-            asking.keeps_out = fault;
-            cx.tell(Notice::Blocked { name: self.name.clone(), why });
+    fn report_blocked(&mut self, why: String, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
+        let fault = WaitCause::Fault(why.clone());
+        if let Some(acquiring) = self.state.acquiring_mut().filter(|acquiring| acquiring.cause != fault) {
+            acquiring.cause = fault;
+            cx.notify(Notice::Blocked { name: self.name.clone(), why });
         }
         if self.settings.try_once() {
-            return self.give_up(cx);
+            return self.time_out(cx);
         }
         self.watch(keys, cx);
     }
@@ -307,65 +331,65 @@ impl Machine {
             // It is being given back: that it is gone already ends the same way.
             return;
         }
-        let Some(slot) = self.stay.take_slot(cx.now) else { return };
-        let token = self.tell_lost(slot, reason, cx);
+        let Some(slot) = self.state.take_slot(cx.now) else { return };
+        let token = self.report_lost(slot, reason, cx);
         if matches!(reason, LossReason::LeaseExpired | LossReason::WatchFailed) {
-            self.need = Some(Need::List);
+            self.refresh = Some(Refresh::Prefix);
             self.stopping = Some(token).filter(|_| !cx.occupied);
         }
         match self.settings.on_lost {
-            OnLost::Reacquire if !cx.occupied && !cx.ending => self.ask_again(cx.now),
-            OnLost::Reacquire | OnLost::Exit => self.depart(Farewell::Lost),
+            OnLost::Reacquire if !cx.occupied && !cx.ending => self.reacquire(cx.now),
+            OnLost::Reacquire | OnLost::Exit => self.start_leaving(LeaveReason::Lost),
         }
     }
 
     /// Tells of the loss of a slot: its token.
-    pub(super) fn tell_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
+    pub(super) fn report_lost(&mut self, slot: Slot, reason: LossReason, cx: &mut Context<'_>) -> u64 {
         let Slot { since, session, token, indexes } = slot;
         let (name, held) = (self.name.clone(), cx.now.since(since));
-        cx.tell(Notice::Lost { name, session, token, indexes, reason, held });
+        cx.notify(Notice::Lost { name, session, token, indexes, reason, held });
         self.watch_failing_since = None;
         token
     }
 
-    pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
-        let trouble = self.trouble.failure().or(cx.trouble).map(|failure| failure.text.clone());
-        cx.tell(Notice::GaveUp { name: self.name.clone(), reached: cx.reached, trouble });
-        self.depart(Farewell::GaveUp);
+    pub(super) fn time_out(&mut self, cx: &mut Context<'_>) {
+        let failure = self.failures.current().or(cx.session_failure).map(|failure| failure.text.clone());
+        cx.notify(Notice::TimedOut { name: self.name.clone(), reached: cx.reached, failure });
+        self.start_leaving(LeaveReason::TimedOut);
     }
 
-    fn gone(&mut self, farewell: Farewell, cx: &mut Context<'_>) {
-        if let Some(Slot { since, session, .. }) = self.stay.slot() {
+    fn gone(&mut self, reason: LeaveReason, cx: &mut Context<'_>) {
+        if let Some(Slot { since, session, .. }) = self.state.slot() {
             let (session, held) = (session.clone(), cx.now.since(*since));
-            cx.tell(Notice::Released { name: self.name.clone(), session, held });
+            cx.notify(Notice::Released { name: self.name.clone(), session, held });
         }
         self.stop_watches(cx);
         self.stopping = None;
-        self.stay = Stay::Over(match farewell {
-            Farewell::Again if !cx.ending => return self.ask_again(cx.now),
-            Farewell::Released | Farewell::Again => End::Released,
-            Farewell::GaveUp => End::GaveUp,
-            Farewell::Lost => End::Lost,
+        self.state = State::Ended(match reason {
+            LeaveReason::Requeue if !cx.ending => return self.reacquire(cx.now),
+            LeaveReason::Released | LeaveReason::Requeue => EndReason::Released,
+            LeaveReason::TimedOut => EndReason::TimedOut,
+            LeaveReason::Lost => EndReason::Lost,
         });
     }
 
     /// Without a session nothing of ours can be in Consul but what is dead already.
     pub(super) fn without_session(&mut self, cx: &mut Context<'_>) {
-        match &mut self.stay {
-            Stay::Leaving { farewell, .. } => {
-                let farewell = *farewell;
-                self.gone(farewell, cx);
+        match &mut self.state {
+            State::Leaving { reason, .. } => {
+                let reason = *reason;
+                self.gone(reason, cx);
             }
-            Stay::Asking(asking) if asking.keeps_out == KeepsOut::Others => {
-                asking.keeps_out = KeepsOut::Unknown;
+            State::Acquiring(acquiring) if acquiring.cause == WaitCause::Queue => {
+                acquiring.cause = WaitCause::Unknown;
             }
-            Stay::Asking(_) | Stay::Held(_) | Stay::Over(_) => {}
+            State::Acquiring(_) | State::Held(_) | State::Ended(_) => {}
         }
     }
 
     fn finds_room(&mut self, now: Moment) {
-        if let Some(asking) = self.stay.asking_mut() {
-            asking.finds_room(now);
+        if let Some(acquiring) = self.state.acquiring_mut() {
+            acquiring.finds_room(now);
         }
     }
 }

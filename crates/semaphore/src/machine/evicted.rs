@@ -20,12 +20,18 @@ impl Machine {
     }
 
     /// The workload that ran on what was lost has ended, or has had its time.
-    pub(crate) fn give_on(&mut self) {
+    pub(crate) fn workload_stopped(&mut self) {
         self.stopping = None;
     }
 
     /// An operator wants it out. A mark is never taken back, so that any read may show it.
-    pub(super) fn evicted(&mut self, by: String, view: &View, session: &SessionId, cx: &mut Context<'_>) {
+    pub(super) fn handle_eviction(
+        &mut self,
+        by: String,
+        view: &View,
+        session: &SessionId,
+        cx: &mut Context<'_>,
+    ) {
         let has = view.is_owner(session) || view.holds(session, self.settings.slots);
         // What an earlier process of ours held, its workload may be running on.
         let found = self.token.take().filter(|_| has).map(|token| {
@@ -34,20 +40,20 @@ impl Machine {
             let indexes = entry.map(|entry| entry.indexes.clone()).unwrap_or_default();
             Slot { since, session: session.clone(), token, indexes }
         });
-        let slot = self.stay.take_slot(cx.now).or(found);
+        let slot = self.state.take_slot(cx.now).or(found);
         // One whose lease has run out meanwhile was told so: its workload may not have stopped yet.
         let stopping = self.stopping.filter(|_| has);
         let held = slot.is_some() || stopping.is_some();
-        cx.tell(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
+        cx.notify(Notice::Evicted { name: self.name.clone(), by: by.clone(), held });
         self.evicted_by = Some(by);
-        let lost = slot.map(|slot| self.tell_lost(slot, LossReason::Evicted, cx)).or(stopping);
+        let lost = slot.map(|slot| self.report_lost(slot, LossReason::Evicted, cx)).or(stopping);
         // Who was taken out of `.lock` by force besides has nothing to keep.
         self.stopping = lost.filter(|_| has && !cx.occupied);
-        self.depart(match (lost, self.settings.on_lost) {
-            (Some(_), _) if cx.occupied => Farewell::Lost,
-            (_, OnLost::Reacquire) => Farewell::Again,
-            (Some(_), OnLost::Exit) => Farewell::Lost,
-            (None, OnLost::Exit) => Farewell::GaveUp,
+        self.start_leaving(match (lost, self.settings.on_lost) {
+            (Some(_), _) if cx.occupied => LeaveReason::Lost,
+            (_, OnLost::Reacquire) => LeaveReason::Requeue,
+            (Some(_), OnLost::Exit) => LeaveReason::Lost,
+            (None, OnLost::Exit) => LeaveReason::TimedOut,
         });
     }
 }

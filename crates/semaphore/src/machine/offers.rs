@@ -101,7 +101,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{Entry, Standing};
+    use crate::contender::{Entry, WaiterState};
     use crate::view::tests::pair;
     use crate::{Identity, Pair};
 
@@ -112,10 +112,10 @@ mod tests {
         pair("p/.lock", format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).as_bytes(), None, index)
     }
 
-    /// One held by `a`, for which wait, in this order, a foreign client, `b` and `me`.
+    /// One held by `a`, for which wait, in this order, a foreign client, `b` and `input`.
     fn listed() -> View {
         let entry = |state| Entry::new(state, 1, 0, String::new(), Identity::default()).encode();
-        let (held, waiting) = (entry(Standing::Held), entry(Standing::Waiting));
+        let (held, waiting) = (entry(WaiterState::Held), entry(WaiterState::Waiting));
         let contenders = [("a", &held), (FOREIGN, &Vec::new()), ("b", &waiting), ("me", &waiting)];
         let pairs = contenders.into_iter().zip(1..);
         let pairs = pairs.map(|((name, value), index)| pair(&format!("p/{name}"), value, Some(name), index));

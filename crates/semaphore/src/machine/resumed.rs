@@ -48,7 +48,7 @@ impl Claim {
 impl Machine {
     /// Whether nothing may be decided yet: the session has something here without our nonce, or another process may
     /// believe for a while that it has it.
-    pub(super) fn claims(
+    pub(super) fn settle_claim(
         &mut self,
         view: &View,
         session: &SessionId,
@@ -70,7 +70,7 @@ impl Machine {
             return self.claim != Claim::Ours;
         };
         if view.was_granted(session) {
-            self.look(view.lock_key(), view.latest(), true, cx);
+            self.read_lock(view.lock_key(), view.latest(), true, cx);
             return true;
         }
         let again = match self.claim {
@@ -81,7 +81,7 @@ impl Machine {
         self.claim = Claim::Writing { again };
         let ops = write.ops.clone();
         // What is found keeps its token: nothing is asked for.
-        self.flight = Flight::Committing { write, sent: cx.now };
+        self.in_flight = InFlight::Committing { write, sent: cx.now };
         cx.out.push_back(Command::Commit { parts: vec![Part { name: self.name.clone(), ops }] });
         true
     }
@@ -103,13 +103,13 @@ impl Machine {
             | FailureKind::Cut => false,
         };
         matches!(self.claim, Claim::Unknown | Claim::Writing { .. })
-            && self.trouble.failure().is_some_and(refuses)
+            && self.failures.current().is_some_and(refuses)
     }
 
     /// The session is ours alone, or another one by now: only from here on anything is asked for that was not found.
     pub(crate) fn contest_is_over(&mut self, now: Moment) {
-        if let Some(asking) = self.stay.asking_mut() {
-            asking.since = now;
+        if let Some(acquiring) = self.state.acquiring_mut() {
+            acquiring.since = now;
         }
     }
 
@@ -120,7 +120,7 @@ impl Machine {
 
     /// Looks whether another process has written its nonce. One that was there before ours was written is of the past; so is,
     /// however late it comes, that of a process before this one, which had a request on its way when it was killed.
-    pub(super) fn see_nonce(&mut self, cx: &Context<'_>) {
+    pub(super) fn check_nonce(&mut self, cx: &Context<'_>) {
         let own = cx.remembered.zip(self.view.as_ref());
         let nonce = own.and_then(|(session, view)| view.entry_of(session)?.nonce.as_deref());
         let is_present =

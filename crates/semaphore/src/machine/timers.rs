@@ -12,11 +12,11 @@ pub(super) enum Timer {
     /// The plan is made again, although nothing has changed.
     Recheck,
     /// Free slots are left until then to whoever has come at the same time, or watches over all.
-    Patience,
+    Yield,
     /// What is known is read again at the latest then, whatever the watches tell.
     Read,
     /// Somebody wants to know how things stand: everything is listed then.
-    Show,
+    Refresh,
     /// Everything is looked at once more: a request of an earlier process may be carried out late.
     LookAgain,
 }

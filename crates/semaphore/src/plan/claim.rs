@@ -7,9 +7,9 @@ use super::*;
 use crate::record::LOCK_FLAGS;
 
 /// The transaction that writes the nonce, where the session has something there that does not bear it.
-pub fn claim(view: &View, me: Me<'_>) -> Option<Write> {
-    let nonce = me.nonce?;
-    let stored = view.entry_of(me.session);
+pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {
+    let nonce = input.nonce?;
+    let stored = view.entry_of(input.session);
     if stored.is_some_and(|entry| entry.nonce.as_deref() == Some(nonce)) {
         return None;
     }
@@ -18,26 +18,26 @@ pub fn claim(view: &View, me: Me<'_>) -> Option<Write> {
         entry.nonce = Some(nonce.to_owned());
         entry.encode()
     };
-    if view.is_owner(me.session) {
-        let entry = stored.cloned().unwrap_or_else(|| me.entry(Standing::Held, vec![0]));
-        let (key, value, session) = (view.lock_key(), with_nonce(&entry), me.session.clone());
+    if view.is_owner(input.session) {
+        let entry = stored.cloned().unwrap_or_else(|| input.entry(WaiterState::Held, vec![0]));
+        let (key, value, session) = (view.lock_key(), with_nonce(&entry), input.session.clone());
         let check = Op::CheckIndex { key: key.clone(), index: view.lock_index() };
         // Written without the lock, its LockIndex would begin anew.
         return Some(Write::of(vec![check, Op::Lock { key, value, flags: LOCK_FLAGS, session }]));
     }
-    let contender = view.contender(me.session)?;
-    let holds = view.record().is_some_and(|record| record.slots_of(me.session) > 0);
-    let standing = if holds { Standing::Held } else { Standing::Waiting };
-    let mut entry = stored.cloned().unwrap_or_else(|| me.entry(standing, Vec::new()));
+    let contender = view.contender(input.session)?;
+    let holds = view.record().is_some_and(|record| record.slots_of(input.session) > 0);
+    let standing = if holds { WaiterState::Held } else { WaiterState::Waiting };
+    let mut entry = stored.cloned().unwrap_or_else(|| input.entry(standing, Vec::new()));
     if view.lock_index() == 0 {
         // Somebody has deleted `.lock`, so nothing is held, and a `held` written now would be taken for a grant.
-        (entry.state, entry.indexes) = (Standing::Waiting, Vec::new());
+        (entry.state, entry.indexes) = (WaiterState::Waiting, Vec::new());
     }
-    let (key, index) = (view.contender_key(me.session), contender.modify_index);
+    let (key, index) = (view.contender_key(input.session), contender.modify_index);
     let flags = view.record().map_or(0, Record::flags);
     let own = Op::Cas { key, value: with_nonce(&entry), flags, index };
     let mut ops = Vec::new();
-    if entry.state == Standing::Held {
+    if entry.state == WaiterState::Held {
         // Whatever says `held` stands in `.lock`: others go by that.
         ops.push(Op::CheckIndex { key: view.lock_key(), index: view.lock_index() });
     }

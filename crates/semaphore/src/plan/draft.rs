@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Contender, Entry, Identity, InLine, Kind, Me, Op, Record, SessionId, Standing, View, Write, line,
+    Contender, Entry, Identity, Op, PlanInput, Record, SessionId, View, Waiter, WaiterKind, WaiterState,
+    Write, queue,
 };
 use crate::{Moment, offered, size};
 
 /// Leftover entries swept up by one transaction.
-pub(super) const SWEEP: usize = 16;
+pub(super) const MAX_LEFTOVERS: usize = 16;
 
 /// Steps that a transaction may have (Consul up to 1.13).
-const STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 
 /// Larger parties pass nobody when they enter, and store no offers: each of the members has up to five steps by that, of those of
 /// their transaction.
-pub(super) const PASSING: usize = 12;
+pub(super) const MAX_PASSING_GROUP: usize = 12;
 
 /// Those of them that are kept for the record, what goes with it, the own contender, the lookout and a listing.
 const OTHER_STEPS: usize = 7;
@@ -24,7 +25,7 @@ const OTHER_STEPS: usize = 7;
 pub(super) struct Draft<'a> {
     view: &'a View,
     wall: &'a str,
-    me: Option<Me<'a>>,
+    input: Option<PlanInput<'a>>,
     pub(super) record: Record,
     ops: Vec<Op>,
     granted: BTreeSet<SessionId>,
@@ -39,8 +40,10 @@ pub(super) struct Draft<'a> {
     pub(super) own_is_too_large: bool,
     /// Who is to watch over the semaphore for all who wait.
     lookout: Option<SessionId>,
+    /// The session whose contender key the caller writes or deletes in the same transaction.
+    written_by_caller: Option<&'a SessionId>,
     /// Whoever writes sees by the same transaction who has come meanwhile.
-    looks_after: bool,
+    lists_after: bool,
 }
 
 /// What comes of handing slots off by name.
@@ -53,13 +56,13 @@ pub(super) enum HandOff {
 }
 
 impl<'a> Draft<'a> {
-    /// Begins with what `.lock` holds, or would hold if it were there. `me` is who plans, if it takes part.
-    pub(super) fn new(view: &'a View, record: Record, wall: &'a str, me: Option<Me<'a>>) -> Self {
+    /// Begins with what `.lock` holds, or would hold if it were there. `input` is who plans, if it takes part.
+    pub(super) fn new(view: &'a View, record: Record, wall: &'a str, input: Option<PlanInput<'a>>) -> Self {
         let (ops, granted) = (Vec::new(), BTreeSet::new());
         Self {
             view,
             wall,
-            me,
+            input,
             record,
             ops,
             granted,
@@ -69,7 +72,8 @@ impl<'a> Draft<'a> {
             left_to_foreign: false,
             own_is_too_large: false,
             lookout: None,
-            looks_after: false,
+            written_by_caller: None,
+            lists_after: false,
         }
     }
 
@@ -77,21 +81,22 @@ impl<'a> Draft<'a> {
         self.record.limit.saturating_sub(self.record.taken())
     }
 
-    pub(super) fn take_out(&mut self, session: &SessionId) {
+    pub(super) fn remove_holder(&mut self, session: &SessionId) {
         self.record.holders.retain(|holder| holder != session);
     }
 
     /// Takes holders without a live contender out, where none can be hidden, each once `prune_delay` has passed since it was first seen so; when
     /// the next one is due. The own session is never taken for dead: it is planning.
-    pub(super) fn prune(&mut self, me: Me<'_>, now: Moment) -> Option<Moment> {
+    pub(super) fn prune(&mut self, input: PlanInput<'_>, now: Moment) -> Option<Moment> {
         if self.view.is_filtered() {
             return None;
         }
         let mut gone = BTreeSet::new();
         let mut due: Option<Moment> = None;
-        let dead = |holder: &&SessionId| *holder != me.session && !self.view.is_alive(holder);
+        let dead = |holder: &&SessionId| *holder != input.session && !self.view.is_alive(holder);
         for holder in self.record.holders.iter().filter(dead) {
-            let rests_until = me.dead_since.get(holder).copied().unwrap_or(now) + me.settings.prune_delay;
+            let rests_until =
+                input.dead_since.get(holder).copied().unwrap_or(now) + input.settings.prune_delay;
             if rests_until <= now {
                 gone.insert(holder.clone());
             } else {
@@ -104,16 +109,16 @@ impl<'a> Draft<'a> {
     }
 
     /// Takes those out who are among `whom` and have no live contender, which cannot be hidden, for an operator: at once.
-    pub(super) fn drop_dead(&mut self, whom: &BTreeSet<SessionId>) {
+    pub(super) fn prune_among(&mut self, whom: &BTreeSet<SessionId>) {
         let view = self.view;
         let stays = |holder: &SessionId| view.is_filtered() || view.is_alive(holder);
         self.record.holders.retain(|holder| !whom.contains(holder) || stays(holder));
     }
 
     /// Gives the free slots on, first under the `freed` numbers; until when some are left to other clients.
-    pub(super) fn fill(
+    pub(super) fn grant_free_slots(
         &mut self,
-        line: &[InLine<'_>],
+        line: &[Waiter<'_>],
         freed: &[u32],
         free_since: Option<Moment>,
         now: Moment,
@@ -123,15 +128,15 @@ impl<'a> Draft<'a> {
             return None;
         }
         let free_since = free_since.unwrap_or(now);
-        let their_turn_ends = free_since + self.view.their_turn(now.since(free_since));
+        let foreign_turn_ends = free_since + self.view.foreign_turn(now.since(free_since));
         // Whoever has come since the listing to stand among the first has changed `.lock`, which names them, so that this
         // write would be too late. Further back one may stand that is not known. An operator has just listed.
-        let most = if self.me.is_some() { line::NAMED } else { line::GRANTS };
-        let filled = line::fill(&self.record, line, now < their_turn_ends, most);
+        let most = if self.input.is_some() { queue::MAX_HANDOFFS } else { queue::MAX_GRANTS };
+        let filled = queue::grants(&self.record, line, now < foreign_turn_ends, most);
         // There may be slots for more.
-        self.looks_after |= self.me.is_some() && filled.granted.len() == most;
+        self.lists_after |= self.input.is_some() && filled.granted.len() == most;
         let wanted = filled.granted.iter().map(|one| one.slots).sum();
-        let mut numbers = line::free_numbers(self.view, &self.record, freed, wanted).into_iter();
+        let mut numbers = queue::free_slots(self.view, &self.record, freed, wanted).into_iter();
         let mut room = if filled.granted.is_empty() { 0 } else { self.room() };
         let beside = u32::try_from(filled.granted.len()).ok().filter(|granted| *granted > 1);
         for one in filled.granted {
@@ -141,22 +146,22 @@ impl<'a> Draft<'a> {
                 // The waiters behind it go on standing behind it.
                 self.take_back(ops, one.session);
                 // With others in the same transaction it may fit the next time.
-                self.own_is_too_large = matches!(one.kind, Kind::Me { .. }) && self.granted.is_empty();
+                self.own_is_too_large = matches!(one.kind, WaiterKind::Own { .. }) && self.granted.is_empty();
                 break;
             };
             room = left;
         }
         self.left_to_foreign = filled.left_to_foreign;
-        filled.left_to_foreign.then_some(their_turn_ends)
+        filled.left_to_foreign.then_some(foreign_turn_ends)
     }
 
     /// Gives free slots to whoever plans, under the lowest numbers that none of those has whom it knows; whether there are as many.
-    pub(super) fn take(&mut self, own: &InLine<'_>) -> bool {
+    pub(super) fn take(&mut self, own: &Waiter<'_>) -> bool {
         let fits = own.is_served_by(&self.record) && own.slots <= self.free();
         // Of one that stood in line when it was listed, and holds by now, the numbers are not known.
         let waited = |holder: &SessionId| self.view.contender(holder).is_some_and(Contender::says_waiting);
         let fits = fits && !self.record.holders.iter().any(waited);
-        let numbers = line::known_numbers(self.view, &self.record, own.slots);
+        let numbers = queue::known_free_slots(self.view, &self.record, own.slots);
         if !fits || numbers.len() < own.slots as usize {
             return false;
         }
@@ -187,20 +192,20 @@ impl<'a> Draft<'a> {
         self.granted.remove(session);
     }
 
-    fn grant(&mut self, one: &InLine<'_>, indexes: Vec<u32>, beside: Option<u32>) {
-        match (one.kind, self.me) {
-            (Kind::Me { .. }, Some(me)) => {
-                let mut entry = me.entry(Standing::Held, indexes);
+    fn grant(&mut self, one: &Waiter<'_>, indexes: Vec<u32>, beside: Option<u32>) {
+        match (one.kind, self.input) {
+            (WaiterKind::Own { .. }, Some(input)) => {
+                let mut entry = input.entry(WaiterState::Held, indexes);
                 entry.beside = beside;
                 self.write_own(entry);
             }
-            (Kind::Ours { entry, index }, _) => {
+            (WaiterKind::Ours { entry, index }, _) => {
                 let mut entry = entry.clone().held(indexes, self.wall);
                 entry.beside = beside;
                 let key = self.view.contender_key(one.session);
                 self.ops.push(Op::Cas { key, value: entry.encode(), flags: self.record.flags(), index });
             }
-            (Kind::Me { .. }, None) | (Kind::Foreign { .. }, _) => return,
+            (WaiterKind::Own { .. }, None) | (WaiterKind::Foreign { .. }, _) => return,
         }
         self.hold(one.session, one.slots);
     }
@@ -211,21 +216,21 @@ impl<'a> Draft<'a> {
     }
 
     /// Gives the `freed` numbers on to those whom `.lock` names, without knowing more of them.
-    pub(super) fn fill_by_name(&mut self, freed: &[u32]) -> HandOff {
+    pub(super) fn hand_off(&mut self, freed: &[u32]) -> HandOff {
         if self.view.is_filtered() {
             return HandOff::Done;
         }
-        if !self.record.attended && self.record.next.is_empty() {
+        if !self.record.has_lookout && self.record.next.is_empty() {
             // Whoever has come meanwhile relies on nobody. But one that knows of no marks may have written over those on which
             // somebody relies who is known to wait; and who has left somebody to himself by a write of its own serves him.
-            let others = |one: &&Contender| self.me.is_none_or(|me| *me.session != one.session);
+            let others = |one: &&Contender| self.input.is_none_or(|input| *input.session != one.session);
             let waits = || self.view.waiters().iter().any(others);
             let unmarked = !self.record.ours && !self.view.has_foreign();
-            let owes = unmarked || self.me.is_some_and(|me| me.follows_up);
+            let owes = unmarked || self.input.is_some_and(|input| input.follows_up);
             return if owes && waits() { HandOff::Unknown } else { HandOff::Done };
         }
-        let numbers = line::free_numbers(self.view, &self.record, freed, 0);
-        let own = self.me.map(|me| me.session);
+        let numbers = queue::free_slots(self.view, &self.record, freed, 0);
+        let own = self.input.map(|input| input.session);
         let mut numbers = numbers.as_slice();
         let mut rest = Vec::new();
         let mut room = self.room();
@@ -233,7 +238,7 @@ impl<'a> Draft<'a> {
         let mut cut = false;
         let mut nameless = false;
         let named: Vec<_> =
-            line::named(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
+            queue::handoffs(&self.record).into_iter().map(|(id, slots)| (id.clone(), slots)).collect();
         for (session, slots) in named {
             if session.as_str() == Record::OTHERS {
                 rest.push(session);
@@ -244,7 +249,7 @@ impl<'a> Draft<'a> {
                 continue;
             }
             let wanted = slots as usize;
-            let steps_left = self.ops.len() + 2 <= STEPS - OTHER_STEPS;
+            let steps_left = self.ops.len() + 2 <= MAX_STEPS - OTHER_STEPS;
             let next = rest.is_empty() && slots <= self.free();
             cut |= next && !steps_left;
             // Slots that others have left free before: only a listing tells their numbers.
@@ -252,7 +257,7 @@ impl<'a> Draft<'a> {
             match numbers.split_at_checked(wanted).filter(|_| next && steps_left) {
                 Some((its, others)) => {
                     let ops = self.ops.len();
-                    self.grant_by_name(&session, slots, its.to_vec());
+                    self.hand_off_to(&session, slots, its.to_vec());
                     if let Some(left) = room.checked_sub(self.size_of(ops, &session, slots)) {
                         (numbers, room) = (others, left);
                     } else {
@@ -267,17 +272,17 @@ impl<'a> Draft<'a> {
         // names alone come first now, or are dead.
         let knows = !nameless
             && rest.first().is_some_and(|first| first.as_str() != Record::OTHERS)
-            && self.record.attended
+            && self.record.has_lookout
             && !self.record.holders.is_empty();
         self.record.next = rest;
-        self.looks_after |= cut;
+        self.lists_after |= cut;
         if knows { HandOff::Done } else { HandOff::Unknown }
     }
 
     /// Who it is, for people, is lost where it is not known; it writes that itself once it has held for a while.
-    fn grant_by_name(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
+    fn hand_off_to(&mut self, session: &SessionId, slots: u32, indexes: Vec<u32>) {
         let known = self.view.contender(session).and_then(|one| one.entry.clone());
-        let plain = || Entry::new(Standing::Held, slots, 0, String::new(), Identity::default());
+        let plain = || Entry::new(WaiterState::Held, slots, 0, String::new(), Identity::default());
         let mut entry = known.unwrap_or_else(plain).held(indexes, self.wall);
         entry.slots = slots;
         // What is known of it may be of before its owner was restarted; an old nonce would tell it that it was displaced.
@@ -300,32 +305,32 @@ impl<'a> Draft<'a> {
 
     /// Names who is next in line, where none can be hidden and no client of another kind takes part: those may take no
     /// field of ours in their record. The last one that is named is told to watch over all.
-    pub(super) fn publish(&mut self, line: &[InLine<'_>]) {
+    pub(super) fn publish_handoffs(&mut self, line: &[Waiter<'_>]) {
         if self.view.is_filtered() {
             return;
         }
         // Each that is named anew takes a step, and so does each that is let in.
-        let most = (STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(line::NAMED);
-        let next = self.names(line, most);
+        let most = (MAX_STEPS - OTHER_STEPS).saturating_sub(self.ops.len()).min(queue::MAX_HANDOFFS);
+        let next = self.handoff_list(line, most);
         // Where nobody can be named, those in line may have come while others were, and watch nothing.
         let last = next.last().filter(|last| self.can_watch(line, last)).cloned();
         self.lookout = last.or_else(|| self.first_to_watch(line));
         // Slots that other clients leave come free without a word: whoever comes has to see that they are there.
-        self.record.attended = self.lookout.is_some() && !self.view.has_foreign();
+        self.record.has_lookout = self.lookout.is_some() && !self.view.has_foreign();
         self.record.next = next;
     }
 
     /// Whether that one is to watch over all who wait.
-    pub(super) fn names_lookout(&self, session: &SessionId) -> bool {
+    pub(super) fn is_new_lookout(&self, session: &SessionId) -> bool {
         self.lookout.as_ref() == Some(session)
     }
 
     /// Who is to be named, the last of them one that can watch over all where there is one.
-    fn names(&self, line: &[InLine<'_>], most: usize) -> Vec<SessionId> {
+    fn handoff_list(&self, line: &[Waiter<'_>], most: usize) -> Vec<SessionId> {
         if self.view.has_foreign() {
             return Vec::new();
         }
-        let mut next = line::next(&self.record, line, most);
+        let mut next = queue::handoff_list(&self.record, line, most);
         match next.iter().rposition(|session| self.can_watch(line, session)) {
             Some(last) => next.truncate(last + 1),
             // Whoever comes takes the last one named for the one that watches over all.
@@ -335,49 +340,50 @@ impl<'a> Draft<'a> {
         next
     }
 
-    fn can_watch(&self, line: &[InLine<'_>], session: &SessionId) -> bool {
+    fn can_watch(&self, line: &[Waiter<'_>], session: &SessionId) -> bool {
         line.iter().any(|one| one.session == session && one.can_watch())
     }
 
     /// The first in line that can watch over all.
-    fn first_to_watch(&self, line: &[InLine<'_>]) -> Option<SessionId> {
+    fn first_to_watch(&self, line: &[Waiter<'_>]) -> Option<SessionId> {
         let ours: Vec<_> = line.iter().filter(|one| one.can_watch()).copied().collect();
-        line::first_served(&self.record, &ours).map(|one| one.session.clone())
+        queue::first_served(&self.record, &ours).map(|one| one.session.clone())
     }
 
     /// Whether the handoff list of `.lock` does not begin with the first in line, or nobody is known to watch over all.
-    pub(super) fn misleads(&self, line: &[InLine<'_>]) -> bool {
+    pub(super) fn has_stale_handoffs(&self, line: &[Waiter<'_>]) -> bool {
         if self.view.is_filtered() {
             return false;
         }
         if self.view.has_foreign() {
-            return self.record.attended || !self.record.next.is_empty();
+            return self.record.has_lookout || !self.record.next.is_empty();
         }
-        let next = self.names(line, line::NAMED);
-        let unattended = !self.record.attended && self.first_to_watch(line).is_some();
+        let next = self.handoff_list(line, queue::MAX_HANDOFFS);
+        let unattended = !self.record.has_lookout && self.first_to_watch(line).is_some();
         next.first() != self.record.next.first() || unattended
     }
 
     /// Where clients of another kind take part, slots come free without a word: the first of ours in line is told to watch for
     /// them.
-    pub(super) fn tell_first(&mut self, line: &[InLine<'_>]) {
+    pub(super) fn set_lookout(&mut self, line: &[Waiter<'_>]) {
         if self.view.is_filtered() || !self.view.has_foreign() {
             return;
         }
         self.lookout = self.first_to_watch(line);
         if !self.changes() {
-            self.ops.extend(self.tells_lookout());
+            self.ops.extend(self.set_lookout_step());
         }
     }
 
     /// Tells the first of those `behind` that somebody stands ahead of it now, by another value of its contender. Only where clients of
     /// another kind take part: there the first of ours takes free slots without another look.
-    pub(super) fn pass(&mut self, behind: &[InLine<'_>]) {
+    pub(super) fn notify_passed(&mut self, behind: &[Waiter<'_>]) {
         if self.view.is_filtered() || !self.view.has_foreign() {
             return;
         }
         let first = behind.iter().find(|one| one.can_watch() && !self.granted.contains(one.session));
-        if let Some((InLine { session, .. }, Kind::Ours { entry, index })) = first.map(|one| (one, one.kind))
+        if let Some((Waiter { session, .. }, WaiterKind::Ours { entry, index })) =
+            first.map(|one| (one, one.kind))
         {
             let (key, value) = (self.view.contender_key(session), entry.clone().as_passed().encode());
             self.ops.push(Op::Cas { key, value, flags: self.record.flags(), index });
@@ -385,11 +391,11 @@ impl<'a> Draft<'a> {
     }
 
     /// The step by which the one who is to watch over all is told so, where it is another one and does not know.
-    fn tells_lookout(&self) -> Option<Op> {
+    fn set_lookout_step(&self) -> Option<Op> {
         let session = self.lookout.as_ref().filter(|session| !self.granted.contains(session))?;
         let one = self.view.contender(session)?;
         // One that was told before waits by the names in `.lock`, which this write drops: another value of its contender wakes it.
-        let names_go = self.view.is_attended() && !self.record.attended;
+        let names_go = self.view.has_lookout() && !self.record.has_lookout;
         let entry = match one.entry.clone()? {
             entry if !entry.is_lookout() => entry,
             entry if names_go => entry.as_passed(),
@@ -398,7 +404,7 @@ impl<'a> Draft<'a> {
         let entry = entry.as_lookout();
         let (key, value) = (self.view.contender_key(session), entry.encode());
         let knows = self.record.next.last() == Some(session) || self.view.has_foreign();
-        if self.writes(&key) || knows && self.me.is_some_and(|me| me.session == session) {
+        if self.writes(&key) || knows && self.input.is_some_and(|input| input.session == session) {
             // It knows where it stands, or is written besides.
             return None;
         }
@@ -407,13 +413,14 @@ impl<'a> Draft<'a> {
 
     /// The steps by which those who were the first of ours in line are told that they are no more. They take free slots without another
     /// look where clients of another kind take part.
-    fn untells(&self) -> Vec<Op> {
+    fn unset_lookout_steps(&self) -> Vec<Op> {
         let first = self.lookout.as_ref().filter(|_| self.view.has_foreign());
         let Some(first) = first else { return Vec::new() };
         let others = self.view.waiters().into_iter().filter(|one| one.session != *first);
         let told = others.filter(|one| one.entry.as_ref().is_some_and(Entry::is_lookout));
         let stays = told.filter(|one| !self.writes(&self.view.contender_key(&one.session)));
-        let stays = stays.filter(|one| self.me.is_none_or(|me| *me.session != one.session));
+        let stays = stays.filter(|one| self.written_by_caller != Some(&one.session));
+        let stays = stays.filter(|one| self.input.is_none_or(|input| *input.session != one.session));
         let untold = stays.filter_map(|one| {
             let mut entry = one.entry.clone()?;
             entry.lookout = Some(false);
@@ -423,6 +430,12 @@ impl<'a> Draft<'a> {
         untold.take(1).collect()
     }
 
+    /// Leaves the session's contender key to the caller. Consul refuses a transaction that writes one key twice by
+    /// check-and-set: the first write changes the index that the second one names.
+    pub(super) fn leave_key_to_caller(&mut self, session: &'a SessionId) {
+        self.written_by_caller = Some(session);
+    }
+
     fn writes(&self, key: &str) -> bool {
         self.ops.iter().any(|op| op.key() == key)
     }
@@ -430,11 +443,11 @@ impl<'a> Draft<'a> {
     /// Steps by which nothing is written unless the contenders that are named anew stand as they are known. A session that
     /// has left the line and come again would be named in its old place otherwise, since neither changes `.lock`. An
     /// operator has just listed.
-    fn named_stand(&self) -> Vec<Op> {
-        let Some(me) = self.me else { return Vec::new() };
+    fn check_handoff_steps(&self) -> Vec<Op> {
+        let Some(input) = self.input else { return Vec::new() };
         let before = self.view.record().map(|record| record.next.as_slice()).unwrap_or_default();
-        let named = line::named(&self.record).into_iter().map(|(session, _)| session);
-        let anew = named.filter(|session| *session != me.session && !before.contains(session));
+        let named = queue::handoffs(&self.record).into_iter().map(|(session, _)| session);
+        let anew = named.filter(|session| *session != input.session && !before.contains(session));
         let known = anew.filter_map(|session| self.view.contender(session));
         let stands = |one: &Contender| Op::CheckIndex {
             key: self.view.contender_key(&one.session),
@@ -446,28 +459,28 @@ impl<'a> Draft<'a> {
     /// Writes our own contender: where there is one, only as it is known, since somebody may be granting it at this
     /// moment.
     pub(super) fn write_own(&mut self, entry: Entry) {
-        let Some(me) = self.me else { return };
-        let watches = self.lookout.as_ref() == Some(me.session) && entry.state == Standing::Waiting;
+        let Some(input) = self.input else { return };
+        let watches = self.lookout.as_ref() == Some(input.session) && entry.state == WaiterState::Waiting;
         let entry = if watches { entry.as_lookout() } else { entry };
-        match self.view.contender(me.session) {
+        match self.view.contender(input.session) {
             // Taken out of `.lock`, it goes to the end of the line.
-            Some(one) if one.says_held() && entry.state == Standing::Waiting => self.enter_anew(entry),
+            Some(one) if one.says_held() && entry.state == WaiterState::Waiting => self.requeue(entry),
             Some(one) => {
-                let (key, value) = (self.view.contender_key(me.session), entry.encode());
+                let (key, value) = (self.view.contender_key(input.session), entry.encode());
                 let (flags, index) = (self.record.flags(), one.modify_index);
                 self.ops.push(Op::Cas { key, value, flags, index });
             }
-            None => self.enter_anew(entry),
+            None => self.requeue(entry),
         }
     }
 
     /// Writes our own contender as a new one, in the place of the one that is known.
-    pub(super) fn enter_anew(&mut self, entry: Entry) {
-        let Some(me) = self.me else { return };
-        let (key, value) = (self.view.contender_key(me.session), entry.encode());
-        self.ops.push(match self.view.contender(me.session) {
+    pub(super) fn requeue(&mut self, entry: Entry) {
+        let Some(input) = self.input else { return };
+        let (key, value) = (self.view.contender_key(input.session), entry.encode());
+        self.ops.push(match self.view.contender(input.session) {
             Some(one) => Op::DeleteCas { key: key.clone(), index: one.modify_index },
-            None => match self.view.in_place_of(me.session) {
+            None => match self.view.in_place_of(input.session) {
                 // Anything but a contender: left by an operator, or by a backup that was restored.
                 Some(occupied) => Op::DeleteCas { key: key.clone(), index: occupied.index },
                 // Should a process before this one have written it just now, or a write of its be on its way still, only
@@ -475,13 +488,13 @@ impl<'a> Draft<'a> {
                 None => Op::CheckNotExists { key: key.clone() },
             },
         });
-        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: me.session.clone() });
+        self.ops.push(Op::Lock { key, value, flags: self.record.flags(), session: input.session.clone() });
     }
 
     /// Watches over all from here on, in the place of nobody: who else is there it learns by the same transaction. Of those who come
     /// at the same time one succeeds.
-    pub(super) fn attend(&mut self, entry: Entry) {
-        self.record.attended = true;
+    pub(super) fn become_lookout(&mut self, entry: Entry) {
+        self.record.has_lookout = true;
         self.write_own_and_list(entry.as_lookout());
     }
 
@@ -511,16 +524,16 @@ impl<'a> Draft<'a> {
     }
 
     /// Sweeps up what sessions with the behaviour `release` have left.
-    pub(super) fn sweep(&mut self) {
-        let own = self.me.map(|me| self.view.contender_key(me.session));
+    pub(super) fn delete_leftovers(&mut self) {
+        let own = self.input.map(|input| self.view.contender_key(input.session));
         let mut room = if self.view.leftovers.is_empty() { 0 } else { self.room() };
         let leftovers = self.view.leftovers.iter().filter(|leftover| Some(&leftover.key) != own.as_ref());
         let delete = |leftover: &crate::view::Leftover| Op::DeleteCas {
             key: leftover.key.clone(),
             index: leftover.index,
         };
-        let steps = STEPS.saturating_sub(OTHER_STEPS + self.ops.len() + self.named_stand().len());
-        let deletes = leftovers.take(SWEEP.min(steps)).map(delete).take_while(|op| {
+        let steps = MAX_STEPS.saturating_sub(OTHER_STEPS + self.ops.len() + self.check_handoff_steps().len());
+        let deletes = leftovers.take(MAX_LEFTOVERS.min(steps)).map(delete).take_while(|op| {
             let left = room.checked_sub(size::of_step(op));
             room = left.unwrap_or_default();
             left.is_some()
@@ -532,7 +545,7 @@ impl<'a> Draft<'a> {
     pub(super) fn changes(&self) -> bool {
         match self.view.record() {
             Some(stored) => !stored.agrees(&self.record),
-            None => self.creates || self.record.taken() > 0 || self.record.attended,
+            None => self.creates || self.record.taken() > 0 || self.record.has_lookout,
         }
     }
 
@@ -540,8 +553,9 @@ impl<'a> Draft<'a> {
     fn store_offers(&mut self) {
         let (stored, index) = &self.view.offered;
         let offers = self.view.offers_to_store();
-        let members = self.me.and_then(|me| me.together).map_or(0, |together| together.prefixes.len());
-        if !self.view.is_complete() || offers == *stored || members > PASSING {
+        let members =
+            self.input.and_then(|input| input.together).map_or(0, |together| together.prefixes.len());
+        if !self.view.is_complete() || offers == *stored || members > MAX_PASSING_GROUP {
             return;
         }
         let (key, index) = (self.view.offered_key(), *index);
@@ -568,17 +582,17 @@ impl<'a> Draft<'a> {
         let mut checks = Vec::new();
         if self.changes() {
             self.store_offers();
-            checks = self.named_stand();
-            for told in self.tells_lookout().into_iter().chain(self.untells()) {
+            checks = self.check_handoff_steps();
+            for told in self.set_lookout_step().into_iter().chain(self.unset_lookout_steps()) {
                 checks.retain(|check| check.key() != told.key());
                 checks.push(told);
             }
             let steps: usize = checks.iter().chain(&self.ops).map(size::of_step).sum();
-            let most = self.me.and_then(|me| me.together?.room).unwrap_or(size::MAX_TRANSACTION);
+            let most = self.input.and_then(|input| input.together?.room).unwrap_or(size::MAX_TRANSACTION);
             if steps + size::of_record(&self.record, &self.view.lock_key()) > most {
                 // Nothing but speed depends on the hints.
                 self.record.next.clear();
-                self.record.attended = false;
+                self.record.has_lookout = false;
                 checks.clear();
             }
         }
@@ -586,11 +600,11 @@ impl<'a> Draft<'a> {
         if self.changes() {
             // A listing comes last.
             self.ops.splice(0..0, checks);
-            let stored = self.view.is_attended();
+            let stored = self.view.has_lookout();
             // Whoever came while others were named relies on whoever names nobody any more.
-            self.looks_after |= stored && !self.record.attended;
+            self.lists_after |= stored && !self.record.has_lookout;
             let lists = self.ops.iter().any(|op| matches!(op, Op::List { .. }));
-            if self.looks_after && !joint && !lists && !self.view.is_filtered() && self.me.is_some() {
+            if self.lists_after && !joint && !lists && !self.view.is_filtered() && self.input.is_some() {
                 self.ops.push(Op::List { prefix: self.view.folder_key() });
             }
             if self.view.is_complete() {

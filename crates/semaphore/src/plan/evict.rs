@@ -8,11 +8,11 @@ use crate::record::LOCK_FLAGS;
 
 /// How somebody takes part, as an operator was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stay {
+pub struct Membership {
     /// Whose.
     pub session: SessionId,
     /// What it does there.
-    pub part: Part,
+    pub part: MembershipKind,
     /// Whether it is another client's, which no mark tells anything; of the dead it does not matter.
     pub foreign: bool,
     /// What tells this stay from an earlier or later one of the session: the index at which its contender was created; of
@@ -23,7 +23,7 @@ pub struct Stay {
 
 /// What one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MembershipKind {
     /// It has the slots, or the single-key lock.
     Holds,
     /// It stands in line.
@@ -32,67 +32,68 @@ pub enum Part {
     Dead,
 }
 
-impl Stay {
+impl Membership {
     /// How the session takes part, if it does.
     pub fn of(view: &View, session: &SessionId) -> Option<Self> {
         let session = session.clone();
         if let Some(single) = view.single().filter(|_| view.is_owner(&session)) {
             let (foreign, since) = (single.entry.is_none(), Some((single.create_index, single.times_locked)));
-            return Some(Self { session, part: Part::Holds, foreign, since });
+            return Some(Self { session, part: MembershipKind::Holds, foreign, since });
         }
         let contender = view.contender(&session);
         let part = match (view.record().is_some_and(|record| record.slots_of(&session) > 0), contender) {
-            (true, None) if !view.is_alive(&session) && !view.is_filtered() => Part::Dead,
-            (true, _) => Part::Holds,
+            (true, None) if !view.is_alive(&session) && !view.is_filtered() => MembershipKind::Dead,
+            (true, _) => MembershipKind::Holds,
             // One that says that it holds was taken out, and is about to notice.
-            (false, Some(one)) if !one.says_held() => Part::Waits,
+            (false, Some(one)) if !one.says_held() => MembershipKind::Waits,
             (false, _) => return None,
         };
-        let foreign = contender.is_none_or(|one| one.entry.is_none()) && part != Part::Dead;
+        let foreign = contender.is_none_or(|one| one.entry.is_none()) && part != MembershipKind::Dead;
         Some(Self { session, part, foreign, since: contender.map(|one| (one.create_index, 0)) })
     }
 
     /// Whether the other one has ended, and this began after it. A lock's count begins anew where its key is written without
     /// the lock: it is the same stay then.
     pub fn is_after(&self, other: &Self) -> bool {
-        let made = |stay: &Self| stay.since.map(|(made, _)| made);
+        let made = |membership: &Self| membership.since.map(|(made, _)| made);
         made(self) != made(other) || self.since > other.since
     }
 }
 
 /// The transaction that asks one of ours to go, in the name of `by`; `None` where it was asked already, or cannot be.
-pub fn mark(view: &View, stay: &Stay, by: &str) -> Option<Write> {
-    let mut entry = view.entry_of(&stay.session).filter(|entry| entry.evicted_by.is_none())?.clone();
+pub fn request_eviction(view: &View, membership: &Membership, by: &str) -> Option<Write> {
+    let mut entry = view.entry_of(&membership.session).filter(|entry| entry.evicted_by.is_none())?.clone();
     entry.evicted_by = Some(by.to_owned());
     if let Some(single) = view.single() {
         let (key, value, index) = (view.lock_key(), entry.encode(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
         // Written without the lock, its LockIndex would begin anew.
-        let lock = Op::Lock { key, value, flags: LOCK_FLAGS, session: stay.session.clone() };
+        let lock = Op::Lock { key, value, flags: LOCK_FLAGS, session: membership.session.clone() };
         return Some(Write::of(vec![check, lock]));
     }
-    let (key, value) = (view.contender_key(&stay.session), entry.encode());
-    let index = view.contender(&stay.session)?.modify_index;
+    let (key, value) = (view.contender_key(&membership.session), entry.encode());
+    let index = view.contender(&membership.session)?.modify_index;
     let flags = view.record().map_or(0, Record::flags);
     let mark = Op::Cas { key, value, flags, index };
-    let lock = match (stay.part, view.record()) {
+    let lock = match (membership.part, view.record()) {
         // Whatever says `held` stands in `.lock`: others go by that.
-        (Part::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
+        (MembershipKind::Holds, _) => vec![Op::CheckIndex { key: view.lock_key(), index: view.lock_index() }],
         // Whoever let it in by name would not see the mark, and overwrite it.
-        (Part::Waits, Some(record)) if record.next.contains(&stay.session) => {
+        (MembershipKind::Waits, Some(record)) if record.next.contains(&membership.session) => {
             let mut draft = Draft::new(view, record.clone(), "", None);
-            draft.publish(&line_without(view, &stay.session));
+            draft.leave_key_to_caller(&membership.session);
+            draft.publish_handoffs(&line_without(view, &membership.session));
             draft.write(false).map(|write| write.ops).unwrap_or_default()
         }
-        (Part::Waits | Part::Dead, _) => Vec::new(),
+        (MembershipKind::Waits | MembershipKind::Dead, _) => Vec::new(),
     };
     Some(Write::of(lock.into_iter().chain([mark]).collect()))
 }
 
 /// The transaction that takes somebody out, whoever it is and whatever runs on its slots, and gives these on; `None` where
 /// there is nothing of it. Its contender is deleted: by that it learns of it.
-pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Write> {
-    let session = &stay.session;
+pub fn force_eviction(view: &View, membership: &Membership, wall: &str, now: Moment) -> Option<Write> {
+    let session = &membership.session;
     if let Some(single) = view.single() {
         let (key, index) = (view.lock_key(), single.index);
         let check = Op::CheckIndex { key: key.clone(), index };
@@ -110,13 +111,14 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
         contender.map(|one| Op::DeleteCas { key: view.contender_key(session), index: one.modify_index });
     let mut write = view.record().and_then(|record| {
         let mut draft = Draft::new(view, record.clone(), wall, None);
-        draft.take_out(session);
+        draft.leave_key_to_caller(session);
+        draft.remove_holder(session);
         let line = line_without(view, session);
-        if stay.part != Part::Waits {
-            draft.fill(&line, &[], None, now);
+        if membership.part != MembershipKind::Waits {
+            draft.grant_free_slots(&line, &[], None, now);
         }
         if draft.changes() || record.next.contains(session) {
-            draft.publish(&line);
+            draft.publish_handoffs(&line);
         }
         draft.write(false)
     });
@@ -126,6 +128,6 @@ pub fn take_out(view: &View, stay: &Stay, wall: &str, now: Moment) -> Option<Wri
     write
 }
 
-fn line_without<'a>(view: &'a View, session: &SessionId) -> Vec<InLine<'a>> {
-    line::line(view, None).into_iter().filter(|one| one.session != session).collect()
+fn line_without<'a>(view: &'a View, session: &SessionId) -> Vec<Waiter<'a>> {
+    queue::in_order(view, None).into_iter().filter(|one| one.session != session).collect()
 }

@@ -6,14 +6,14 @@ use super::*;
 /// then. That mostly tells all that it has to know, so that what it costs to come depends on nobody. `None` where more has to be
 /// known first: who only tries, or keeps out where limits differ, must not be let in meanwhile; who has a priority stands in front of
 /// others, who have to learn of it.
-pub fn join(prefix: &str, me: Me<'_>) -> Option<Write> {
-    let Settings { priority, limit_policy, form, .. } = me.settings;
-    let plain = *priority == 0 && *limit_policy != LimitPolicy::Refuse && me.together.is_none();
-    if !plain || me.settings.is_lock() || me.settings.try_once() || me.nonce.is_some() {
+pub fn join(prefix: &str, input: PlanInput<'_>) -> Option<Write> {
+    let Settings { priority, limit_policy, form, .. } = input.settings;
+    let plain = *priority == 0 && *limit_policy != LimitPolicy::Refuse && input.together.is_none();
+    if !plain || input.settings.is_lock() || input.settings.try_once() || input.nonce.is_some() {
         return None;
     }
-    let (key, session) = (format!("{prefix}/{}", me.session), me.session.clone());
-    let value = me.entry(Standing::Waiting, Vec::new()).encode();
+    let (key, session) = (format!("{prefix}/{}", input.session), input.session.clone());
+    let value = input.entry(WaiterState::Waiting, Vec::new()).encode();
     let ops = vec![
         // A write of a process before this one may be on its way still.
         Op::CheckNotExists { key: key.clone() },

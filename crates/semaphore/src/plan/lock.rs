@@ -8,12 +8,13 @@ use crate::Primitive;
 use crate::record::LOCK_FLAGS;
 
 /// Plans to have the lock: to take it, to wait for it, or to keep it.
-pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
+pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let single = view.single();
     let watch = || single.map(|_| watch::lock(view)).into_iter().collect();
-    let waiting = |room| Plan { role: Role::Head, watch: watch(), ..Plan::new(Stand::Apart { room }) };
-    if view.is_owner(me.session) {
-        return Plan { role: Role::Holding, watch: watch(), ..Plan::new(Stand::Holding) };
+    let waiting =
+        |room| Plan { role: Role::Head, watch: watch(), ..Plan::new(PlanOutcome::NotHolding { room }) };
+    if view.is_owner(input.session) {
+        return Plan { role: Role::Holding, watch: watch(), ..Plan::new(PlanOutcome::Holding) };
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
         return Plan::blocked(view, format!("the key {} is no lock: {wrong}", view.lock_key()));
@@ -21,7 +22,7 @@ pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
     if let Some(owner) = single.and_then(|single| single.owner.clone()) {
         return Plan { inquire: Some(owner), ..waiting(false) };
     }
-    if let Some(until) = me.delayed_until.filter(|until| *until > now) {
+    if let Some(until) = input.delayed_until.filter(|until| *until > now) {
         return Plan { recheck: Some(until), ..waiting(false) };
     }
     let key = view.lock_key();
@@ -30,14 +31,14 @@ pub(super) fn hold(view: &View, me: Me<'_>, now: Moment) -> Plan {
         Some(single) => Op::CheckIndex { key: key.clone(), index: single.index },
         None => Op::CheckNotExists { key: key.clone() },
     };
-    let op = Op::Lock { key, value: me.value(), flags: LOCK_FLAGS, session: me.session.clone() };
+    let op = Op::Lock { key, value: input.value(), flags: LOCK_FLAGS, session: input.session.clone() };
     Plan { write: Some(Write::of(vec![guard, op])), ..waiting(true) }
 }
 
 /// Plans to be gone.
-pub(super) fn leave(view: &View, me: Me<'_>) -> Plan {
-    let stays = matches!(me.settings.primitive, Primitive::Lock { stays: true, .. });
-    Plan { write: release(view, me.session, stays), ..Plan::new(Stand::Apart { room: false }) }
+pub(super) fn leave(view: &View, input: PlanInput<'_>) -> Plan {
+    let stays = matches!(input.settings.primitive, Primitive::Lock { stays: true, .. });
+    Plan { write: release(view, input.session, stays), ..Plan::new(PlanOutcome::NotHolding { room: false }) }
 }
 
 /// The transaction that releases the lock, and deletes its key unless it `stays`; `None` where the session does not have it.
@@ -58,9 +59,9 @@ pub(super) fn release(view: &View, session: &SessionId, stays: bool) -> Option<W
     Some(Write::of(ops))
 }
 
-impl Me<'_> {
+impl PlanInput<'_> {
     /// What people find in the key: who has the lock.
     fn value(&self) -> Vec<u8> {
-        self.entry(Standing::Held, vec![0]).encode()
+        self.entry(WaiterState::Held, vec![0]).encode()
     }
 }

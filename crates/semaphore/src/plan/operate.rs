@@ -17,8 +17,8 @@ pub struct Queued {
 
 /// The line, in order.
 pub fn queue(view: &View) -> Vec<Queued> {
-    let is_served = |one: &InLine<'_>| view.record().is_none_or(|record| one.is_served_by(record));
-    let line = line::line(view, None);
+    let is_served = |one: &Waiter<'_>| view.record().is_none_or(|record| one.is_served_by(record));
+    let line = queue::in_order(view, None);
     line.iter().map(|one| Queued { session: one.session.clone(), is_served: is_served(one) }).collect()
 }
 
@@ -27,16 +27,16 @@ pub fn queue(view: &View) -> Vec<Queued> {
 /// # Errors
 ///
 /// What lies under `.lock` is no semaphore, or there is none, or keys are hidden: what was found, and what to do.
-pub fn present(view: &View) -> Result<&Record, String> {
-    shown(view)?;
+pub fn existing_record(view: &View) -> Result<&Record, String> {
+    check_visible(view)?;
     match &view.lock {
-        Lock::Record { record, .. } => Ok(record),
-        Lock::Missing | Lock::Single(_) => Err(format!(
+        LockKeyState::Record { record, .. } => Ok(record),
+        LockKeyState::Missing | LockKeyState::Single(_) => Err(format!(
             "there is no semaphore at {}: the key {} does not exist",
             view.prefix(),
             view.lock_key()
         )),
-        Lock::Conflict { found, .. } => Err(no_semaphore(view, found)),
+        LockKeyState::Conflict { found, .. } => Err(no_semaphore(view, found)),
     }
 }
 
@@ -45,8 +45,8 @@ pub fn present(view: &View) -> Result<&Record, String> {
 /// # Errors
 ///
 /// Keys are hidden from the token: which rule it needs.
-pub fn shown(view: &View) -> Result<(), String> {
-    if view.is_filtered() { Err(hidden(view.prefix(), "write")) } else { Ok(()) }
+pub fn check_visible(view: &View) -> Result<(), String> {
+    if view.is_filtered() { Err(hidden_keys_error(view.prefix(), "write")) } else { Ok(()) }
 }
 
 /// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
@@ -56,12 +56,12 @@ pub fn shown(view: &View) -> Result<(), String> {
 ///
 /// What lies under `.lock` is no semaphore, or there is none: what was found, and what to do.
 pub fn set_limit(view: &View, limit: u32, wall: &str, now: Moment) -> Result<Option<Write>, String> {
-    let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
+    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall, None);
     draft.record.limit = limit;
-    let line = line::line(view, None);
-    draft.fill(&line, &[], None, now);
+    let line = queue::in_order(view, None);
+    draft.grant_free_slots(&line, &[], None, now);
     if draft.changes() {
-        draft.publish(&line);
+        draft.publish_handoffs(&line);
     }
     Ok(draft.write(false))
 }
@@ -79,14 +79,14 @@ pub fn prune(
     wall: &str,
     now: Moment,
 ) -> Result<Option<Write>, String> {
-    let mut draft = Draft::new(view, present(view)?.clone(), wall, None);
-    draft.drop_dead(whom);
-    let line = line::line(view, None);
-    draft.fill(&line, &[], None, now);
+    let mut draft = Draft::new(view, existing_record(view)?.clone(), wall, None);
+    draft.prune_among(whom);
+    let line = queue::in_order(view, None);
+    draft.grant_free_slots(&line, &[], None, now);
     if draft.changes() {
-        draft.publish(&line);
+        draft.publish_handoffs(&line);
     }
-    draft.sweep();
+    draft.delete_leftovers();
     Ok(draft.write(false))
 }
 
@@ -107,12 +107,12 @@ pub fn destroy(
     index: u64,
     known: &dyn Fn(&SessionId) -> Option<String>,
 ) -> Result<Option<Write>, String> {
-    shown(view)?;
+    check_visible(view)?;
     let key = view.lock_key();
     match &view.lock {
-        Lock::Missing => return Ok(None),
-        Lock::Record { record, .. } => refuse_in_use(view, record, known)?,
-        Lock::Single(single) => {
+        LockKeyState::Missing => return Ok(None),
+        LockKeyState::Record { record, .. } => refuse_in_use(view, record, known)?,
+        LockKeyState::Single(single) => {
             if let Some(wrong) = &single.wrong {
                 return Err(format!("the key {key} is no single-key lock: {wrong}"));
             }
@@ -121,14 +121,14 @@ pub fn destroy(
                 return Err(format!("the lock {key} is in use: {owner} has it"));
             }
         }
-        Lock::Conflict { found, .. } => return Err(no_semaphore(view, found)),
+        LockKeyState::Conflict { found, .. } => return Err(no_semaphore(view, found)),
     }
     if view.lock_index() != index {
         return Err(format!("{key} was changed while you were asked; look again"));
     }
-    let leftovers = view.leftovers.iter().take(draft::SWEEP);
+    let leftovers = view.leftovers.iter().take(draft::MAX_LEFTOVERS);
     let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
-    let last = view.leftovers.len() <= draft::SWEEP;
+    let last = view.leftovers.len() <= draft::MAX_LEFTOVERS;
     let own = if last { Op::DeleteCas { key, index } } else { Op::CheckIndex { key, index } };
     let offered = Op::DeleteCas { key: view.offered_key(), index: view.offered.1 };
     let offered = (last && view.offered.1 > 0).then_some(offered);
@@ -148,9 +148,9 @@ fn refuse_in_use(
     let waiting: Vec<_> = view.contenders.iter().map(|one| &one.session).filter(waits).collect();
     let all = |sessions: &[&SessionId]| {
         let mut all: Vec<_> =
-            sessions.iter().take(NAMED).map(|one| named(one, view.entry_of(one), known)).collect();
-        if sessions.len() > NAMED {
-            all.push(format!("{} more", sessions.len() - NAMED));
+            sessions.iter().take(MAX_HANDOFFS).map(|one| named(one, view.entry_of(one), known)).collect();
+        if sessions.len() > MAX_HANDOFFS {
+            all.push(format!("{} more", sessions.len() - MAX_HANDOFFS));
         }
         all.join(", ")
     };
@@ -175,7 +175,7 @@ fn refuse_in_use(
 }
 
 /// Participants who are named where there are more.
-const NAMED: usize = 5;
+const MAX_HANDOFFS: usize = 5;
 
 /// Who it is, as well as that is known, with nothing in it that a terminal would obey.
 fn named(session: &SessionId, entry: Option<&Entry>, known: &dyn Fn(&SessionId) -> Option<String>) -> String {

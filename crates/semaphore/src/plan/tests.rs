@@ -11,9 +11,9 @@ mod evict;
 mod filtered;
 mod follow;
 mod large;
-mod line;
 mod lock;
 mod operate;
+mod queue;
 mod release;
 
 const NOW: Moment = Moment::from_boot(Duration::from_secs(1000));
@@ -35,11 +35,11 @@ fn settings(limit: u32, slots: u32) -> Settings {
 }
 
 /// A view of `.lock` as given and of live contenders; what is ours stands as waiting or held.
-fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> View {
+fn view(lock: Option<(&str, u64)>, contenders: &[(&str, Option<WaiterState>)]) -> View {
     View::new("p", pairs(lock, contenders), 50)
 }
 
-fn pairs(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> Vec<Pair> {
+fn pairs(lock: Option<(&str, u64)>, contenders: &[(&str, Option<WaiterState>)]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     if let Some((value, flags)) = lock {
         let key = "p/.lock".to_owned();
@@ -72,36 +72,36 @@ fn pairs(lock: Option<(&str, u64)>, contenders: &[(&str, Option<Standing>)]) -> 
 fn planned(
     view: &View,
     settings: &Settings,
-    plan: impl Fn(&View, Me<'_>, Moment) -> Plan,
+    plan: impl Fn(&View, PlanInput<'_>, Moment) -> Plan,
     set_limit: bool,
 ) -> Plan {
     let (who, session, dead_since) = (Identity::default(), SessionId::from("me"), BTreeMap::new());
-    plan(view, Me { set_limit, ..me(&session, settings, &who, &dead_since) }, NOW)
+    plan(view, PlanInput { set_limit, ..plan_input(&session, settings, &who, &dead_since) }, NOW)
 }
 
 /// Long before [`NOW`].
 const LONG_AGO: Moment = Moment::from_boot(Duration::ZERO);
 
 /// One that has stood at the head of the line since long, or holds slot 0. Other clients have had their turn.
-fn me<'a>(
+fn plan_input<'a>(
     session: &'a SessionId,
     settings: &'a Settings,
     who: &'a Identity,
     dead_since: &'a BTreeMap<SessionId, Moment>,
-) -> Me<'a> {
-    Me {
+) -> PlanInput<'a> {
+    PlanInput {
         session,
         settings,
         who,
         wall: "",
         set_limit: false,
-        crowded: false,
-        patience: None,
+        lost_cas_race: false,
+        yield_until: None,
         follows_up: false,
         confirmed: true,
         dead_since,
         free_since: Some(LONG_AGO),
-        stood: (Role::Head, LONG_AGO),
+        last_role: (Role::Head, LONG_AGO),
         delayed_until: None,
         held: Some(&[0]),
         together: None,
@@ -132,9 +132,9 @@ fn written(plan: &Plan) -> (Option<(String, u64)>, Vec<String>) {
             Op::Lock { key, value, .. } | Op::Cas { key, value, .. } => {
                 let Entry { state, indexes, lookout, .. } = Entry::decode(value).unwrap();
                 others.push(match state {
-                    Standing::Held => format!("{key} Held {indexes:?}"),
-                    Standing::Waiting if lookout == Some(true) => format!("{key} Lookout"),
-                    Standing::Waiting => format!("{key} Waiting"),
+                    WaiterState::Held => format!("{key} Held {indexes:?}"),
+                    WaiterState::Waiting if lookout == Some(true) => format!("{key} Lookout"),
+                    WaiterState::Waiting => format!("{key} Waiting"),
                 });
             }
             Op::Delete { key } | Op::DeleteCas { key, .. } => others.push(format!("-{key}")),
@@ -161,7 +161,7 @@ fn lists(plan: &Plan) -> bool {
 #[test]
 fn the_first_creates_the_record_with_itself_in_it() {
     let plan = planned(&view(None, &[]), &settings(2, 1), hold, false);
-    assert_eq!(plan.stand, Stand::Apart { room: true });
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
     let record = r#"{"Limit":2,"Holders":["me"]}"#.to_owned();
     assert_eq!(written(&plan), (Some((record, 0)), vec!["p/me Held [0]".into()]));
 }
@@ -181,13 +181,13 @@ fn a_new_record_takes_the_configured_form_with_its_flags_on_both_keys() {
 #[test]
 fn where_all_slots_are_taken_it_stands_in_line_with_one_write_and_then_with_none() {
     let lock = Some((r#"{"Limit":1,"Holders":["a"]}"#, 0));
-    let held = ("a", Some(Standing::Held));
+    let held = ("a", Some(WaiterState::Held));
     let plan = planned(&view(lock, &[held]), &settings(1, 1), hold, false);
-    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: false });
     // In the same transaction it learns who has come before it meanwhile.
     assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
     assert!(plan.write.unwrap().ops.contains(&Op::List { prefix: "p/".into() }));
-    let waiting = [held, ("me", Some(Standing::Waiting))];
+    let waiting = [held, ("me", Some(WaiterState::Waiting))];
     let plan = planned(&view(lock, &waiting), &settings(1, 1), hold, false);
     let named = r#"{"Limit":1,"Holders":["a"],"Next":["me"]} "#;
     assert_eq!(written(&plan), (Some((named.into(), 42)), vec![]), "the head says so");
@@ -215,18 +215,18 @@ fn the_dead_rest_for_the_prune_delay() {
     let settings = Settings { prune_delay: Duration::from_secs(20), ..settings(1, 1) };
     let (session, who) = (SessionId::from("me"), Identity::default());
     let dead_since = BTreeMap::from([(SessionId::from("dead"), NOW)]);
-    let me = me(&session, &settings, &who, &dead_since);
+    let input = plan_input(&session, &settings, &who, &dead_since);
     let until = NOW + Duration::from_secs(20);
-    let early = hold(&view, me, NOW);
-    assert_eq!((early.stand, early.recheck), (Stand::Apart { room: false }, Some(until)));
-    assert_eq!(hold(&view, me, until).stand, Stand::Apart { room: true });
+    let early = hold(&view, input, NOW);
+    assert_eq!((early.outcome, early.recheck), (PlanOutcome::NotHolding { room: false }, Some(until)));
+    assert_eq!(hold(&view, input, until).outcome, PlanOutcome::NotHolding { room: true });
 }
 
 #[test]
 fn a_holder_only_tidies_up() {
     let lock = Some((r#"{"Limit":2,"Holders":["me","dead"]}"#, 0));
-    let plan = planned(&view(lock, &[("me", Some(Standing::Held))]), &settings(2, 1), hold, false);
-    assert_eq!(plan.stand, Stand::Holding);
+    let plan = planned(&view(lock, &[("me", Some(WaiterState::Held))]), &settings(2, 1), hold, false);
+    assert_eq!(plan.outcome, PlanOutcome::Holding);
     assert!(plan.write.as_ref().unwrap().tidy);
     assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["me"]}"#);
 }
@@ -236,7 +236,7 @@ fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
     let mut seen = view(lock, &[]);
     let first = planned(&seen, &settings(1, 1), hold, false);
-    assert_eq!(first.stand, Stand::Apart { room: true });
+    assert_eq!(first.outcome, PlanOutcome::NotHolding { room: true });
     let empty = r#"{"Limit":1,"Holders":[]}"#.to_owned();
     assert_eq!(written(&first), (Some((empty, 42)), vec![]));
     seen.apply(&first.write.unwrap().ops, 60);
@@ -249,11 +249,11 @@ fn a_record_without_a_contender_is_no_slot_and_goes_before_a_new_grant() {
 #[test]
 fn several_slots_stand_several_times_and_are_taken_all_or_none() {
     let lock = Some((r#"{"Limit":4,"Holders":["a","b"]}"#, 0));
-    let others = [("a", Some(Standing::Held)), ("b", Some(Standing::Held))];
+    let others = [("a", Some(WaiterState::Held)), ("b", Some(WaiterState::Held))];
     let plan = planned(&view(lock, &others), &settings(4, 2), hold, false);
     assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b","me","me"]}"#);
     let plan = planned(&view(lock, &others), &settings(4, 3), hold, false);
-    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: false });
     assert_eq!(lock_of(&plan), r#"{"Limit":4,"Holders":["a","b"],"Next":["me","me","me"]} "#);
     // A share left by an earlier life with other settings is no slot: it goes.
     let lock = Some((r#"{"Limit":4,"Holders":["a","b","me"]}"#, 0));
@@ -265,7 +265,7 @@ fn several_slots_stand_several_times_and_are_taken_all_or_none() {
 fn the_map_form_cannot_say_several_slots() {
     let lock = Some((r#"{"Limit":4,"Holders":{}}"#, SEMAPHORE_FLAGS));
     let plan = planned(&view(lock, &[]), &settings(4, 2), hold, false);
-    assert!(matches!(plan.stand, Stand::Blocked(why) if why.contains("2 slots")));
+    assert!(matches!(plan.outcome, PlanOutcome::Blocked(why) if why.contains("2 slots")));
     assert_eq!(plan.write, None);
 }
 
@@ -275,32 +275,34 @@ fn a_differing_limit_is_adopted_set_or_refused() {
     let view = view(lock, &[("a", None)]);
     let with = |limit_policy| Settings { limit_policy, ..settings(2, 1) };
     let adopt = planned(&view, &with(LimitPolicy::Adopt), hold, false);
-    assert_eq!(adopt.stand, Stand::Apart { room: false });
+    assert_eq!(adopt.outcome, PlanOutcome::NotHolding { room: false });
     let set = planned(&view, &with(LimitPolicy::Set), hold, true);
     assert_eq!(lock_of(&set), r#"{"Limit":2,"Holders":["a","me"]}"#);
     let refuse = planned(&view, &with(LimitPolicy::Refuse), hold, false);
-    assert!(matches!(refuse.stand, Stand::Blocked(why) if why.contains("is 1, the configured one 2")));
+    assert!(
+        matches!(refuse.outcome, PlanOutcome::Blocked(why) if why.contains("is 1, the configured one 2"))
+    );
 }
 
 #[test]
 fn a_limit_lowered_below_its_holders_throws_nobody_out_and_lets_nobody_in() {
     let lock = Some((r#"{"Limit":1,"Holders":["me","a"]}"#, 0));
-    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    let held = view(lock, &[("me", Some(WaiterState::Held)), ("a", None)]);
     for limit_policy in [LimitPolicy::Adopt, LimitPolicy::Refuse] {
         let settings = Settings { limit_policy, ..settings(2, 1) };
-        assert_eq!(planned(&held, &settings, hold, false).stand, Stand::Holding);
+        assert_eq!(planned(&held, &settings, hold, false).outcome, PlanOutcome::Holding);
     }
     let lock = Some((r#"{"Limit":1,"Holders":["b","a"]}"#, 0));
     let full = view(lock, &[("b", None), ("a", None)]);
-    assert_eq!(planned(&full, &settings(2, 1), hold, false).stand, Stand::Apart { room: false });
+    assert_eq!(planned(&full, &settings(2, 1), hold, false).outcome, PlanOutcome::NotHolding { room: false });
 }
 
 #[test]
 fn what_is_no_semaphore_is_left_alone() {
-    let view = view(Some(("not json", 0)), &[("me", Some(Standing::Waiting))]);
+    let view = view(Some(("not json", 0)), &[("me", Some(WaiterState::Waiting))]);
     let plan = planned(&view, &settings(1, 1), hold, false);
     assert!(
-        matches!(&plan.stand, Stand::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
+        matches!(&plan.outcome, PlanOutcome::Blocked(why) if why.contains("p/.lock") && why.contains("not json"))
     );
     assert_eq!(written(&plan), (None, vec!["-p/me".into()]), "it came before it knew");
     assert_eq!(written(&planned(&view, &settings(1, 1), leave, false)), (None, vec!["-p/me".into()]));
@@ -309,7 +311,7 @@ fn what_is_no_semaphore_is_left_alone() {
 #[test]
 fn leaving_is_one_transaction_and_then_nothing() {
     let lock = Some((r#"{"Limit":2,"Holders":["me","a","me"]}"#, 0));
-    let held = view(lock, &[("me", Some(Standing::Held)), ("a", None)]);
+    let held = view(lock, &[("me", Some(WaiterState::Held)), ("a", None)]);
     let plan = planned(&held, &settings(2, 1), leave, false);
     let rest = r#"{"Limit":2,"Holders":["a"]}"#.to_owned();
     assert_eq!(written(&plan), (Some((rest, 42)), vec!["-p/me".into()]));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{InLine, Me, Moment, Role, SessionId, View};
+use super::{Moment, PlanInput, Role, SessionId, View, Waiter};
 
 /// Watches that only tell of rare things begin after this long: a short hold need not pay for them. What happens until
 /// then they tell at once.
@@ -21,8 +21,8 @@ pub struct Watch {
 }
 
 /// When the watches for rare things begin, if they have not.
-pub(super) fn settles_at(me: Me<'_>, role: Role, now: Moment) -> Option<Moment> {
-    Some(me.since(role, now) + SETTLING).filter(|at| *at > now)
+pub(super) fn settles_at(input: PlanInput<'_>, role: Role, now: Moment) -> Option<Moment> {
+    Some(input.since(role, now) + SETTLING).filter(|at| *at > now)
 }
 
 pub(super) fn lock(view: &View) -> Watch {
@@ -35,24 +35,30 @@ pub fn own(view: &View, session: &SessionId) -> Option<Watch> {
 }
 
 /// A holder: its own contender, which tells it of a loss and of an operator who wants it out.
-pub(super) fn holding(view: &View, me: Me<'_>, now: Moment) -> Vec<Watch> {
-    if settles_at(me, Role::Holding, now).is_some() {
+pub(super) fn holding(view: &View, input: PlanInput<'_>, now: Moment) -> Vec<Watch> {
+    if settles_at(input, Role::Holding, now).is_some() {
         return Vec::new();
     }
-    contender(view, me.session).into_iter().collect()
+    contender(view, input.session).into_iter().collect()
 }
 
 /// One in line where `.lock` names who is next: its own contender. The one that watches over all, the folder as well: the names
 /// in it tell which holders live.
-pub(super) fn named(view: &View, role: Role, me: Me<'_>, now: Moment) -> Vec<Watch> {
-    let folder = (role == Role::Head && settles_at(me, role, now).is_none()).then(|| folder(view));
-    contender(view, me.session).into_iter().chain(folder).collect()
+pub(super) fn named(view: &View, role: Role, input: PlanInput<'_>, now: Moment) -> Vec<Watch> {
+    let folder = (role == Role::Head && settles_at(input, role, now).is_none()).then(|| folder(view));
+    contender(view, input.session).into_iter().chain(folder).collect()
 }
 
 /// One in line where nobody is named, since clients of another kind take part, or since it takes slots together with others:
 /// its own contender, and that of the one of ours ahead. One at the head, `.lock` and the folder.
-pub(super) fn waiting(view: &View, ahead: &[InLine<'_>], role: Role, me: Me<'_>, now: Moment) -> Vec<Watch> {
-    let mut watches = named(view, role, me, now);
+pub(super) fn waiting(
+    view: &View,
+    ahead: &[Waiter<'_>],
+    role: Role,
+    input: PlanInput<'_>,
+    now: Moment,
+) -> Vec<Watch> {
+    let mut watches = named(view, role, input, now);
     if watches.is_empty() {
         return watches;
     }
@@ -65,7 +71,7 @@ pub(super) fn waiting(view: &View, ahead: &[InLine<'_>], role: Role, me: Me<'_>,
 }
 
 /// The contender of the first foreign client to which a slot is left.
-pub(super) fn turn(view: &View, ahead: &[InLine<'_>]) -> Option<Watch> {
+pub(super) fn turn(view: &View, ahead: &[Waiter<'_>]) -> Option<Watch> {
     let first = ahead.iter().find(|one| one.is_foreign() && !one.is_idle())?;
     contender(view, first.session)
 }

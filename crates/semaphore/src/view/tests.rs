@@ -15,7 +15,7 @@ pub(crate) fn pair(key: &str, value: &[u8], session: Option<&str>, index: u64) -
 }
 
 fn entry(priority: i32) -> Vec<u8> {
-    Entry::new(Standing::Waiting, 1, priority, String::new(), Identity::default()).encode()
+    Entry::new(WaiterState::Waiting, 1, priority, String::new(), Identity::default()).encode()
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn sibling_prefixes_are_not_ours() {
     let lock = br#"{"Limit":1,"Holders":[]}"#;
     let pairs = vec![pair("p-2/.lock", lock, None, 4), pair("p-2/x", b"", Some("x"), 5)];
     let view = View::new("p", pairs, 5);
-    assert_eq!((&view.lock, view.contenders.len()), (&Lock::Missing, 0));
+    assert_eq!((&view.lock, view.contenders.len()), (&LockKeyState::Missing, 0));
     assert!(!view.is_alive(&"x".into()));
 }
 
@@ -72,8 +72,8 @@ fn only_entries_of_ours_are_swept_up() {
 #[test]
 fn a_committed_transaction_moves_the_view() {
     let mut view = View::new("p", Vec::new(), 1);
-    let me = SessionId::from("me");
-    let lock = Op::Lock { key: "p/me".into(), value: entry(0), flags: 0, session: me.clone() };
+    let input = SessionId::from("me");
+    let lock = Op::Lock { key: "p/me".into(), value: entry(0), flags: 0, session: input.clone() };
     let cas = |holders: &str, index| Op::Cas {
         key: "p/.lock".into(),
         value: format!(r#"{{"Limit":1,"Holders":[{holders}]}}"#).into_bytes(),
@@ -81,16 +81,16 @@ fn a_committed_transaction_moves_the_view() {
         index,
     };
     view.apply(&[lock, cas("\"me\"", 0)], 7);
-    assert_eq!((view.lock_index(), view.record().unwrap().slots_of(&me)), (7, 1));
-    assert_eq!(view.contender(&me).unwrap().create_index, 7);
+    assert_eq!((view.lock_index(), view.record().unwrap().slots_of(&input)), (7, 1));
+    assert_eq!(view.contender(&input).unwrap().create_index, 7);
     view.apply(&[cas("", 7), Op::Delete { key: "p/me".into() }], 8);
     assert_eq!((view.lock_index(), view.record().unwrap().taken()), (8, 0));
-    assert!(view.contender(&me).is_none() && !view.is_alive(&me));
+    assert!(view.contender(&input).is_none() && !view.is_alive(&input));
 }
 
 #[test]
 fn only_one_that_is_named_before_all_others_leads() {
-    let me = SessionId::from("me");
+    let input = SessionId::from("me");
     let named = |next: &str| {
         let lock = format!(r#"{{"Limit":2,"Holders":["h"],"Next":[{next}]}} "#);
         let pairs = vec![
@@ -100,8 +100,8 @@ fn only_one_that_is_named_before_all_others_leads() {
             pair("p/me", &entry(0), Some("me"), 3),
         ];
         let mut view = View::new("p", pairs, 9);
-        view.disorder();
-        (view.take_lead(&me), view.is_ordered(), view.waiters().len())
+        view.invalidate_order();
+        (view.promote_to_head(&input), view.is_ordered(), view.waiters().len())
     };
     assert_eq!(named(r#""me""#), (true, true, 1));
     assert_eq!(named(r#""","me""#), (false, false, 2));
@@ -109,18 +109,18 @@ fn only_one_that_is_named_before_all_others_leads() {
 
 #[test]
 fn a_grant_is_later_than_a_read_of_the_record_that_was_on_its_way() {
-    let me = SessionId::from("me");
+    let input = SessionId::from("me");
     let lock = |index| pair("p/.lock", br#"{"Limit":1,"Holders":["h"]}"#, None, index);
     let mut view = View::new("p", vec![lock(5), pair("p/me", &entry(0), Some("me"), 6)], 6);
     let sent = view.latest();
-    let held = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
-    view.see_contender(&me, Some(pair("p/me", &held, Some("me"), 9)), 9);
+    let held = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).encode();
+    view.see_contender(&input, Some(pair("p/me", &held, Some("me"), 9)), 9);
     view.see_lock(Some(lock(8)), 8);
     view.confirm_lock(sent);
-    assert!(view.was_granted(&me));
+    assert!(view.was_granted(&input));
     // A read that was sent after the grant was known does tell.
     view.confirm_lock(view.latest());
-    assert!(!view.was_granted(&me));
+    assert!(!view.was_granted(&input));
 }
 
 #[test]

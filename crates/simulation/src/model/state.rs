@@ -10,7 +10,7 @@ use super::agent::{About, Agent, Life, Message, START, TTL};
 use super::digest::digest;
 use super::game::Game;
 use crate::consul::{Consul, unanswered};
-use crate::reconcile::OTHERS;
+use crate::intervals::OTHERS;
 use judge::Judge;
 use slotkeeper_semaphore::{Command, Commit, Event, Moment, Name, Primitive, View};
 
@@ -234,7 +234,7 @@ impl State {
     fn act(&mut self, place: usize) {
         while let Some(command) = self.agent(place).keeper.next_command() {
             let about = match &command {
-                Command::Tell(notice) => {
+                Command::Notify(notice) => {
                     self.told(notice);
                     continue;
                 }
@@ -251,11 +251,13 @@ impl State {
                     self.agent(place).keeper.handle(event, now);
                     continue;
                 }
-                Command::List { name } | Command::Look { name, .. } => About::Semaphore(Name::clone(name)),
-                Command::Confirm { name, .. } => About::Proof(Name::clone(name)),
+                Command::List { name } | Command::ReadLock { name, .. } => {
+                    About::Semaphore(Name::clone(name))
+                }
+                Command::ReadKeys { name, .. } => About::Proof(Name::clone(name)),
                 Command::Commit { parts } => About::Semaphore(Name::clone(&parts[0].name)),
                 Command::Watch { key, .. } => About::Key(key.clone()),
-                Command::ReadDelay { .. } => unreachable!("there are no locks in these games"),
+                Command::ReadLockDelay { .. } => unreachable!("there are no locks in these games"),
                 Command::ClearSessions { .. } => unreachable!("no creation is lost in these games"),
             };
             let before = self.agent(place).messages.insert(about, Message::new(command, None));

@@ -188,18 +188,23 @@ impl World {
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let view = self.consul.view(name);
         let Some(stay) = self.participant(&view) else { return };
-        if let Some(plan::Write { ops, .. }) = plan::mark(&view, &stay, "an operator") {
+        if let Some(plan::Write { ops, .. }) = plan::request_eviction(&view, &stay, "an operator") {
             let after = self.delay();
             self.later(after, Coming::Tidy { ops });
         }
     }
 
-    fn participant(&mut self, view: &View) -> Option<plan::Stay> {
+    fn participant(&mut self, view: &View) -> Option<plan::Membership> {
+        // Another waiter becomes the lookout by the same transaction, which is the largest that an eviction can be.
+        let lookout = view.record().filter(|record| record.has_lookout).and_then(|record| record.next.last());
+        if let Some(lookout) = lookout.filter(|_| view.has_foreign()) {
+            return plan::Membership::of(view, lookout);
+        }
         let owner = view.single().and_then(|single| single.owner.as_ref());
         let holders = view.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let contenders = view.contenders.iter().map(|one| &one.session);
         let sessions: Vec<_> = contenders.chain(holders).chain(owner).collect();
-        plan::Stay::of(view, self.rng.choice(sessions)?)
+        plan::Membership::of(view, self.rng.choice(sessions)?)
     }
 
     /// Takes somebody out without asking.
@@ -207,10 +212,10 @@ impl World {
         let name = self.rng.choice(SEMAPHORES).expect("some");
         let view = self.consul.view(name);
         let Some(stay) = self.participant(&view) else { return };
-        if let Some(write) = plan::take_out(&view, &stay, "", self.now) {
+        if let Some(write) = plan::force_eviction(&view, &stay, "", self.now) {
             let commit = self.consul.commit(&write.ops, self.now);
             assert!(matches!(commit, Commit::Done { .. }), "read and written in one step");
-            let left = plan::Stay::of(&self.consul.view(name), &stay.session);
+            let left = plan::Membership::of(&self.consul.view(name), &stay.session);
             assert_eq!(left, None, "seed {}: it is out", self.seed);
         }
     }
@@ -246,7 +251,7 @@ impl World {
         agent.configuration = configuration;
         agent.configured_at = self.now;
         for name in agent.configuration.wants.clone() {
-            if agent.phase(name) == Some(Phase::GaveUp) {
+            if agent.phase(name) == Some(Phase::TimedOut) {
                 agent.asks_again(name, self.now);
             }
         }

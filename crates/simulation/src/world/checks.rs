@@ -1,9 +1,9 @@
 //! What is checked of the whole: after every step, and at the end.
 
 use super::*;
-use crate::picture::Picture;
-use crate::reconcile::OTHERS;
-use slotkeeper_semaphore::{Contender, Lock};
+use crate::intervals::OTHERS;
+use crate::store_state::Picture;
+use slotkeeper_semaphore::{Contender, LockKeyState};
 
 impl World {
     /// Nothing goes wrong any more and nobody comes any more: all are served, leave, and leave nothing behind.
@@ -151,7 +151,7 @@ impl World {
         } else if let Notice::SessionTaken { session } = notice {
             // Whoever is the only process of its session is told of no other, whatever an earlier one sent late.
             assert!(self.twins.contains(session), "seed {seed}: {session} was taken, by nobody");
-        } else if let Notice::GaveUp { name, .. } = notice {
+        } else if let Notice::TimedOut { name, .. } = notice {
             let asked_at = *agent.asked_at.get(&**name).expect("one that it wants");
             let told_before = self.clients.get(&agent.life).is_some_and(Client::may_have_set);
             let has_set = told_before || asked_at > agent.configured_at;
@@ -198,7 +198,8 @@ impl World {
     /// A lock that nobody has, and Consul gives to anybody, is soon somebody's who wants it.
     fn check_locks(&mut self) {
         let Primitive::Lock { delay, .. } = self.game.primitive else { return };
-        let free = !matches!(self.referees[0].after.lock(), Lock::Single(single) if single.owner.is_some());
+        let free =
+            !matches!(self.referees[0].after.lock(), LockKeyState::Single(single) if single.owner.is_some());
         let waits = |agent: &Agent| agent.phase(SEMAPHORES[0]) == Some(Phase::Waiting);
         let wanted = free && self.agents.iter().any(waits);
         self.lock_idle_since = wanted.then(|| self.lock_idle_since.unwrap_or(self.now));
@@ -230,7 +231,7 @@ impl World {
         let waits = |picture: &Picture| picture.contender(&session).is_some_and(Contender::says_waiting);
         let together = agent.configuration.together;
 
-        let gave_up = |name: &str| agent.phase(name) == Some(Phase::GaveUp) && !agent.is_heir;
+        let gave_up = |name: &str| agent.phase(name) == Some(Phase::TimedOut) && !agent.is_heir;
         let left =
             pictures().find(|(name, one)| (has(one) || one.contender(&session).is_some()) && gave_up(name));
         assert!(left.is_none(), "seed {seed}: {session} gave up and has left {left:?}");

@@ -8,8 +8,8 @@
 //! - **A request of one's own was lost or late.** Who waits for an answer does nothing else, and after a failure rests.
 
 use super::*;
-use crate::picture::Picture;
-use crate::reconcile::{ELDER, HOLDER, OTHERS};
+use crate::intervals::{ELDER, HOLDER, OTHERS};
+use crate::store_state::Picture;
 use slotkeeper_semaphore::Contender;
 
 /// What everybody who is told does within this: whoever is to look out begins after a second, and looks once a second; and a few
@@ -85,7 +85,7 @@ impl World {
             first.map(|one: &Contender| one.session.clone())
         };
         let is_elder = |session: &SessionId| self.elders.iter().any(|elder| elder.session() == *session);
-        let names = picture.record().is_some_and(|record| record.attended);
+        let names = picture.record().is_some_and(|record| record.has_lookout);
         // Where processes die, whoever was told may be among the dead.
         let Chaos { crash, dies, .. } = self.game.chaos;
         let alone = picture.marked().next().is_none() && !names && crash + dies == 0.0;

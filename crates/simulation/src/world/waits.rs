@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Watches;
 use crate::consul::Consul;
-use crate::picture::Change;
+use crate::store_state::Change;
 use slotkeeper_semaphore::{Command, Reading};
 
 /// A blocking read that waits.

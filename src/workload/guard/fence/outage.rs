@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use slotkeeper_semaphore::contender::{Entry, Standing};
+use slotkeeper_semaphore::contender::{Entry, WaiterState};
 use slotkeeper_semaphore::{
     Command, DEFAULT_TTL, Event, Failure, FailureKind, Identity, Keeper, LimitPolicy, Listing, Moment, Pair,
     Settings, Start, Terms, Wall,
@@ -41,7 +41,7 @@ fn granted_after(age: Duration) -> (Keeper, Moment) {
     let mut keeper = Keeper::new(start, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     let now = NOW + age;
-    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
     let pair = Pair {
         key: "a/.lock".into(),
         value: b"{\"Limit\":1,\"Holders\":[\"me\"]}\t".to_vec(),

@@ -3,15 +3,15 @@
 use super::*;
 
 /// One whose lease has run out while an operator marked it, and that has just seen the mark.
-fn evicted_late(give_on: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
+fn evicted_late(workload_stopped: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let mut own = contender("a", "me", Some(Standing::Held), 5);
+    let mut own = contender("a", "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
     let later = NOW + Duration::from_secs(28);
     keeper.tick(later);
-    let lost = Command::Tell(Notice::Lost {
+    let lost = Command::Notify(Notice::Lost {
         name: "a".into(),
         session: "me".into(),
         token: 5,
@@ -21,7 +21,7 @@ fn evicted_late(give_on: impl FnOnce(&mut Keeper, Moment)) -> (Keeper, Moment) {
     });
     assert!(std::iter::from_fn(|| keeper.next_command()).any(|it| it == lost));
     assert_eq!(keeper.machine("a").unwrap().stopping(), Some(5));
-    give_on(&mut keeper, later);
+    workload_stopped(&mut keeper, later);
     renewed(&mut keeper, Ok(Duration::from_secs(30)), later);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.evicted_by = Some("ops".into());
@@ -36,13 +36,13 @@ fn a_mark_that_is_seen_after_the_lease_ran_out_waits_for_the_workload_too() {
     let (mut keeper, later) = evicted_late(|_, _| {});
     assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
     assert_eq!(writes(&mut keeper), [[""; 0]; 0]);
-    keeper.give_on(&"a".into(), later);
+    keeper.workload_stopped(&"a".into(), later);
     assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
 }
 
 #[test]
 fn and_not_for_one_that_has_stopped_before_it_is_seen() {
-    let (mut keeper, _) = evicted_late(|keeper, now| keeper.give_on(&"a".into(), now));
+    let (mut keeper, _) = evicted_late(|keeper, now| keeper.workload_stopped(&"a".into(), now));
     assert_eq!(keeper.machine("a").unwrap().withheld(), None);
     assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
 }
@@ -52,7 +52,7 @@ fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Kee
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.reconfigure(&"a".into(), Settings { on_lost, ..settings("a", None) }, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let own = contender("a", "me", Some(Standing::Held), 5);
+    let own = contender("a", "me", Some(WaiterState::Held), 5);
     listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own.clone()]);
     assert_eq!(acquired(&mut keeper).0, ["a"]);
     let later = NOW + Duration::from_secs(28);
@@ -67,15 +67,15 @@ fn expired(on_lost: OnLost, meanwhile: impl FnOnce(&mut Keeper, Moment)) -> (Kee
 #[test]
 fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_first() {
     let exits = expired(OnLost::Exit, |_, _| {});
-    let ends = expired(OnLost::Reacquire, |keeper, now| keeper.ask_no_more(now));
+    let ends = expired(OnLost::Reacquire, |keeper, now| keeper.stop_acquiring(now));
     for (mut keeper, later) in [exits, ends] {
         assert_eq!(keeper.machine("a").unwrap().withheld(), Some(5));
         assert_eq!(acquired(&mut keeper), (Vec::new(), Vec::new()));
-        keeper.give_on(&"a".into(), later);
+        keeper.workload_stopped(&"a".into(), later);
         listed(
             &mut keeper,
             "a",
-            vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(Standing::Held), 5)],
+            vec![lock("a", 1, r#""me""#, 5), contender("a", "me", Some(WaiterState::Held), 5)],
         );
         assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
     }
@@ -87,10 +87,10 @@ fn whoever_lost_its_slot_as_its_lease_ran_out_and_goes_lets_its_workload_stop_fi
 fn whoever_was_evicted_from_the_line_lists_anew_before_it_asks_again() {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let waiting = |session: &str, index| contender("a", session, Some(Standing::Waiting), index);
-    let mut entry = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default());
+    let waiting = |session: &str, index| contender("a", session, Some(WaiterState::Waiting), index);
+    let mut entry = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default());
     let own = Pair { value: entry.encode(), ..waiting("me", 7) };
-    let taken = |index| vec![lock("a", 1, r#""x""#, index), contender("a", "x", Some(Standing::Held), 4)];
+    let taken = |index| vec![lock("a", 1, r#""x""#, index), contender("a", "x", Some(WaiterState::Held), 4)];
     listed(&mut keeper, "a", [taken(5), vec![own.clone()]].concat());
     assert_eq!(writes(&mut keeper), [["a/.lock"]], "it names itself as the next");
     let done = |index, listing| Event::Committed(vec!["a".into()], Ok(Commit::Done { index, listing }));

@@ -15,7 +15,7 @@ fn heir(names: &[&str], wait: Option<Duration>, contested: bool) -> Keeper {
 }
 
 /// Its contender with the nonce of that process.
-fn own(name: &str, standing: Standing, nonce: Option<&str>, index: u64) -> Pair {
+fn own(name: &str, standing: WaiterState, nonce: Option<&str>, index: u64) -> Pair {
     let mut entry = Entry::new(standing, 1, 0, String::new(), Identity::default());
     entry.nonce = nonce.map(str::to_owned);
     Pair { value: entry.encode(), modify_index: index, ..contender(name, "me", None, 5) }
@@ -27,7 +27,7 @@ fn nonce() -> String {
 
 /// What lies below the prefix of a semaphore whose one slot the session has.
 fn held(name: &str, nonce: Option<&str>, index: u64) -> Vec<Pair> {
-    vec![lock(name, 1, r#""me""#, 5), own(name, Standing::Held, nonce, index)]
+    vec![lock(name, 1, r#""me""#, 5), own(name, WaiterState::Held, nonce, index)]
 }
 
 /// The same where another client has it.
@@ -83,11 +83,11 @@ fn keys(commands: &[Command]) -> Vec<&str> {
 }
 
 fn tells_of(commands: &[Command], what: fn(&Notice) -> bool) -> bool {
-    commands.iter().any(|it| matches!(it, Command::Tell(notice) if what(notice)))
+    commands.iter().any(|it| matches!(it, Command::Notify(notice) if what(notice)))
 }
 
 fn gives_up(commands: &[Command]) -> bool {
-    tells_of(commands, |it| matches!(it, Notice::GaveUp { .. }))
+    tells_of(commands, |it| matches!(it, Notice::TimedOut { .. }))
 }
 
 fn is_displaced(commands: &[Command]) -> bool {
@@ -110,7 +110,7 @@ fn finds_late(nonce_there: &'static str) -> (Keeper, Vec<Command>) {
     let late = |name: &str| {
         let mut pairs = list(name)?;
         if name == "b" {
-            pairs.push(own("b", Standing::Waiting, Some(nonce_there), 33));
+            pairs.push(own("b", WaiterState::Waiting, Some(nonce_there), 33));
         }
         Ok(pairs)
     };
@@ -174,7 +174,7 @@ fn the_wait_for_a_slot_begins_when_the_session_is_known_to_be_its_own() {
         if name == "a" {
             return list(name);
         }
-        Ok([taken("b"), vec![own("b", Standing::Waiting, Some(&own_nonce), 41)]].concat())
+        Ok([taken("b"), vec![own("b", WaiterState::Waiting, Some(&own_nonce), 41)]].concat())
     };
     let entered = Listing { pairs: waits("b").unwrap(), index: 41, filtered: false };
     let entered = Commit::Done { index: 41, listing: Some(entered) };

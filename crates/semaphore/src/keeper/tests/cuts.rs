@@ -8,7 +8,7 @@ fn holder(watch_grace: Option<Duration>) -> (Keeper, Vec<String>) {
     let mut keeper = Keeper::new(start, NOW);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     while keeper.next_command().is_some() {}
-    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own(Standing::Held)]);
+    listed(&mut keeper, "a", vec![lock("a", 1, r#""me""#, 5), own(WaiterState::Held)]);
     assert!(keeper.machine("a").unwrap().holds());
     let mut keys = watched(&commands(&mut keeper));
     // Its contender is watched after a second.
@@ -19,7 +19,7 @@ fn holder(watch_grace: Option<Duration>) -> (Keeper, Vec<String>) {
 }
 
 /// Its contender, in no party.
-fn own(standing: Standing) -> Pair {
+fn own(standing: WaiterState) -> Pair {
     let mut own = contender("a", "me", Some(standing), 5);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.together.clear();
@@ -79,7 +79,7 @@ fn by_the_strict_rule_a_cut_is_a_watch_that_has_failed() {
     let (mut keeper, keys) = holder(Some(Duration::ZERO));
     let done = ends(&mut keeper, &keys[0], FailureKind::Cut, after(2));
     let lost =
-        |it: &Command| matches!(it, Command::Tell(Notice::Lost { reason: LossReason::WatchFailed, .. }));
+        |it: &Command| matches!(it, Command::Notify(Notice::Lost { reason: LossReason::WatchFailed, .. }));
     assert!(done.iter().any(lost), "{done:?}");
 }
 
@@ -88,8 +88,8 @@ fn by_the_strict_rule_too_a_waiter_has_nothing_to_lose_by_a_cut() {
     let start = Start { watch_grace: Some(Duration::ZERO), ..starting(&["a"], &[], None, None) };
     let mut waiter = Keeper::new(start, NOW);
     waiter.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let holder = contender("a", "b", Some(Standing::Held), 4);
-    listed(&mut waiter, "a", vec![lock("a", 1, r#""b""#, 6), holder, own(Standing::Waiting)]);
+    let holder = contender("a", "b", Some(WaiterState::Held), 4);
+    listed(&mut waiter, "a", vec![lock("a", 1, r#""b""#, 6), holder, own(WaiterState::Waiting)]);
     // As the head of the line it says so.
     let done = Commit::Done { index: 7, listing: None };
     waiter.handle(Event::Committed(vec!["a".into()], Ok(done)), NOW);

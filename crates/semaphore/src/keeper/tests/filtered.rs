@@ -9,8 +9,8 @@ fn one_is_not_shown(name: &str) -> Vec<Pair> {
 
 fn trouble(commands: &[Command]) -> Vec<&Notice> {
     let told =
-        commands.iter().filter_map(|one| if let Command::Tell(notice) = one { Some(notice) } else { None });
-    told.filter(|notice| matches!(notice, Notice::Trouble { .. } | Notice::TroubleOver { .. })).collect()
+        commands.iter().filter_map(|one| if let Command::Notify(notice) = one { Some(notice) } else { None });
+    told.filter(|notice| matches!(notice, Notice::Failing { .. } | Notice::Recovered { .. })).collect()
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_listing_that_hides_keys_is_a_denial_until_one_hides_none() {
     };
     keeper.handle(list(true), NOW);
     let commands = all(&mut keeper);
-    let [Notice::Trouble { failure, .. }] = trouble(&commands)[..] else { panic!("{commands:?}") };
+    let [Notice::Failing { failure, .. }] = trouble(&commands)[..] else { panic!("{commands:?}") };
     assert_eq!(failure.kind, FailureKind::Denied);
     assert!(failure.text.contains(r#"needs `key_prefix "a/" { policy = "write" }`"#), "{}", failure.text);
     let writes = |commands: &[Command]| commands.iter().any(|one| matches!(one, Command::Commit { .. }));
@@ -41,7 +41,7 @@ fn a_listing_that_hides_keys_is_a_denial_until_one_hides_none() {
     keeper.handle(list(false), later);
     let commands = all(&mut keeper);
     assert!(
-        matches!(trouble(&commands)[..], [Notice::TroubleOver { .. }]) && writes(&commands),
+        matches!(trouble(&commands)[..], [Notice::Recovered { .. }]) && writes(&commands),
         "{commands:?}"
     );
 }
@@ -53,7 +53,7 @@ fn what_a_transaction_lists_does_not_prove_a_holder_dead() {
     listed(&mut keeper, "a", vec![lock("a", 1, r#""other""#, 5), contender("a", "other", None, 4)]);
     assert_eq!(writes(&mut keeper).len(), 1);
     let mut pairs = one_is_not_shown("a");
-    pairs.push(contender("a", "me", Some(Standing::Waiting), 31));
+    pairs.push(contender("a", "me", Some(WaiterState::Waiting), 31));
     let listing = Some(Listing { pairs, index: 31, filtered: false });
     keeper.handle(Event::Committed(vec!["a".into()], Ok(Commit::Done { index: 31, listing })), NOW);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
@@ -72,10 +72,10 @@ fn a_holder_keeps_its_slot_while_keys_are_hidden_and_releases_it() {
     keeper
         .handle(Event::Watched("a".into(), "a/me".into(), Ok(Reading { pair: Some(own), index: 41 })), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    assert!(matches!(trouble(&commands)[..], [Notice::Trouble { .. }]), "{commands:?}");
+    assert!(matches!(trouble(&commands)[..], [Notice::Failing { .. }]), "{commands:?}");
     let later = later + Duration::from_secs(1);
     keeper.drain(later);
-    keeper.handle(Event::Looked("a".into(), Ok(Reading { pair: Some(unserved()), index: 41 })), later);
+    keeper.handle(Event::LockRead("a".into(), Ok(Reading { pair: Some(unserved()), index: 41 })), later);
     assert_eq!(writes(&mut keeper), [["a/.lock", "-a/me"]]);
     let done = Commit::Done { index: 42, listing: None };
     keeper.handle(Event::Committed(vec!["a".into()], Ok(done)), later);
@@ -94,10 +94,10 @@ fn whoever_gives_up_while_keys_are_hidden_leaves_by_what_is_shown() {
     keeper.tick(later);
     keeper.handle(Event::Listed("a".into(), Ok(hidden())), later);
     let commands: Vec<_> = std::iter::from_fn(|| keeper.next_command()).collect();
-    let gave_up = |one: &Command| matches!(one, Command::Tell(Notice::GaveUp { trouble: Some(_), .. }));
+    let gave_up = |one: &Command| matches!(one, Command::Notify(Notice::TimedOut { failure: Some(_), .. }));
     assert!(commands.iter().any(gave_up), "{commands:?}");
     assert!(!commands.iter().any(|one| matches!(one, Command::Commit { .. })), "{commands:?}");
-    assert_eq!(keeper.machine("a").unwrap().phase(), Phase::GaveUp);
+    assert_eq!(keeper.machine("a").unwrap().phase(), Phase::TimedOut);
 }
 
 /// A record with a slot that nobody has given to the one that is next.
@@ -131,7 +131,7 @@ fn held_in_hiding(pairs: Vec<Pair>) -> (Keeper, Moment, Vec<Command>) {
 
 fn loss(commands: &[Command]) -> Option<LossReason> {
     let reason = |one: &Command| {
-        if let Command::Tell(Notice::Lost { reason, .. }) = one { Some(*reason) } else { None }
+        if let Command::Notify(Notice::Lost { reason, .. }) = one { Some(*reason) } else { None }
     };
     commands.iter().find_map(reason)
 }
@@ -172,23 +172,23 @@ fn a_holder_sees_in_what_is_shown_that_an_operator_wants_it_out() {
     entry.evicted_by = Some("ops".into());
     let marked = Pair { value: entry.encode(), modify_index: 39, ..own };
     let (_, _, commands) = held_in_hiding(vec![lock("a", 1, r#""me""#, 5), marked]);
-    let told = |one: &Command| matches!(one, Command::Tell(Notice::Evicted { held: true, .. }));
+    let told = |one: &Command| matches!(one, Command::Notify(Notice::Evicted { held: true, .. }));
     assert!(commands.iter().any(told), "{commands:?}");
 }
 
 /// As an operator's edit or a late write leaves it.
 #[test]
 fn a_holder_whose_contender_says_that_it_waits_does_not_ask_without_end() {
-    let waits = contender("a", "me", Some(Standing::Waiting), 39);
+    let waits = contender("a", "me", Some(WaiterState::Waiting), 39);
     let (mut keeper, later, commands) = held_in_hiding(vec![lock("a", 1, r#""me""#, 38), waits]);
     assert_eq!(loss(&commands), None);
-    let asks = |one: &Command| matches!(one, Command::Look { .. } | Command::List { .. });
-    let mut asked = commands.iter().filter(|one| asks(one)).count();
+    let wants_slot = |one: &Command| matches!(one, Command::ReadLock { .. } | Command::List { .. });
+    let mut asked = commands.iter().filter(|one| wants_slot(one)).count();
     for _ in 0..20 {
         let reading = Reading { pair: Some(lock("a", 1, r#""me""#, 38)), index: 41 };
-        keeper.handle(Event::Looked("a".into(), Ok(reading)), later);
+        keeper.handle(Event::LockRead("a".into(), Ok(reading)), later);
         keeper.tick(later);
-        asked += std::iter::from_fn(|| keeper.next_command()).filter(asks).count();
+        asked += std::iter::from_fn(|| keeper.next_command()).filter(wants_slot).count();
     }
     assert!(asked <= 1, "asked {asked} times at one instant");
     assert!(matches!(keeper.machine("a").unwrap().phase(), Phase::Held { .. }));

@@ -45,12 +45,12 @@ fn decides(start: Start, record: Option<Pair>) -> (Keeper, Moment, Vec<Command>)
 
 /// It has been written that it watches over all: it sees these beside itself.
 fn attends(keeper: &mut Keeper, others: Vec<Pair>, now: Moment) -> Vec<Command> {
-    let attended = |pair: Pair| {
+    let has_lookout = |pair: Pair| {
         let is_lock = pair.key.ends_with(".lock");
         let value = if is_lock { [pair.value, b" ".into()].concat() } else { pair.value };
         Pair { value, modify_index: if is_lock { CAME + 1 } else { pair.modify_index }, ..pair }
     };
-    let pairs = others.into_iter().map(attended).chain([told(CAME + 1)]).collect();
+    let pairs = others.into_iter().map(has_lookout).chain([told(CAME + 1)]).collect();
     done(keeper, CAME + 1, Some(Listing { pairs, index: CAME + 1, filtered: false }), now)
 }
 
@@ -61,7 +61,7 @@ fn follower(start: Start) -> (Keeper, Vec<Command>) {
 
 fn commands(keeper: &mut Keeper) -> Vec<Command> {
     let commands = std::iter::from_fn(|| keeper.next_command());
-    commands.filter(|it| !matches!(it, Command::Tell(_) | Command::StopWatch { .. })).collect()
+    commands.filter(|it| !matches!(it, Command::Notify(_) | Command::StopWatch { .. })).collect()
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {
@@ -86,7 +86,7 @@ fn lists_as(keeper: &mut Keeper, pairs: Vec<Pair>, now: Moment) -> Vec<Command> 
 
 fn looks_as(keeper: &mut Keeper, record: impl Into<Option<Pair>>, now: Moment) -> Vec<Command> {
     let reading = Reading { pair: record.into(), index: CAME + 1 };
-    keeper.handle(Event::Looked("a".into(), Ok(reading)), now);
+    keeper.handle(Event::LockRead("a".into(), Ok(reading)), now);
     commands(keeper)
 }
 
@@ -101,30 +101,30 @@ fn folder(names: &[&str], index: u64) -> Pair {
 }
 
 /// A contender of no party.
-fn of(session: &str, state: Standing, index: u64) -> Pair {
+fn of(session: &str, state: WaiterState, index: u64) -> Pair {
     let entry = Entry::new(state, 1, 0, String::new(), Identity::default());
-    let entry = if state == Standing::Held { entry.held(vec![0], "") } else { entry };
+    let entry = if state == WaiterState::Held { entry.held(vec![0], "") } else { entry };
     Pair { value: entry.encode(), ..contender("a", session, None, index) }
 }
 
 /// Its own, as others have changed it at an index.
-fn own(state: Standing, index: u64) -> Pair {
+fn own(state: WaiterState, index: u64) -> Pair {
     Pair { create_index: CAME, ..of("me", state, index) }
 }
 
 /// The same, told to watch over all.
 fn told(index: u64) -> Pair {
-    let mut entry = Entry::decode(&own(Standing::Waiting, index).value).unwrap();
+    let mut entry = Entry::decode(&own(WaiterState::Waiting, index).value).unwrap();
     entry.lookout = Some(true);
-    Pair { value: entry.encode(), ..own(Standing::Waiting, index) }
+    Pair { value: entry.encode(), ..own(WaiterState::Waiting, index) }
 }
 
 /// One that was let in by its name.
 fn let_in(start: Start) -> Keeper {
     let (mut keeper, _) = follower(start);
-    let asks = watched(&mut keeper, own(Standing::Held, 1010), NOW);
+    let wants_slot = watched(&mut keeper, own(WaiterState::Held, 1010), NOW);
     assert!(keeper.machine("a").unwrap().holds());
-    assert_eq!(requests(&asks), [""; 0], "its contender tells all that it has to know");
+    assert_eq!(requests(&wants_slot), [""; 0], "its contender tells all that it has to know");
     keeper
 }
 
@@ -132,10 +132,10 @@ fn let_in(start: Start) -> Keeper {
 fn requests(commands: &[Command]) -> Vec<String> {
     let said = |command: &Command| match command {
         Command::List { .. } => Some("list".to_owned()),
-        Command::Look { key, consistent, .. } => {
+        Command::ReadLock { key, consistent, .. } => {
             Some(format!("{} {key}", if *consistent { "prove" } else { "look" }))
         }
-        Command::Confirm { keys, .. } => Some(format!("confirm {}", keys.join(" "))),
+        Command::ReadKeys { keys, .. } => Some(format!("confirm {}", keys.join(" "))),
         Command::Watch { key, after, .. } => Some(format!("watch {key}@{after}")),
         Command::Commit { parts } => {
             let keys: Vec<_> = parts.iter().flat_map(|part| &part.ops).map(Op::key).collect();
@@ -145,9 +145,9 @@ fn requests(commands: &[Command]) -> Vec<String> {
         | Command::ClearSessions { .. }
         | Command::RenewSession { .. }
         | Command::DestroySession { .. }
-        | Command::ReadDelay { .. }
+        | Command::ReadLockDelay { .. }
         | Command::StopWatch { .. }
-        | Command::Tell(_) => None,
+        | Command::Notify(_) => None,
     };
     commands.iter().filter_map(said).collect()
 }
@@ -193,9 +193,9 @@ fn passes(
 /// Answers a holder's reads: it is let in at 1010, with such a record.
 fn holding(record: Pair) -> impl Fn(&Command) -> Option<Event> {
     move |command| {
-        let pairs = [own(Standing::Held, 1010), record.clone()];
+        let pairs = [own(WaiterState::Held, 1010), record.clone()];
         let readings = pairs.map(|pair| Reading { pair: Some(pair), index: 1100 });
-        matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings.into())))
+        matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings.into())))
     }
 }
 
@@ -231,7 +231,7 @@ fn whoever_comes_to_a_line_that_nobody_has_named_lists_and_names_those_who_wait(
     let (mut keeper, at, asked) = decides(plain(), Some(record()));
     // Of a crowd one succeeds, and learns by the same write who is there.
     assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
-    let asked = attends(&mut keeper, vec![record(), of("x", Standing::Held, 400)], at);
+    let asked = attends(&mut keeper, vec![record(), of("x", WaiterState::Held, 400)], at);
     assert_eq!(requests(&asked), ["commit a/.lock"]);
     assert_eq!(recorded(&asked), Some(("x".into(), "me".into())));
 }
@@ -286,7 +286,7 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_takes_the_dead_out() {
     assert_eq!(requests(&looks_as(&mut keeper, record(), after(1000))), [""; 0], "it may just have left");
     keeper.tick(after(1050));
     assert_eq!(requests(&commands(&mut keeper)), ["list"]);
-    let waits = |session: &str, index| of(session, Standing::Waiting, index);
+    let waits = |session: &str, index| of(session, WaiterState::Waiting, index);
     let pairs = vec![record(), waits("b", 600), waits("c", 700), told(1010)];
     let asked = lists_as(&mut keeper, pairs, after(1050));
     assert_eq!(recorded(&asked), Some(("b".into(), "c me".into())), "{asked:?}");
@@ -324,7 +324,7 @@ fn a_grant_that_is_seen_after_its_watch_had_failed_is_proved() {
         let at = after(2000);
         let asked = passes(&mut keeper, NOW, at, |_| None);
         assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), ["watch a/me@1000"]);
-        assert_eq!(requests(&watched(&mut keeper, own(Standing::Held, 1010), at)), ["prove a/.lock"]);
+        assert_eq!(requests(&watched(&mut keeper, own(WaiterState::Held, 1010), at)), ["prove a/.lock"]);
         assert!(!keeper.machine("a").unwrap().holds());
         (keeper, at)
     };
@@ -341,16 +341,16 @@ fn a_grant_that_is_seen_after_its_watch_had_failed_is_proved() {
 
 #[test]
 fn a_grant_that_is_seen_after_a_cut_is_proved_where_it_may_have_come_before() {
-    for (waits, asks) in [(0, &["prove a/.lock"][..]), (1500, &[])] {
+    for (waits, wants_slot) in [(0, &["prove a/.lock"][..]), (1500, &[])] {
         let (mut keeper, _) = follower(plain());
         let cut = Failure { kind: FailureKind::Cut, text: "cut".into() };
         keeper.handle(Event::Watched("a".into(), "a/me".into(), Err(cut)), after(2000));
         keeper.tick(after(2000));
         assert_eq!(requests(&commands(&mut keeper)), ["watch a/me@1000"]);
-        let asked = watched(&mut keeper, own(Standing::Held, 1010), after(2000 + waits));
+        let asked = watched(&mut keeper, own(WaiterState::Held, 1010), after(2000 + waits));
         assert_eq!(
             (requests(&asked), keeper.machine("a").unwrap().holds()),
-            (strings(asks), asks.is_empty())
+            (strings(wants_slot), wants_slot.is_empty())
         );
     }
 }
@@ -359,7 +359,7 @@ fn a_grant_that_is_seen_after_a_cut_is_proved_where_it_may_have_come_before() {
 fn a_grant_that_is_seen_while_a_renewal_is_overdue_is_proved() {
     let (mut keeper, _) = follower(plain());
     keeper.tick(after(20_000));
-    let asked = watched(&mut keeper, own(Standing::Held, 1010), after(20_000));
+    let asked = watched(&mut keeper, own(WaiterState::Held, 1010), after(20_000));
     assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
     assert!(!keeper.machine("a").unwrap().holds());
 }
@@ -381,8 +381,8 @@ fn a_release_that_would_empty_the_list_lists_first_and_publishes() {
     commands(&mut keeper);
     let record = || named(1, r#""me""#, r#""b""#, 1010);
     assert_eq!(requests(&looks_as(&mut keeper, record(), after(200))), ["list"]);
-    let waits = ["b", "c", "d"].map(|session| of(session, Standing::Waiting, 1001));
-    let pairs = [vec![record(), own(Standing::Held, 1010)], waits.into()].concat();
+    let waits = ["b", "c", "d"].map(|session| of(session, WaiterState::Waiting, 1001));
+    let pairs = [vec![record(), own(WaiterState::Held, 1010)], waits.into()].concat();
     let asked = lists_as(&mut keeper, pairs, after(200));
     // `c` must stand there as it is known, and `d` is told to watch over all.
     assert_eq!(requests(&asked), ["commit a/.lock a/c a/d a/b a/me a/me"]);
@@ -396,10 +396,10 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
     commands(&mut keeper);
     // The only one that is named may be let in by listing.
     assert_eq!(requests(&looks_as(&mut keeper, named(1, r#""me""#, r#""b""#, 1011), after(200))), ["list"]);
-    let pairs = vec![named(1, r#""me""#, r#""b""#, 1011), own(Standing::Held, 1010)];
+    let pairs = vec![named(1, r#""me""#, r#""b""#, 1011), own(WaiterState::Held, 1010)];
     let asked = lists_as(&mut keeper, pairs, after(200));
     assert_eq!(requests(&asked), ["commit a/.lock a/me a/me a/"], "`b` has gone");
-    let pairs = vec![lock("a", 1, "", 1020), of("late", Standing::Waiting, 1015)];
+    let pairs = vec![lock("a", 1, "", 1020), of("late", WaiterState::Waiting, 1015)];
     let listing = Some(Listing { pairs, index: 1020, filtered: false });
     let asked = done(&mut keeper, 1020, listing, after(200));
     assert_eq!(requests(&asked), ["commit a/.lock a/late"]);
@@ -412,7 +412,7 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
         now = at;
         keeper.tick(now);
         if requests(&commands(&mut keeper)) == ["list"] {
-            let pairs = vec![lock("a", 1, "", 1020 + attempts), of("late", Standing::Waiting, 1015)];
+            let pairs = vec![lock("a", 1, "", 1020 + attempts), of("late", WaiterState::Waiting, 1015)];
             if requests(&lists_as(&mut keeper, pairs, now)).is_empty() {
                 continue;
             }
@@ -430,7 +430,7 @@ fn one_that_is_alone_releases_by_one_write() {
     let asked = attends(&mut keeper, vec![lock("a", 1, "", CAME + 1)], at);
     // Whoever came meanwhile relies on it.
     assert_eq!(requests(&asked), ["commit a/.lock a/me a/"]);
-    let taken = vec![lock("a", 1, r#""me""#, CAME + 2), own(Standing::Held, CAME + 2)];
+    let taken = vec![lock("a", 1, r#""me""#, CAME + 2), own(WaiterState::Held, CAME + 2)];
     done(&mut keeper, CAME + 2, Some(Listing { pairs: taken, index: CAME + 2, filtered: false }), at);
     assert!(keeper.machine("a").unwrap().holds());
     keeper.remove(&"a".into(), after(200));
@@ -455,11 +455,11 @@ fn a_follower_at_rest_reads_now_and_then_whether_somebody_still_watches_over_all
     let (mut keeper, _) = follower(plain());
     let reads = |lives: bool| {
         move |command: &Command| {
-            let pairs = [own(Standing::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, 500)];
+            let pairs = [own(WaiterState::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, 500)];
             let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
-            let lookout = lives.then(|| of("c", Standing::Waiting, 700));
+            let lookout = lives.then(|| of("c", WaiterState::Waiting, 700));
             readings.push(Reading { pair: lookout, index: 2000 });
-            matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+            matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
         }
     };
     let end = NOW + Duration::from_secs(1200);
@@ -477,19 +477,19 @@ fn a_follower_at_rest_reads_now_and_then_whether_somebody_still_watches_over_all
 fn beside_clients_of_another_kind_one_reads_now_and_then_whether_the_one_ahead_is_still_there() {
     let theirs = || b"{\"Limit\":1,\"Holders\":[\"x\"]}".into();
     let record = || Pair { value: theirs(), ..lock("a", 1, "", 500) };
-    let foreign = || Pair { value: b"their own".into(), ..of("x", Standing::Held, 400) };
-    let ahead = || of("b", Standing::Waiting, 600);
+    let foreign = || Pair { value: b"their own".into(), ..of("x", WaiterState::Held, 400) };
+    let ahead = || of("b", WaiterState::Waiting, 600);
     let mut keeper = comes(plain());
     commands(&mut keeper);
     let listing = Some(Listing { pairs: vec![record()], index: CAME, filtered: false });
     assert_eq!(requests(&done(&mut keeper, CAME, listing, NOW)), ["list"]);
-    let pairs = vec![record(), foreign(), ahead(), own(Standing::Waiting, CAME)];
+    let pairs = vec![record(), foreign(), ahead(), own(WaiterState::Waiting, CAME)];
     assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["watch a/me@1000", "watch a/b@600"]);
     let reads = |lives: bool| {
         move |command: &Command| {
-            let pairs = [Some(own(Standing::Waiting, CAME)), Some(record()), lives.then(ahead)];
+            let pairs = [Some(own(WaiterState::Waiting, CAME)), Some(record()), lives.then(ahead)];
             let readings = pairs.map(|pair| Reading { pair, index: 2000 }).to_vec();
-            matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+            matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
         }
     };
     let seconds = |seconds| NOW + Duration::from_secs(seconds);
@@ -506,7 +506,7 @@ fn beside_clients_of_another_kind_one_reads_now_and_then_whether_the_one_ahead_i
         ["watch a/me@1000", "watch a/b@600"]
     );
     watched(&mut failed, ahead(), seconds(2));
-    let asked = watched(&mut failed, own(Standing::Held, 1010), seconds(2));
+    let asked = watched(&mut failed, own(WaiterState::Held, 1010), seconds(2));
     assert!(requests(&asked).contains(&"prove a/.lock".to_owned()), "{asked:?}");
     let asked = passes(&mut keeper.clone(), NOW, seconds(250), reads(false));
     assert_eq!(asked.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), [&one, "list"]);
@@ -528,8 +528,8 @@ fn the_first_of_ours_that_loses_race_after_race_with_clients_of_another_kind_doe
     commands(&mut keeper);
     let listing = Some(Listing { pairs: vec![record(r#""x""#, 500)], index: CAME, filtered: false });
     assert_eq!(requests(&done(&mut keeper, CAME, listing, NOW)), ["list"]);
-    let foreign = Pair { value: b"their own".into(), ..of("x", Standing::Held, 400) };
-    let pairs = vec![record(r#""x""#, 1500), foreign, own(Standing::Waiting, CAME)];
+    let foreign = Pair { value: b"their own".into(), ..of("x", WaiterState::Held, 400) };
+    let pairs = vec![record(r#""x""#, 1500), foreign, own(WaiterState::Waiting, CAME)];
     assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["watch a/me@1000", "watch a/.lock@1500"]);
     let mut now = NOW;
     for index in (2001..2041).step_by(2) {
@@ -552,10 +552,10 @@ fn while_others_come_and_go_a_follower_reads_that_sooner() {
     let index = std::cell::Cell::new(500);
     let reads = |command: &Command| {
         index.set(index.get() + 1);
-        let pairs = [own(Standing::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, index.get())];
+        let pairs = [own(WaiterState::Waiting, CAME), named(1, r#""x""#, r#""b","c""#, index.get())];
         let mut readings = pairs.map(|pair| Reading { pair: Some(pair), index: 2000 }).to_vec();
         readings.push(Reading { pair: None, index: 2000 });
-        matches!(command, Command::Confirm { .. }).then(|| Event::Confirmed("a".into(), Ok(readings)))
+        matches!(command, Command::ReadKeys { .. }).then(|| Event::KeysRead("a".into(), Ok(readings)))
     };
     let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), reads);
     assert!(asked.iter().all(|(_, what)| what == "confirm a/me a/.lock a/c"), "{asked:?}");
@@ -580,7 +580,7 @@ fn one_that_is_not_shown_all_watches_over_all_no_more() {
     let [Op::Cas { value: record, .. }, Op::Cas { value: own, .. }] = values[..] else {
         panic!("{values:?}")
     };
-    assert!(!crate::Record::decode(record, 0).unwrap().attended);
+    assert!(!crate::Record::decode(record, 0).unwrap().has_lookout);
     assert!(!Entry::decode(own).unwrap().is_lookout());
 }
 
@@ -590,7 +590,7 @@ fn outrun(seed: u64, holders: u64) -> (Keeper, Moment, Vec<Command>) {
     let record = || lock("a", holders as u32, &format!(r#""{}""#, names.join(r#"",""#)), 500);
     let (mut keeper, at, _) = decides(Start { seed, ..plain() }, Some(record()));
     let mut pairs = vec![record()];
-    pairs.extend(names.iter().map(|name| of(name, Standing::Held, 400)));
+    pairs.extend(names.iter().map(|name| of(name, WaiterState::Held, 400)));
     assert_eq!(requests(&attends(&mut keeper, pairs, at)), ["commit a/.lock"]);
     let asked = stale(&mut keeper, at);
     (keeper, at, asked)
@@ -602,7 +602,7 @@ fn a_waiter_whose_write_came_too_late_watches_its_own_contender_meanwhile() {
     // The watch of before goes on.
     assert_eq!(requests(&asked), [""; 0]);
     let mut waits = keeper.clone();
-    let asked = watched(&mut waits, own(Standing::Held, 1010), at);
+    let asked = watched(&mut waits, own(WaiterState::Held, 1010), at);
     assert!(waits.machine("a").unwrap().holds() && requests(&asked).is_empty(), "{asked:?}");
     // Else it looks.
     let again = keeper.deadline().unwrap();
@@ -610,7 +610,7 @@ fn a_waiter_whose_write_came_too_late_watches_its_own_contender_meanwhile() {
     assert_eq!(requests(&commands(&mut keeper)), ["look a/.lock"]);
     // One that has begun none before begins one.
     let mut keeper = came(plain(), Some(lock("a", 1, "", CAME - 2))).0;
-    let pairs = vec![lock("a", 1, "", CAME - 2), own(Standing::Waiting, CAME)];
+    let pairs = vec![lock("a", 1, "", CAME - 2), own(WaiterState::Waiting, CAME)];
     assert_eq!(requests(&lists_as(&mut keeper, pairs, NOW)), ["commit a/.lock a/me"]);
     assert_eq!(requests(&stale(&mut keeper, NOW)), ["watch a/me@1000"]);
 }
@@ -633,9 +633,9 @@ fn the_wait_after_a_write_that_came_too_late_grows_with_the_holders_and_may_be_s
 fn those_who_were_let_in_together_leave_each_other_longer() {
     let waits = |beside: Option<u32>, seed: u64| {
         let (mut keeper, _) = follower(Start { seed, ..plain() });
-        let mut entry = Entry::decode(&own(Standing::Held, 1010).value).unwrap();
+        let mut entry = Entry::decode(&own(WaiterState::Held, 1010).value).unwrap();
         entry.beside = beside;
-        watched(&mut keeper, Pair { value: entry.encode(), ..own(Standing::Held, 1010) }, NOW);
+        watched(&mut keeper, Pair { value: entry.encode(), ..own(WaiterState::Held, 1010) }, NOW);
         assert!(keeper.machine("a").unwrap().holds());
         keeper.remove(&"a".into(), after(200));
         commands(&mut keeper);
@@ -680,9 +680,9 @@ fn one_that_comes_again_is_not_let_in_by_the_name_that_it_left_behind() {
     commands(&mut keeper);
     keeper.add("a".into(), settings("a", None), NOW);
     assert_eq!(requests(&commands(&mut keeper)), ["list"]);
-    let waits = |session: &str, index| of(session, Standing::Waiting, index);
+    let waits = |session: &str, index| of(session, WaiterState::Waiting, index);
     let record = named(1, r#""x""#, r#""c","me","b""#, 500);
-    let pairs = vec![record, of("x", Standing::Held, 400), waits("c", 450), waits("b", 600)];
+    let pairs = vec![record, of("x", WaiterState::Held, 400), waits("c", 450), waits("b", 600)];
     let asked = lists_as(&mut keeper, pairs, NOW);
     let next = recorded(&asked).map(|(_, next)| next);
     assert!(next.as_deref().is_some_and(|next| !next.contains("me b")), "{asked:?}");

@@ -28,7 +28,7 @@ fn at_the_head(holders: u32) -> Keeper {
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
     for name in ["a", "b"] {
         let mut pairs = crowd(name, holders);
-        pairs.push(contender(name, "me", Some(Standing::Waiting), 7));
+        pairs.push(contender(name, "me", Some(WaiterState::Waiting), 7));
         listed(&mut keeper, name, pairs);
     }
     keeper

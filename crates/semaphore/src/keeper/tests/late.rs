@@ -45,7 +45,7 @@ fn what_is_done_late_is_found_by_a_second_look() {
     assert!(!lists(&mut keeper));
     keeper.tick(after(30));
     assert!(lists(&mut keeper));
-    let mut late = contender("a", "me", Some(Standing::Waiting), 12);
+    let mut late = contender("a", "me", Some(WaiterState::Waiting), 12);
     let mut entry = Entry::decode(&late.value).unwrap();
     entry.together.clear();
     late.value = entry.encode();

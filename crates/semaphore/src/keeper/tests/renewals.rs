@@ -10,15 +10,15 @@ fn after(millis: u64) -> Moment {
 }
 
 /// One that holds the slot of `a`, or waits for it, by a session that was created [`NOW`].
-fn keeper(standing: Standing) -> Keeper {
+fn keeper(standing: WaiterState) -> Keeper {
     let mut keeper = wanting(&["a"], &[], None, None);
     keeper.handle(Event::SessionCreated(Ok("me".into())), NOW);
-    let holder = if standing == Standing::Held { "me" } else { "b" };
-    let mut contenders = vec![contender("a", "b", Some(Standing::Held), 4), own(standing, 5)];
-    contenders.retain(|one| one.key == "a/me" || standing == Standing::Waiting);
+    let holder = if standing == WaiterState::Held { "me" } else { "b" };
+    let mut contenders = vec![contender("a", "b", Some(WaiterState::Held), 4), own(standing, 5)];
+    contenders.retain(|one| one.key == "a/me" || standing == WaiterState::Waiting);
     let lock = lock("a", 1, &format!(r#""{holder}""#), 6);
     listed(&mut keeper, "a", [vec![lock], contenders].concat());
-    if standing == Standing::Waiting {
+    if standing == WaiterState::Waiting {
         // As the head of the line it has said so.
         let done = Commit::Done { index: 7, listing: None };
         keeper.handle(Event::Committed(vec!["a".into()], Ok(done)), NOW);
@@ -27,7 +27,7 @@ fn keeper(standing: Standing) -> Keeper {
     keeper
 }
 
-fn own(standing: Standing, index: u64) -> Pair {
+fn own(standing: WaiterState, index: u64) -> Pair {
     let mut own = contender("a", "me", Some(standing), index);
     let mut entry = Entry::decode(&own.value).unwrap();
     entry.together.clear();
@@ -57,7 +57,7 @@ fn failed(kind: FailureKind) -> Result<Duration, Failure> {
 
 #[test]
 fn a_holder_waits_for_no_answer_before_it_tries_again_and_has_few_attempts_under_way() {
-    let mut holder = keeper(Standing::Held);
+    let mut holder = keeper(WaiterState::Held);
     let sent = attempts(&mut holder, NOW, after(26_000));
     let terms = Terms::new(TTL);
     assert!(sent[0] <= NOW + terms.renew_every() && sent[0] > NOW + terms.renew_every() / 2, "{sent:?}");
@@ -72,7 +72,7 @@ fn a_holder_waits_for_no_answer_before_it_tries_again_and_has_few_attempts_under
 
 #[test]
 fn a_lease_counts_from_the_sending_of_the_attempt_that_was_answered() {
-    let mut holder = keeper(Standing::Held);
+    let mut holder = keeper(WaiterState::Held);
     let sent = attempts(&mut holder, NOW, after(12_000));
     let now = sent[sent.len() - 1] + Duration::from_millis(10);
     holder.handle(Event::SessionRenewed(sent[1], Ok(TTL)), now);
@@ -88,15 +88,15 @@ fn a_lease_counts_from_the_sending_of_the_attempt_that_was_answered() {
 
 #[test]
 fn what_fails_of_an_attempt_that_another_has_overtaken_is_no_trouble() {
-    let mut holder = keeper(Standing::Held);
+    let mut holder = keeper(WaiterState::Held);
     let sent = attempts(&mut holder, NOW, after(12_000));
     let now = sent[sent.len() - 1] + Duration::from_millis(10);
     holder.handle(Event::SessionRenewed(sent[0], failed(FailureKind::NoLeader)), now);
-    assert!(holder.trouble().is_some());
+    assert!(holder.failure().is_some());
     holder.handle(Event::SessionRenewed(sent[1], Ok(TTL)), now);
-    assert_eq!(holder.trouble(), None);
+    assert_eq!(holder.failure(), None);
     holder.handle(Event::SessionRenewed(sent[2], failed(FailureKind::Unavailable)), now);
-    assert_eq!(holder.trouble(), None);
+    assert_eq!(holder.failure(), None);
     // That the session has ended is true whatever was said before.
     holder.handle(Event::SessionRenewed(sent[3], failed(FailureKind::NotFound)), now);
     assert_eq!(holder.session(), None);
@@ -104,7 +104,7 @@ fn what_fails_of_an_attempt_that_another_has_overtaken_is_no_trouble() {
 
 #[test]
 fn a_waiter_renews_three_times_in_a_ttl_and_waits_for_each_answer() {
-    let mut waiter = keeper(Standing::Waiting);
+    let mut waiter = keeper(WaiterState::Waiting);
     let sent = attempts(&mut waiter, NOW, after(14_000));
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert!(sent[0] > NOW + Terms::new(TTL).renew_every(), "{sent:?}");
@@ -112,11 +112,11 @@ fn a_waiter_renews_three_times_in_a_ttl_and_waits_for_each_answer() {
 
 /// A waiter to which its contender and `.lock` are shown as granted, at an instant.
 fn granted(at: Moment) -> Keeper {
-    let mut waiter = keeper(Standing::Waiting);
+    let mut waiter = keeper(WaiterState::Waiting);
     let reading = |pair| Ok(Reading { pair: Some(pair), index: 9 });
-    waiter.handle(Event::Watched("a".into(), "a/me".into(), reading(own(Standing::Held, 9))), at);
+    waiter.handle(Event::Watched("a".into(), "a/me".into(), reading(own(WaiterState::Held, 9))), at);
     // One that refuses another limit than its own looks before it holds.
-    waiter.handle(Event::Looked("a".into(), reading(lock("a", 1, r#""me""#, 9))), at);
+    waiter.handle(Event::LockRead("a".into(), reading(lock("a", 1, r#""me""#, 9))), at);
     waiter
 }
 
@@ -160,14 +160,14 @@ fn answered_each(
 #[test]
 fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_ends() {
     for kind in [FailureKind::RateLimited, FailureKind::Denied] {
-        let mut holder = keeper(Standing::Held);
+        let mut holder = keeper(WaiterState::Held);
         let ends = holder.lease().unwrap().ends();
         let sent = answered_each(&mut holder, &failed(kind), NOW, ends);
         let few = sent.iter().filter(|at| **at <= sent[0] + Duration::from_secs(10)).count();
         assert!(few <= 4, "{kind:?}: {sent:?}");
         assert!((6..=16).contains(&sent.len()), "{kind:?}: {sent:?}");
         // What was refused for a while and is let through again costs nothing.
-        let mut holder = keeper(Standing::Held);
+        let mut holder = keeper(WaiterState::Held);
         answered_each(&mut holder, &failed(kind), NOW, ends.back(Duration::from_secs(5)));
         answered_each(&mut holder, &Ok(TTL), ends.back(Duration::from_secs(5)), ends);
         assert!(holder.machine("a").unwrap().holds() && holder.lease().unwrap().ends() > ends);
@@ -176,7 +176,7 @@ fn a_holder_that_is_refused_asks_less_often_and_several_times_before_its_lease_e
 
 #[test]
 fn a_look_at_the_session_is_not_left_to_an_attempt_that_was_overtaken() {
-    let mut holder = keeper(Standing::Held);
+    let mut holder = keeper(WaiterState::Held);
     let sent = attempts(&mut holder, NOW, after(9000));
     let now = sent[sent.len() - 1] + Duration::from_millis(10);
     for at in &sent[1..] {

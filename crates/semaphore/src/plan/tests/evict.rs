@@ -2,14 +2,14 @@
 
 use super::*;
 
-const HELD: Option<Standing> = Some(Standing::Held);
-const WAITS: Option<Standing> = Some(Standing::Waiting);
+const HELD: Option<WaiterState> = Some(WaiterState::Held);
+const WAITS: Option<WaiterState> = Some(WaiterState::Waiting);
 
-fn stay(view: &View, session: &str) -> Option<Stay> {
-    Stay::of(view, &session.into())
+fn stay(view: &View, session: &str) -> Option<Membership> {
+    Membership::of(view, &session.into())
 }
 
-fn part(view: &View, session: &str) -> Option<(Part, bool)> {
+fn part(view: &View, session: &str) -> Option<(MembershipKind, bool)> {
     stay(view, session).map(|stay| (stay.part, stay.foreign))
 }
 
@@ -26,25 +26,25 @@ fn shared() -> View {
 }
 
 fn asked(view: &mut View, session: &str) -> Vec<Op> {
-    let ops = mark(view, &stay(view, session).unwrap(), "ops@vm").unwrap().ops;
+    let ops = request_eviction(view, &stay(view, session).unwrap(), "ops@vm").unwrap().ops;
     view.apply(&ops, 60);
     ops
 }
 
 fn wants(write: Option<Write>) -> (Option<(String, u64)>, Vec<String>) {
-    written(&Plan { write, ..Plan::new(Stand::Holding) })
+    written(&Plan { write, ..Plan::new(PlanOutcome::Holding) })
 }
 
 #[test]
 fn everybody_takes_part_in_one_way() {
     let view = crowd();
-    assert_eq!(part(&view, "h"), Some((Part::Holds, false)));
-    assert_eq!(part(&view, "dead"), Some((Part::Dead, false)));
-    assert_eq!(part(&view, "b"), Some((Part::Waits, false)));
+    assert_eq!(part(&view, "h"), Some((MembershipKind::Holds, false)));
+    assert_eq!(part(&view, "dead"), Some((MembershipKind::Dead, false)));
+    assert_eq!(part(&view, "b"), Some((MembershipKind::Waits, false)));
     assert_eq!((part(&view, "out"), part(&view, "nobody")), (None, None), "it was taken out before");
-    assert_eq!(part(&shared(), "theirs"), Some((Part::Holds, true)));
+    assert_eq!(part(&shared(), "theirs"), Some((MembershipKind::Holds, true)));
     let lock = Some((r#"{"Limit":1,"Holders":[]}"#, 0));
-    assert_eq!(part(&self::view(lock, &[("theirs", None)]), "theirs"), Some((Part::Waits, true)));
+    assert_eq!(part(&self::view(lock, &[("theirs", None)]), "theirs"), Some((MembershipKind::Waits, true)));
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn a_holder_is_asked_in_its_own_entry_and_nothing_else_changes() {
     };
     assert_eq!((lock.as_str(), key.as_str()), ("p/.lock", "p/h"));
     assert_eq!(Entry::decode(value), Some(expected));
-    assert_eq!(mark(&view, &stay(&view, "h").unwrap(), "another"), None, "once is enough");
-    assert_eq!(part(&view, "h"), Some((Part::Holds, false)));
+    assert_eq!(request_eviction(&view, &stay(&view, "h").unwrap(), "another"), None, "once is enough");
+    assert_eq!(part(&view, "h"), Some((MembershipKind::Holds, false)));
 }
 
 #[test]
@@ -76,6 +76,33 @@ fn one_in_line_is_not_named_any_more_and_everybody_passes_it() {
     assert_eq!(wants(raised).1, ["p/b Held [0]"]);
 }
 
+/// The handoff list names `a` and `b`, `b` is the lookout, and a foreign client has joined since.
+fn lookout_beside_foreign() -> View {
+    let lock = r#"{"Limit":1,"Holders":["h"],"Next":["a","b"]} "#;
+    let mut pairs = pairs(Some((lock, 0)), &[("h", HELD), ("a", WAITS), ("b", WAITS), ("theirs", None)]);
+    let lookout = pairs.iter_mut().find(|pair| pair.key == "p/b").unwrap();
+    lookout.value = Entry::decode(&lookout.value).unwrap().as_lookout().encode();
+    View::new("p", pairs, 50)
+}
+
+fn steps_that_write<'a>(ops: &'a [Op], key: &str) -> Vec<&'a Op> {
+    let checks = |op: &Op| matches!(op, Op::CheckIndex { .. } | Op::CheckSession { .. } | Op::List { .. });
+    ops.iter().filter(|op| op.key() == key && !checks(op)).collect()
+}
+
+#[test]
+fn evicting_a_lookout_beside_a_foreign_client_writes_its_contender_key_once() {
+    let mut view = lookout_beside_foreign();
+    let ops = asked(&mut view, "b");
+    assert!(matches!(steps_that_write(&ops, "p/b")[..], [Op::Cas { .. }]), "{ops:?}");
+    assert_eq!(view.evicted_by(&"b".into()), Some("ops@vm"));
+    assert!(view.is_lookout(&"a".into()) && !view.has_lookout(), "the first of ours watches for free slots");
+
+    let view = lookout_beside_foreign();
+    let ops = force_eviction(&view, &stay(&view, "b").unwrap(), "", NOW).unwrap().ops;
+    assert!(matches!(steps_that_write(&ops, "p/b")[..], [Op::DeleteCas { .. }]), "{ops:?}");
+}
+
 #[test]
 fn one_that_finds_the_mark_does_nothing_but_leave() {
     for standing in [HELD, WAITS] {
@@ -84,16 +111,19 @@ fn one_that_finds_the_mark_does_nothing_but_leave() {
         let mut view = view(Some((&lock, 0)), &[("me", standing)]);
         asked(&mut view, "me");
         let plan = planned(&view, &settings(1, 1), hold, false);
-        assert_eq!((plan.stand, plan.write, plan.need), (Stand::Evicted("ops@vm".into()), None, None));
+        assert_eq!(
+            (plan.outcome, plan.write, plan.refresh),
+            (PlanOutcome::Evicted("ops@vm".into()), None, None)
+        );
     }
 }
 
 #[test]
 fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
     let mut view = view(Some((r#"{"Limit":1,"Holders":["me"]}"#, 0)), &[("me", HELD)]);
-    let ops = mark(&view, &stay(&view, "me").unwrap(), &"\u{1b}[2J".repeat(50_000)).unwrap().ops;
+    let ops = request_eviction(&view, &stay(&view, "me").unwrap(), &"\u{1b}[2J".repeat(50_000)).unwrap().ops;
     view.apply(&ops, 60);
-    let Stand::Evicted(by) = planned(&view, &settings(1, 1), hold, false).stand else { panic!() };
+    let PlanOutcome::Evicted(by) = planned(&view, &settings(1, 1), hold, false).outcome else { panic!() };
     assert!(by.starts_with("\\u{1b}[2J") && by.len() <= 103 && !by.contains('\u{1b}'), "{by}");
 }
 
@@ -101,9 +131,9 @@ fn whoever_claims_to_have_asked_is_named_in_a_word_that_obeys_nobody() {
 fn what_was_lost_is_given_on_under_its_own_number() {
     let lock = Some((r#"{"Limit":1,"Holders":["me"],"Next":["a"]} "#, 0));
     let mut pairs = Vec::new();
-    for (session, state, index) in [("me", Standing::Held, 10), ("a", Standing::Waiting, 11)] {
+    for (session, state, index) in [("me", WaiterState::Held, 10), ("a", WaiterState::Waiting, 11)] {
         let mut entry = Entry::new(state, 1, 0, String::new(), Identity::default());
-        entry.indexes = if state == Standing::Held { vec![7] } else { Vec::new() };
+        entry.indexes = if state == WaiterState::Held { vec![7] } else { Vec::new() };
         pairs.push((session, entry, index));
     }
     let mut view = view(lock, &[]);
@@ -121,40 +151,40 @@ fn what_was_lost_is_given_on_under_its_own_number() {
     }
     let (session, who, dead_since, settings) =
         (SessionId::from("me"), Identity::default(), BTreeMap::new(), settings(8, 1));
-    let me = Me { held: None, ..me(&session, &settings, &who, &dead_since) };
+    let input = PlanInput { held: None, ..plan_input(&session, &settings, &who, &dead_since) };
     // The record of limit 1 has no number 7: the lowest free one is given instead.
-    let (_, others) = written(&leave(&view, me, NOW));
+    let (_, others) = written(&leave(&view, input, NOW));
     assert_eq!(others, ["p/a Held [0]", "-p/me"]);
-    view.disorder();
+    view.invalidate_order();
     let raised = Record::decode(br#"{"Limit":8,"Holders":["me","x"],"Next":["a","b"]} "#, 0).unwrap();
-    view.lock = Lock::Record { record: raised, index: 71 };
+    view.lock = LockKeyState::Record { record: raised, index: 71 };
     // Of a holder that nobody has looked at the numbers are not known: only its own goes on.
     assert!(!view.is_complete());
-    assert_eq!(leave(&view, me, NOW).need, Some(Need::List), "there are slots for `b` too");
+    assert_eq!(leave(&view, input, NOW).refresh, Some(Refresh::Prefix), "there are slots for `b` too");
     let full =
         Record::decode(br#"{"Limit":8,"Holders":["me","x","x","x","x","x","x","x"],"Next":["a","b"]} "#, 0);
-    view.lock = Lock::Record { record: full.unwrap(), index: 71 };
-    assert_eq!(written(&leave(&view, me, NOW)).1, ["p/a Held [7]", "-p/me"]);
+    view.lock = LockKeyState::Record { record: full.unwrap(), index: 71 };
+    assert_eq!(written(&leave(&view, input, NOW)).1, ["p/a Held [7]", "-p/me"]);
 }
 
 #[test]
 fn the_dead_and_other_clients_are_taken_out_and_the_next_let_in_by_one_write() {
     let view = crowd();
-    let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
+    let out = |session: &str| wants(force_eviction(&view, &stay(&view, session).unwrap(), "", NOW));
     let record = r#"{"Limit":3,"Holders":["h","other","a"],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "p/a Held [0]"].map(String::from).to_vec();
     assert_eq!(out("dead"), (Some((record, 42)), others));
     let view = shared();
     let record = r#"{"Limit":2,"Holders":["h","a"]}"#.to_owned();
     let others = ["p/b Lookout", "p/a Held [0]", "-p/theirs"].map(String::from).to_vec();
-    let out = wants(take_out(&view, &stay(&view, "theirs").unwrap(), "", NOW));
+    let out = wants(force_eviction(&view, &stay(&view, "theirs").unwrap(), "", NOW));
     assert_eq!(out, (Some((record, 42)), others));
 }
 
 #[test]
 fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
     let view = crowd();
-    let out = |session: &str| wants(take_out(&view, &stay(&view, session).unwrap(), "", NOW));
+    let out = |session: &str| wants(force_eviction(&view, &stay(&view, session).unwrap(), "", NOW));
     let record = r#"{"Limit":3,"Holders":["other","dead","a"],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "p/a Held [0]", "-p/h"].map(String::from).to_vec();
     assert_eq!(out("h"), (Some((record, 42)), others));
@@ -166,7 +196,7 @@ fn by_force_the_entry_goes_too_and_its_owner_learns_of_it_by_that() {
 #[test]
 fn a_lock_whose_key_was_made_or_taken_anew_is_another_stay_and_one_that_was_written_over_is_not() {
     let lock = |create_index, times_locked| {
-        let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+        let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
         let (key, session) = ("k".into(), Some("me".into()));
         let value = entry.encode();
         let pair =
@@ -182,7 +212,7 @@ fn a_lock_whose_key_was_made_or_taken_anew_is_another_stay_and_one_that_was_writ
 
 #[test]
 fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
-    let mine = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+    let mine = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
     let pair = Pair {
         key: "k".into(),
         value: mine.encode(),
@@ -193,7 +223,7 @@ fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
         modify_index: 9,
     };
     let mut view = View::of_key("k", Some(pair), 9);
-    assert_eq!(part(&view, "me"), Some((Part::Holds, false)));
+    assert_eq!(part(&view, "me"), Some((MembershipKind::Holds, false)));
     let ops = asked(&mut view, "me");
     assert!(
         matches!(&ops[..], [Op::CheckIndex { index: 9, .. }, Op::Lock { session, .. }] if *session == "me".into())
@@ -202,7 +232,7 @@ fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
     assert_eq!((single.times_locked, single.index, view.is_owner(&"me".into())), (4, 60, true));
     let plan = hold(
         &view,
-        me(
+        plan_input(
             &"me".into(),
             &Settings::of_lock("k".into(), true, Duration::ZERO),
             &Identity::default(),
@@ -210,8 +240,8 @@ fn a_lock_is_asked_for_in_its_value_and_keeps_its_owner() {
         ),
         NOW,
     );
-    assert_eq!(plan.stand, Stand::Evicted("ops@vm".into()));
-    let ops = take_out(&view, &stay(&view, "me").unwrap(), "", NOW).unwrap().ops;
+    assert_eq!(plan.outcome, PlanOutcome::Evicted("ops@vm".into()));
+    let ops = force_eviction(&view, &stay(&view, "me").unwrap(), "", NOW).unwrap().ops;
     assert!(
         matches!(&ops[..], [Op::CheckIndex { index: 60, .. }, Op::Unlock { session, .. }] if *session == "me".into())
     );

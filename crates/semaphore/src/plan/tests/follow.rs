@@ -1,11 +1,11 @@
 //! Plans of one that comes blind, of those who wait to be let in by name, and of whoever watches over all.
 
-use super::line::queue;
+use super::queue::queue;
 use super::*;
-use crate::line::NAMED;
+use crate::queue::MAX_HANDOFFS;
 
-const HELD: Option<Standing> = Some(Standing::Held);
-const WAITS: Option<Standing> = Some(Standing::Waiting);
+const HELD: Option<WaiterState> = Some(WaiterState::Held);
+const WAITS: Option<WaiterState> = Some(WaiterState::Waiting);
 
 /// What one knows that has just come: its contender, and `.lock` as it was then, last written by one of ours.
 fn blind(lock: &str) -> View {
@@ -15,20 +15,20 @@ fn blind(lock: &str) -> View {
 /// The same, last written by whom the record says.
 fn beside_others(lock: &str) -> View {
     let mut seen = View::of_lock("p", pairs(Some((lock, 0)), &[]).pop(), 60);
-    let entry = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default());
+    let entry = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default());
     let (key, session) = ("p/me".to_owned(), SessionId::from("me"));
     seen.apply(&[Op::Lock { key, value: entry.encode(), flags: 0, session }], 60);
     seen
 }
 
 /// The plan to have a slot, of one that stands as is said.
-fn asks(view: &View, settings: &Settings, with: impl FnOnce(Me<'_>) -> Me<'_>) -> Plan {
+fn asks(view: &View, settings: &Settings, with: impl FnOnce(PlanInput<'_>) -> PlanInput<'_>) -> Plan {
     let (who, session, dead_since) = (Identity::default(), SessionId::from("me"), BTreeMap::new());
-    hold(view, with(Me { held: None, ..me(&session, settings, &who, &dead_since) }), NOW)
+    hold(view, with(PlanInput { held: None, ..plan_input(&session, settings, &who, &dead_since) }), NOW)
 }
 
-fn needs(lock: &str) -> Option<Need> {
-    asks(&blind(lock), &settings(1, 1), |me| me).need
+fn needs(lock: &str) -> Option<Refresh> {
+    asks(&blind(lock), &settings(1, 1), |input| input).refresh
 }
 
 fn next_of(plan: &Plan) -> Vec<String> {
@@ -55,11 +55,11 @@ fn changed(mut seen: View, change: impl Fn(&str, &mut Entry)) -> View {
 #[test]
 fn one_that_comes_writes_its_contender_and_reads_the_record_in_one_transaction() {
     let (who, session, dead_since) = (Identity::default(), SessionId::from("me"), BTreeMap::new());
-    let joins = |settings: &Settings, with: fn(Me<'_>) -> Me<'_>| {
-        join("p", with(me(&session, settings, &who, &dead_since)))
+    let joins = |settings: &Settings, with: fn(PlanInput<'_>) -> PlanInput<'_>| {
+        join("p", with(plan_input(&session, settings, &who, &dead_since)))
     };
     let plain = settings(1, 2);
-    let ops = joins(&plain, |me| me).unwrap().ops;
+    let ops = joins(&plain, |input| input).unwrap().ops;
     let [Op::CheckNotExists { key: missing }, Op::Lock { key, value, .. }, Op::List { prefix }] =
         ops.as_slice()
     else {
@@ -67,51 +67,52 @@ fn one_that_comes_writes_its_contender_and_reads_the_record_in_one_transaction()
     };
     assert_eq!([missing, key, prefix], ["p/me", "p/me", "p/.lock"]);
     let entry = Entry::decode(value).unwrap();
-    assert_eq!((entry.state, entry.slots), (Standing::Waiting, 2));
+    assert_eq!((entry.state, entry.slots), (WaiterState::Waiting, 2));
     // Who must not be let in before it knows more lists first.
     let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(1, 1) };
     let once = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
     let priority = |priority| Settings { priority, ..settings(1, 1) };
     for other in [refuses, once, priority(1), priority(-1)] {
-        assert_eq!(joins(&other, |me| me), None, "{other:?}");
+        assert_eq!(joins(&other, |input| input), None, "{other:?}");
     }
-    assert_eq!(joins(&plain, |me| Me { nonce: Some("1"), ..me }), None);
-    fn together(me: Me<'_>) -> Me<'_> {
-        let together = Some(Together { prefixes: &[], step: Step::Enter, room: None });
-        Me { together, ..me }
+    assert_eq!(joins(&plain, |input| PlanInput { nonce: Some("1"), ..input }), None);
+    fn together(input: PlanInput<'_>) -> PlanInput<'_> {
+        let together = Some(GroupMember { prefixes: &[], step: GroupStep::Enqueue, room: None });
+        PlanInput { together, ..input }
     }
     assert_eq!(joins(&plain, together), None);
 }
 
 #[test]
 fn a_follower_reads_nothing_and_watches_nothing_but_its_own_contender() {
-    let plan = asks(&blind(r#"{"Limit":1,"Holders":["a"],"Next":["b","c"]} "#), &settings(1, 1), |me| me);
-    assert_eq!((plan.stand, plan.role), (Stand::Apart { room: false }, Role::Behind));
-    assert_eq!((plan.need, plan.write, plan.recheck), (None, None, None));
+    let plan =
+        asks(&blind(r#"{"Limit":1,"Holders":["a"],"Next":["b","c"]} "#), &settings(1, 1), |input| input);
+    assert_eq!((plan.outcome, plan.role), (PlanOutcome::NotHolding { room: false }, Role::Behind));
+    assert_eq!((plan.refresh, plan.write, plan.recheck), (None, None, None));
     assert_eq!(plan.watch, [Watch { key: "p/me".into(), after: 60 }]);
 }
 
 #[test]
 fn whoever_finds_that_nobody_watches_over_all_does_and_learns_by_that_write_who_is_there() {
     for lock in [r#"{"Limit":1,"Holders":["a"]}"#, r#"{"Limit":1,"Holders":[]}"#] {
-        let plan = asks(&blind(lock), &settings(1, 1), |me| me);
+        let plan = asks(&blind(lock), &settings(1, 1), |input| input);
         assert_eq!(lock_of(&plan), format!("{lock} "));
         assert_eq!(written(&plan).1, ["p/me Lookout"]);
         assert!(lists(&plan), "{plan:?}");
         // Where another client has written last, its like may be there, and be woken by any write.
-        let plan = asks(&beside_others(lock), &settings(1, 1), |me| me);
-        assert_eq!((plan.need, plan.write), (Some(Need::List), None), "{lock}");
+        let plan = asks(&beside_others(lock), &settings(1, 1), |input| input);
+        assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None), "{lock}");
     }
 }
 
 #[test]
 fn whoever_finds_slots_that_nobody_takes_lists() {
     // Whoever was to let in the first one has not.
-    assert_eq!(needs(r#"{"Limit":2,"Holders":["a"],"Next":["b"]} "#), Some(Need::List));
+    assert_eq!(needs(r#"{"Limit":2,"Holders":["a"],"Next":["b"]} "#), Some(Refresh::Prefix));
     // The free one is too few for the first in line.
     assert_eq!(needs(r#"{"Limit":2,"Holders":["a"],"Next":["b","b","c"]} "#), None);
     // Nobody can be named.
-    assert_eq!(needs(r#"{"Limit":1,"Holders":[]} "#), Some(Need::List));
+    assert_eq!(needs(r#"{"Limit":1,"Holders":[]} "#), Some(Refresh::Prefix));
     assert_eq!(needs(r#"{"Limit":1,"Holders":["a"]} "#), None);
 }
 
@@ -126,16 +127,19 @@ fn whoever_comes_to_free_slots_while_others_come_too_waits_a_moment() {
     ] {
         let seen = blind(lock);
         let plan = |patience| {
-            let plan = asks(&seen, &settings(2, 1), |me| Me { patience, ..me });
-            (plan.need, plan.recheck)
+            let plan = asks(&seen, &settings(2, 1), |input| PlanInput { yield_until: patience, ..input });
+            (plan.refresh, plan.recheck)
         };
         assert_eq!(plan(Some(until)), (None, Some(until)), "{lock}");
         // Mostly one of the others has done it by then.
-        assert_eq!(plan(Some(over)), (Some(Need::Look), None), "{lock}");
-        assert_eq!(plan(None), (lock.ends_with(' ').then_some(Need::List), None), "{lock}");
+        assert_eq!(plan(Some(over)), (Some(Refresh::LockKey), None), "{lock}");
+        assert_eq!(plan(None), (lock.ends_with(' ').then_some(Refresh::Prefix), None), "{lock}");
     }
     let served = blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#);
-    assert_eq!(asks(&served, &settings(1, 1), |me| Me { patience: Some(over), ..me }).need, None);
+    assert_eq!(
+        asks(&served, &settings(1, 1), |input| PlanInput { yield_until: Some(over), ..input }).refresh,
+        None
+    );
 }
 
 #[test]
@@ -144,16 +148,15 @@ fn whoever_lists_names_those_in_line_and_tells_the_last_one_to_watch_over_all() 
     let mut waiters = vec![("me", 1, 0)];
     waiters.extend(names.iter().map(|name| (name.as_str(), 1, 0)));
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
-    let plan = asks(&seen, &settings(1, 1), |me| me);
+    let plan = asks(&seen, &settings(1, 1), |input| input);
     let next = next_of(&plan);
-    assert_eq!((next.len(), next[0].as_str(), next[31].as_str()), (NAMED, "me", "w30"));
+    assert_eq!((next.len(), next[0].as_str(), next[31].as_str()), (MAX_HANDOFFS, "me", "w30"));
     assert_eq!(written(&plan).1, ["p/w30 Lookout"]);
     assert!(!plan.write.unwrap().tidy);
     // Who stands further back leaves it to the first for a moment.
     let waiters = [("b", 1, 0), ("me", 1, 0)];
-    let plan = asks(&queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters), &settings(1, 1), |me| Me {
-        stood: (Role::Behind, LONG_AGO),
-        ..me
+    let plan = asks(&queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters), &settings(1, 1), |input| {
+        PlanInput { last_role: (Role::Behind, LONG_AGO), ..input }
     });
     assert_eq!(next_of(&plan), ["b", "me"]);
     assert_eq!(written(&plan).1, [""; 0], "whoever writes knows itself that it is the last one");
@@ -164,8 +167,8 @@ fn whoever_lists_names_those_in_line_and_tells_the_last_one_to_watch_over_all() 
 fn as_long_as_the_first_in_line_is_named_first_nobody_writes_for_those_behind() {
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("c", 1, 0), ("me", 1, 0)]);
-    let plan = asks(&seen, &settings(1, 1), |me| me);
-    assert_eq!((plan.need, plan.write), (None, None));
+    let plan = asks(&seen, &settings(1, 1), |input| input);
+    assert_eq!((plan.refresh, plan.write), (None, None));
     let held = queue(r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#, &["me"], &[("b", 1, 0), ("c", 1, 0)]);
     assert_eq!(planned(&held, &settings(1, 1), hold, false).write, None);
 }
@@ -174,8 +177,9 @@ fn as_long_as_the_first_in_line_is_named_first_nobody_writes_for_those_behind() 
 fn the_last_one_named_watches_the_folder_whether_it_was_told_or_sees_its_name_there() {
     let folder = |lock: &str, told: bool, since: Moment| {
         let seen = changed(blind(lock), |_, entry| entry.lookout = Some(told));
-        let plan = asks(&seen, &settings(1, 1), |me| Me { stood: (Role::Head, since), ..me });
-        assert_eq!((plan.role, plan.need), (Role::Head, None));
+        let plan =
+            asks(&seen, &settings(1, 1), |input| PlanInput { last_role: (Role::Head, since), ..input });
+        assert_eq!((plan.role, plan.refresh), (Role::Head, None));
         (plan.watch.iter().any(|watch| watch.key == "p/"), plan.recheck)
     };
     let (others, own) =
@@ -194,14 +198,15 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_only_after_it_has_looked_twi
     let (who, session, settings) = (Identity::default(), SessionId::from("me"), settings(1, 1));
     let plan = |seen: &View, since: Option<Moment>| {
         let dead_since = since.map(|since| (SessionId::from("a"), since)).into_iter().collect();
-        let plan = hold(seen, Me { held: None, ..me(&session, &settings, &who, &dead_since) }, NOW);
-        (plan.need, plan.recheck)
+        let plan =
+            hold(seen, PlanInput { held: None, ..plan_input(&session, &settings, &who, &dead_since) }, NOW);
+        (plan.refresh, plan.recheck)
     };
     seen.see_folder(&names(&["p/.lock", "p/a", "p/me"]));
     assert_eq!(plan(&seen, None), (None, None), "the holder lives; of the others nothing need be known");
     seen.see_folder(&names(&["p/.lock", "p/me"]));
     assert_eq!(plan(&seen, None), (None, Some(NOW + SUSPICION)), "it may just have left");
-    assert_eq!(plan(&seen, Some(NOW.back(SUSPICION))).0, Some(Need::List));
+    assert_eq!(plan(&seen, Some(NOW.back(SUSPICION))).0, Some(Refresh::Prefix));
     // One that only follows leaves that to the lookout.
     let seen = changed(seen, |_, entry| entry.lookout = Some(false));
     assert_eq!(plan(&seen, Some(NOW.back(SUSPICION))), (None, None));
@@ -212,8 +217,8 @@ fn one_that_sees_the_names_alone_does_not_know_enough_to_write() {
     let mut seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["me"]} "#, &["a"], &[("me", 1, 0)]);
     assert!(seen.is_complete());
     seen.see_folder(&Pair::of_folder("p/", ["p/.lock", "p/me"].map(String::from), 70));
-    let plan = asks(&seen, &settings(1, 1), |me| me);
-    assert_eq!((plan.write, plan.need, plan.recheck), (None, None, Some(NOW + SUSPICION)));
+    let plan = asks(&seen, &settings(1, 1), |input| input);
+    assert_eq!((plan.write, plan.refresh, plan.recheck), (None, None, Some(NOW + SUSPICION)));
 }
 
 #[test]
@@ -221,7 +226,7 @@ fn a_release_that_empties_the_list_lists_first_and_publishes() {
     let lock = r#"{"Limit":1,"Holders":["me"],"Next":["b"]} "#;
     let seen = queue(r#"{"Limit":1,"Holders":["me"]}"#, &["me"], &[]);
     let plan = planned(&after_reading(seen, lock, 60), &settings(1, 1), leave, false);
-    assert_eq!((plan.need, plan.write), (Some(Need::List), None));
+    assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
     let seen = queue(lock, &["me"], &[("b", 1, 0), ("c", 1, 0), ("d", 1, 0)]);
     let plan = planned(&seen, &settings(1, 1), leave, false);
     let lock = r#"{"Limit":1,"Holders":["b"],"Next":["c","d"]} "#.to_owned();
@@ -236,7 +241,7 @@ fn names_that_cannot_be_let_in_by_their_names_make_whoever_releases_list() {
     for next in [r#""","b""#, r#""me","me""#] {
         let lock = format!(r#"{{"Limit":1,"Holders":["me"],"Next":[{next}]}} "#);
         let plan = planned(&after_reading(seen(), &lock, 60), &settings(1, 1), leave, false);
-        assert_eq!((plan.need, plan.write), (Some(Need::List), None), "{next}");
+        assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None), "{next}");
     }
 }
 
@@ -258,8 +263,8 @@ fn a_write_that_empties_the_list_sees_who_has_come_meanwhile_and_serves_him() {
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let gone = |lock: &str, holders: &[&str], follows_up| {
         let seen = queue(lock, holders, &[("late", 1, 0)]);
-        let me = Me { follows_up, ..me(&session, &settings, &who, &dead_since) };
-        leave(&seen, me, NOW)
+        let input = PlanInput { follows_up, ..plan_input(&session, &settings, &who, &dead_since) };
+        leave(&seen, input, NOW)
     };
     let free = r#"{"Limit":1,"Holders":[]}"#;
     assert_eq!(written(&gone(free, &[], true)).1, ["p/late Held [0]"]);
@@ -274,7 +279,7 @@ fn an_operators_write_and_one_for_the_dead_list_nothing() {
     // They have no view that a listing could serve.
     let seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#, &["a"], &[("b", 1, 0)]);
     for write in [set_limit(&seen, 2, "", NOW).unwrap(), release(&seen, &"a".into(), false, "", NOW)] {
-        let plan = Plan { write, ..Plan::new(Stand::Holding) };
+        let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
         assert!(written(&plan).0.is_some() && !lists(&plan), "{plan:?}");
     }
 }
@@ -288,7 +293,7 @@ fn nobody_is_named_while_a_client_of_another_kind_takes_part() {
             r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#
         };
         let seen = view(Some((lock, 0)), &[("a", HELD), ("theirs", None), ("b", WAITS), ("me", WAITS)]);
-        let plan = asks(&seen, &settings(1, 1), |me| me);
+        let plan = asks(&seen, &settings(1, 1), |input| input);
         assert_eq!(next_of(&plan), [""; 0], "{theirs}");
         // The first of ours watches for slots that come free without a word; the others are seen by what is listed.
         assert_eq!(written(&plan).1, ["p/b Lookout"], "{theirs}");
@@ -303,7 +308,8 @@ fn where_other_clients_take_part_each_watches_the_one_of_ours_ahead_and_the_firs
     let (who, dead_since, settings) = (Identity::default(), BTreeMap::new(), settings(1, 1));
     let keys = |session: &str| {
         let session = SessionId::from(session);
-        let plan = hold(&seen, Me { held: None, ..me(&session, &settings, &who, &dead_since) }, NOW);
+        let plan =
+            hold(&seen, PlanInput { held: None, ..plan_input(&session, &settings, &who, &dead_since) }, NOW);
         plan.watch.into_iter().map(|watch| watch.key).collect::<Vec<_>>()
     };
     assert_eq!(keys("b"), ["p/b", "p/", "p/.lock"]);
@@ -318,7 +324,7 @@ fn those_whose_names_say_too_little_are_not_named() {
         entry.nonce = (session == "resumed").then(|| "1".to_owned());
     });
     let write = set_limit(&seen, 2, "", NOW).unwrap();
-    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
     assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","first"],"Next":["","b"]} "#);
 }
 
@@ -327,13 +333,13 @@ fn one_in_the_middle_of_the_line_leaves_it_by_its_own_contender_alone_and_the_la
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me","c"]} "#;
     let seen = after_reading(blind(r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#), lock, 61);
     let plan = planned(&seen, &settings(1, 1), leave, false);
-    assert_eq!((plan.need, written(&plan)), (None, (None, vec!["-p/me".into()])));
+    assert_eq!((plan.refresh, written(&plan)), (None, (None, vec!["-p/me".into()])));
     // Who watches over all, or may have kept free slots from those behind it, lists.
     let last = after_reading(seen.clone(), r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]} "#, 62);
     let told = changed(seen.clone(), |_, entry| entry.lookout = Some(true));
     for (seen, slots) in [(&last, 1), (&told, 1), (&seen, 2)] {
         let plan = planned(seen, &settings(1, slots), leave, false);
-        assert_eq!((plan.need, plan.write), (Some(Need::List), None));
+        assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
     }
     let lock = r#"{"Limit":1,"Holders":["a"],"Next":["b","me"]} "#;
     let seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 0), ("late", 1, 0)]);
@@ -355,21 +361,22 @@ fn a_holder_that_sees_free_slots_while_somebody_is_named_lists() {
     let seen = |lock: &str| after_reading(queue(r#"{"Limit":2,"Holders":["me"]}"#, &["me"], &[]), lock, 60);
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let (settings, index) = (settings(2, 1), [0]);
-    let need = |lock: &str, confirmed| {
-        let me = Me { confirmed, held: Some(&index), ..me(&session, &settings, &who, &dead_since) };
-        hold(&seen(lock), me, NOW).need
+    let refresh = |lock: &str, confirmed| {
+        let input =
+            PlanInput { confirmed, held: Some(&index), ..plan_input(&session, &settings, &who, &dead_since) };
+        hold(&seen(lock), input, NOW).refresh
     };
     let unserved = r#"{"Limit":2,"Holders":["me"],"Next":["b"]} "#;
-    assert_eq!(need(unserved, true), Some(Need::List));
-    assert_eq!(need(unserved, false), None, "only what was just read says so");
-    assert_eq!(need(r#"{"Limit":2,"Holders":["me"]}"#, true), None, "nobody waits, as far as is known");
-    assert_eq!(need(r#"{"Limit":2,"Holders":["me","a"],"Next":["b"]} "#, true), None);
+    assert_eq!(refresh(unserved, true), Some(Refresh::Prefix));
+    assert_eq!(refresh(unserved, false), None, "only what was just read says so");
+    assert_eq!(refresh(r#"{"Limit":2,"Holders":["me"]}"#, true), None, "nobody waits, as far as is known");
+    assert_eq!(refresh(r#"{"Limit":2,"Holders":["me","a"],"Next":["b"]} "#, true), None);
 }
 
 #[test]
 fn one_that_is_let_in_and_refuses_another_limit_reads_the_record_before_it_holds() {
     let mut seen = queue(r#"{"Limit":1,"Holders":["a"],"Next":["me"]} "#, &["a"], &[("me", 1, 0)]);
-    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).held(vec![0], "");
+    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).held(vec![0], "");
     let grant = Pair {
         key: "p/me".into(),
         value: entry.encode(),
@@ -380,21 +387,24 @@ fn one_that_is_let_in_and_refuses_another_limit_reads_the_record_before_it_holds
         modify_index: 60,
     };
     seen.see_contender(&"me".into(), Some(grant), 60);
-    assert_eq!(asks(&seen, &settings(1, 1), |me| me).stand, Stand::Holding);
+    assert_eq!(asks(&seen, &settings(1, 1), |input| input).outcome, PlanOutcome::Holding);
     let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(1, 1) };
-    let plan = asks(&seen, &refuses, |me| me);
-    assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::Look)));
+    let plan = asks(&seen, &refuses, |input| input);
+    assert_eq!(
+        (plan.outcome, plan.refresh),
+        (PlanOutcome::NotHolding { room: true }, Some(Refresh::LockKey))
+    );
     let same = after_reading(seen.clone(), r#"{"Limit":1,"Holders":["me"]}"#, 60);
-    assert_eq!(asks(&same, &refuses, |me| me).stand, Stand::Holding);
+    assert_eq!(asks(&same, &refuses, |input| input).outcome, PlanOutcome::Holding);
     // Another limit keeps it out: it goes again, and what it holds goes on.
     let other = after_reading(seen, r#"{"Limit":2,"Holders":["me","x"],"Next":["b","c"]} "#, 60);
-    let plan = asks(&other, &refuses, |me| me);
-    assert!(matches!(plan.stand, Stand::Blocked(_)), "{plan:?}");
+    let plan = asks(&other, &refuses, |input| input);
+    assert!(matches!(plan.outcome, PlanOutcome::Blocked(_)), "{plan:?}");
     assert_eq!(written(&plan).1, ["p/b Held [0]", "-p/me"]);
 }
 
 /// Up to Consul 1.13.
-const STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 
 fn steps(plan: &Plan) -> usize {
     plan.write.as_ref().map_or(0, |write| write.ops.len())
@@ -412,11 +422,11 @@ fn one_that_lets_many_in_and_names_as_many_has_no_more_steps_than_consul_takes()
     // It comes to slots that are free.
     let comes = many(r#"{"Limit":95,"Holders":["a"]}"#, &["a"], 100);
     let comes = planned(&comes, &settings(95, 1), hold, false);
-    assert!((1..=STEPS).contains(&steps(&comes)), "{}", steps(&comes));
+    assert!((1..=MAX_STEPS).contains(&steps(&comes)), "{}", steps(&comes));
     // It releases many at once, and knows everybody.
     let lock = format!(r#"{{"Limit":40,"Holders":[{}]}}"#, vec![r#""me""#; 40].join(","));
     let knows = planned(&many(&lock, &["me"], 100), &settings(40, 40), leave, false);
-    assert!((1..=STEPS).contains(&steps(&knows)), "{}", steps(&knows));
+    assert!((1..=MAX_STEPS).contains(&steps(&knows)), "{}", steps(&knows));
 }
 
 #[test]
@@ -429,9 +439,9 @@ fn one_that_releases_many_slots_by_name_has_no_more_steps_than_consul_takes() {
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     // One less than those named, so that it has to ask nobody.
     let (settings, held) = (settings(41, 40), (0..31).collect::<Vec<_>>());
-    let me = Me { held: Some(&held), ..me(&session, &settings, &who, &dead_since) };
-    let plan = leave(&after_reading(seen, &lock, 60), me, NOW);
-    assert!(plan.need.is_some() || (1..=STEPS).contains(&steps(&plan)), "{}", steps(&plan));
+    let input = PlanInput { held: Some(&held), ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = leave(&after_reading(seen, &lock, 60), input, NOW);
+    assert!(plan.refresh.is_some() || (1..=MAX_STEPS).contains(&steps(&plan)), "{}", steps(&plan));
 }
 
 #[test]
@@ -463,37 +473,38 @@ fn the_first_of_ours_that_leaves_where_other_clients_take_part_tells_the_next() 
 fn one_that_comes_to_set_the_limit_lists_at_once() {
     let sets = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
     for lock in [r#"{"Limit":1,"Holders":["a"]}"#, r#"{"Limit":1,"Holders":["a"],"Next":["b"]} "#] {
-        let plan = asks(&blind(lock), &sets, |me| Me { set_limit: true, ..me });
-        assert_eq!(plan.need, Some(Need::List), "{lock}");
+        let plan = asks(&blind(lock), &sets, |input| PlanInput { set_limit: true, ..input });
+        assert_eq!(plan.refresh, Some(Refresh::Prefix), "{lock}");
     }
 }
 
 #[test]
 fn the_first_of_ours_beside_other_clients_takes_a_slot_that_it_sees_free_at_once() {
     let full = r#"{"Limit":2,"Holders":["t1","t2"]}"#;
-    let listed = |people: &[(&str, Option<Standing>)]| view(Some((full, 0)), people);
-    let known: [(&str, Option<Standing>); 3] = [("t1", None), ("t2", None), ("me", WAITS)];
+    let listed = |people: &[(&str, Option<WaiterState>)]| view(Some((full, 0)), people);
+    let known: [(&str, Option<WaiterState>); 3] = [("t1", None), ("t2", None), ("me", WAITS)];
     // A client has left and another one has come in, of whom nothing is known.
     let free = r#"{"Limit":2,"Holders":["t3"]}"#;
-    let plan = asks(&after_reading(listed(&known), free, 60), &settings(2, 1), |me| me);
+    let plan = asks(&after_reading(listed(&known), free, 60), &settings(2, 1), |input| input);
     let taken = r#"{"Limit":2,"Holders":["t3","me"]}"#.to_owned();
-    assert_eq!((plan.need, written(&plan)), (None, (Some((taken, 60)), vec!["p/me Held [0]".into()])));
+    assert_eq!((plan.refresh, written(&plan)), (None, (Some((taken, 60)), vec!["p/me Held [0]".into()])));
     // Where one of those stands ahead that may have its turn, it lists; and so does one that others pass without a word.
     let ahead = listed(&[("t1", None), ("t2", None), ("t0", None), ("me", WAITS)]);
     let last = Settings { priority: -1, ..settings(2, 1) };
     let low = changed(listed(&known), |_, entry| entry.priority = -1);
     for (seen, settings) in [(ahead, &settings(2, 1)), (low, &last)] {
-        let plan = asks(&after_reading(seen, free, 60), settings, |me| me);
-        assert_eq!((plan.need, plan.write), (Some(Need::List), None));
+        let plan = asks(&after_reading(seen, free, 60), settings, |input| input);
+        assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
     }
     // Behind another of ours it leaves that to it.
     let behind = listed(&[("t1", None), ("t2", None), ("b", WAITS), ("me", WAITS)]);
-    let plan = asks(&after_reading(behind, free, 60), &settings(2, 1), |me| me);
-    assert_eq!((plan.need, plan.write), (None, None));
+    let plan = asks(&after_reading(behind, free, 60), &settings(2, 1), |input| input);
+    assert_eq!((plan.refresh, plan.write), (None, None));
     // One that waited when it listed, and holds by now, has a number that it does not know.
     let seen = listed(&[("t1", None), ("t2", None), ("party", WAITS), ("me", WAITS)]);
-    let plan = asks(&after_reading(seen, r#"{"Limit":2,"Holders":["party"]}"#, 60), &settings(2, 1), |me| me);
-    assert_eq!((plan.need, plan.write), (Some(Need::List), None));
+    let plan =
+        asks(&after_reading(seen, r#"{"Limit":2,"Holders":["party"]}"#, 60), &settings(2, 1), |input| input);
+    assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
 }
 
 #[test]

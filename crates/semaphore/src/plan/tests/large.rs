@@ -28,7 +28,7 @@ fn pair(name: &str, value: Vec<u8>, session: Option<&str>) -> Pair {
 fn view_with(holders: u32, own: &str) -> View {
     let names: Vec<_> = (0..holders).map(id).collect();
     let record = format!(r#"{{"Limit":10000,"Holders":{}}}"#, serde_json::to_string(&names).unwrap());
-    let waiting = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
+    let waiting = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default()).encode();
     let mut pairs = vec![pair(".lock", record.into(), None), pair(own, waiting, Some(own))];
     pairs.extend(names.iter().map(|name| pair(name, Vec::new(), Some(name))));
     View::new(&prefix(), pairs, 50)
@@ -43,16 +43,16 @@ fn one_for_whom_the_others_leave_no_room_says_so_and_keeps_its_place() {
     let (own, who, dead_since) = (id(99_999), Identity::default(), BTreeMap::new());
     let session = SessionId::from(own.as_str());
     let settings = Settings { prefix: prefix(), body: Some("x".repeat(4096)), ..settings(10_000, 1) };
-    let me = me(&session, &settings, &who, &dead_since);
+    let input = plan_input(&session, &settings, &who, &dead_since);
     let full = view_with(9_999, &own);
-    let plan = hold(&full, me, NOW);
-    let Stand::Blocked(why) = &plan.stand else { panic!("{:?}", plan.stand) };
+    let plan = hold(&full, input, NOW);
+    let PlanOutcome::Blocked(why) = &plan.outcome else { panic!("{:?}", plan.outcome) };
     assert!(why.contains("lists so many holders (9999)") && why.contains("/.lock"), "{why}");
     assert!(plan.watch.iter().any(|watch| watch.key == full.lock_key()));
     let deletes = |op: &Op| matches!(op, Op::Delete { .. } | Op::DeleteCas { .. });
     assert!(!plan.write.iter().flat_map(|write| &write.ops).any(deletes));
-    let plan = hold(&view_with(9_800, &own), me, NOW);
-    assert_eq!(plan.stand, Stand::Apart { room: true });
+    let plan = hold(&view_with(9_800, &own), input, NOW);
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
     assert!(sent(&plan) <= size::MAX_TRANSACTION);
 }
 
@@ -62,17 +62,18 @@ fn more_slots_than_a_transaction_can_give_are_refused_and_one_fewer_is_acquired(
     let session = SessionId::from(own.as_str());
     let of = |slots| Settings { prefix: prefix(), body: Some("x".repeat(1024)), ..settings(10_000, slots) };
     let one = of(10_000);
-    let entry = me(&session, &one, &who, &dead_since).entry(Standing::Held, Vec::new()).encode().len();
-    let most = Acquisition::of(Form::List, &prefix(), entry).most_slots();
+    let entry =
+        plan_input(&session, &one, &who, &dead_since).entry(WaiterState::Held, Vec::new()).encode().len();
+    let most = Acquisition::of(Form::List, &prefix(), entry).max_slots();
     for empty in [View::new(&prefix(), Vec::new(), 50), view_with(0, &own)] {
         let in_line = empty.contender(&session).is_some();
         let settings = of(most);
-        let plan = hold(&empty, me(&session, &settings, &who, &dead_since), NOW);
-        assert_eq!(plan.stand, Stand::Apart { room: true });
+        let plan = hold(&empty, plan_input(&session, &settings, &who, &dead_since), NOW);
+        assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
         assert!(sent(&plan) <= size::MAX_TRANSACTION && sent(&plan) > size::MAX_TRANSACTION - 1024);
         let settings = of(most + 1);
-        let plan = hold(&empty, me(&session, &settings, &who, &dead_since), NOW);
-        let Stand::Blocked(why) = &plan.stand else { panic!("{:?}", plan.stand) };
+        let plan = hold(&empty, plan_input(&session, &settings, &who, &dead_since), NOW);
+        let PlanOutcome::Blocked(why) = &plan.outcome else { panic!("{:?}", plan.outcome) };
         assert!(why.contains(&format!("set slots to {most} or fewer")), "{why}");
         // It would stand in the others' way.
         assert_eq!(plan.write.is_some(), in_line);
@@ -92,14 +93,14 @@ fn all_that_may_be_configured_can_be_acquired() {
         pid: Some(u32::MAX),
     };
     let body = "\u{1}".repeat(1024);
-    let most = Acquisition::configured(Form::List, &prefix(), Some(&body), &[]).most_slots();
+    let most = Acquisition::configured(Form::List, &prefix(), Some(&body), &[]).max_slots();
     let settings =
         Settings { prefix: prefix(), body: Some(body), priority: i32::MIN, ..settings(10_000, most) };
     let nonce = id(7);
     let wall = "2026-01-02T03:04:05.123456789+00:00";
-    let me = Me { nonce: Some(&nonce), wall, ..me(&session, &settings, &who, &dead_since) };
-    let plan = hold(&View::new(&prefix(), Vec::new(), 50), me, NOW);
-    assert_eq!(plan.stand, Stand::Apart { room: true });
+    let input = PlanInput { nonce: Some(&nonce), wall, ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = hold(&View::new(&prefix(), Vec::new(), 50), input, NOW);
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
     assert!(sent(&plan) <= size::MAX_TRANSACTION);
 }
 
@@ -111,16 +112,16 @@ fn where_no_name_fits_into_the_record_nobody_writes_for_the_sake_of_names() {
     let record = format!(r#"{{"Limit":9900,"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());
     let entry = |state| Entry::new(state, 1, 0, String::new(), Identity::default()).encode();
     let mut pairs = vec![pair(".lock", record.into(), None)];
-    pairs.extend(holders.iter().map(|name| pair(name, entry(Standing::Held), Some(name))));
-    pairs.extend(waiters.iter().map(|name| pair(name, entry(Standing::Waiting), Some(name))));
+    pairs.extend(holders.iter().map(|name| pair(name, entry(WaiterState::Held), Some(name))));
+    pairs.extend(waiters.iter().map(|name| pair(name, entry(WaiterState::Waiting), Some(name))));
     let mut seen = View::new(&prefix(), pairs, 50);
     let (session, who, dead_since) =
         (SessionId::from(waiters[0].as_str()), Identity::default(), BTreeMap::new());
     let settings = Settings { prefix: prefix(), ..settings(9_900, 1) };
-    let me = Me { held: None, ..me(&session, &settings, &who, &dead_since) };
-    let plan = hold(&seen, me, NOW);
+    let input = PlanInput { held: None, ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = hold(&seen, input, NOW);
     assert!(sent(&plan) <= size::MAX_TRANSACTION);
     seen.apply(&plan.write.map(|write| write.ops).unwrap_or_default(), 60);
-    let again = hold(&seen, me, NOW);
+    let again = hold(&seen, input, NOW);
     assert!(again.write.is_none(), "it writes without end");
 }

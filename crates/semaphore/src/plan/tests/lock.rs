@@ -19,7 +19,7 @@ fn seen(owner: Option<&str>, flags: u64) -> View {
 fn planned(view: &View, delayed_until: Option<Moment>) -> Plan {
     let (session, settings, who, dead) =
         (SessionId::from("me"), wanted(true), Identity::default(), BTreeMap::new());
-    hold(view, Me { delayed_until, ..me(&session, &settings, &who, &dead) }, NOW)
+    hold(view, PlanInput { delayed_until, ..plan_input(&session, &settings, &who, &dead) }, NOW)
 }
 
 fn ops(plan: &Plan) -> &[Op] {
@@ -30,7 +30,7 @@ fn ops(plan: &Plan) -> &[Op] {
 fn a_free_lock_is_taken_in_one_step_be_its_key_there_or_not() {
     for view in [View::of_key(KEY, None, 7), seen(None, LOCK_FLAGS)] {
         let plan = planned(&view, None);
-        assert_eq!(plan.stand, Stand::Apart { room: true });
+        assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: true });
         let [guard, Op::Lock { key, flags, session, value }] = ops(&plan) else { panic!("{plan:?}") };
         let expected = match view.lock_index() {
             0 => Op::CheckNotExists { key: KEY.into() },
@@ -38,13 +38,13 @@ fn a_free_lock_is_taken_in_one_step_be_its_key_there_or_not() {
         };
         assert_eq!(*guard, expected);
         assert_eq!((key.as_str(), *flags, session.as_str()), (KEY, LOCK_FLAGS, "me"));
-        assert_eq!(Entry::decode(value).unwrap().state, Standing::Held);
+        assert_eq!(Entry::decode(value).unwrap().state, WaiterState::Held);
         // The committed step makes it ours, under the index of the commit.
         let mut view = view;
         let before = view.single().map_or(0, |single| single.times_locked);
         view.apply(ops(&plan), 12);
         let plan = planned(&view, None);
-        assert_eq!((plan.stand, plan.write, view.lock_index()), (Stand::Holding, None, 12));
+        assert_eq!((plan.outcome, plan.write, view.lock_index()), (PlanOutcome::Holding, None, 12));
         assert_eq!(plan.watch, [Watch { key: KEY.into(), after: 12 }]);
         assert_eq!(view.single().unwrap().times_locked, before + 1);
     }
@@ -53,7 +53,7 @@ fn a_free_lock_is_taken_in_one_step_be_its_key_there_or_not() {
 #[test]
 fn anothers_lock_is_watched_and_its_delay_asked_for() {
     let plan = planned(&seen(Some("other"), LOCK_FLAGS), None);
-    assert_eq!((plan.stand, plan.write), (Stand::Apart { room: false }, None));
+    assert_eq!((plan.outcome, plan.write), (PlanOutcome::NotHolding { room: false }, None));
     assert_eq!(plan.watch, [Watch { key: KEY.into(), after: 9 }]);
     assert_eq!(plan.inquire, Some("other".into()));
 }
@@ -72,17 +72,17 @@ fn nothing_is_written_before_a_delay_is_over_and_no_missing_key_is_watched() {
 fn what_is_no_lock_is_left_alone_unless_it_is_ours() {
     for owner in [None, Some("other")] {
         let plan = planned(&seen(owner, 0), None);
-        assert!(matches!(plan.stand, Stand::Blocked(_)) && plan.write.is_none(), "{plan:?}");
+        assert!(matches!(plan.outcome, PlanOutcome::Blocked(_)) && plan.write.is_none(), "{plan:?}");
         assert_eq!(plan.watch.len(), 1);
     }
     // Somebody has written other flags over it: it is locked all the same.
-    assert_eq!(planned(&seen(Some("me"), 0), None).stand, Stand::Holding);
+    assert_eq!(planned(&seen(Some("me"), 0), None).outcome, PlanOutcome::Holding);
 }
 
 #[test]
 fn who_goes_unlocks_its_own_lock_or_deletes_it_and_no_other() {
     let (session, who, dead) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
-    let gone = |view: &View, stays| leave(view, me(&session, &wanted(stays), &who, &dead), NOW);
+    let gone = |view: &View, stays| leave(view, plan_input(&session, &wanted(stays), &who, &dead), NOW);
     let mine = seen(Some("me"), LOCK_FLAGS);
     let unlocks = gone(&mine, true);
     assert!(matches!(ops(&unlocks), [Op::CheckIndex { index: 9, .. }, Op::Unlock { .. }]), "{unlocks:?}");

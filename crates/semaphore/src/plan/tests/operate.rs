@@ -10,12 +10,12 @@ fn whom(sessions: &[&str]) -> BTreeSet<SessionId> {
 
 fn pruned(view: &View, sessions: &[&str]) -> Plan {
     let write = prune(view, &whom(sessions), "", NOW).unwrap();
-    Plan { write, ..Plan::new(Stand::Holding) }
+    Plan { write, ..Plan::new(PlanOutcome::Holding) }
 }
 
 /// A view with what ended sessions have left beside.
 fn with_leftovers(lock: &str, leftovers: u64) -> View {
-    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default()).encode();
+    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default()).encode();
     let pair = |key: String, value: Vec<u8>, index| Pair {
         key,
         value,
@@ -38,13 +38,13 @@ fn nobody(_: &SessionId) -> Option<String> {
 #[test]
 fn the_dead_who_were_named_go_and_the_next_come_in_by_the_same_write() {
     let lock = Some((r#"{"Limit":2,"Holders":["dead","a"]}"#, 0));
-    let with = |holder: Option<Standing>| {
-        let waits = Some(Standing::Waiting);
+    let with = |holder: Option<WaiterState>| {
+        let waits = Some(WaiterState::Waiting);
         written(&pruned(&view(lock, &[("a", holder), ("b", waits), ("c", waits)]), &["dead"]))
     };
     let others = ["p/c Lookout", "p/b Held [0]"].map(String::from).to_vec();
     let expected = r#"{"Limit":2,"Holders":["a","b"],"Next":["c"]} "#.to_owned();
-    assert_eq!(with(Some(Standing::Held)), (Some((expected, 42)), others.clone()));
+    assert_eq!(with(Some(WaiterState::Held)), (Some((expected, 42)), others.clone()));
     // Another client takes no field of ours in its record.
     let expected = r#"{"Limit":2,"Holders":["a","b"]}"#.to_owned();
     assert_eq!(with(None), (Some((expected, 42)), others));
@@ -88,11 +88,11 @@ fn what_is_no_semaphore_is_neither_pruned_nor_destroyed() {
 #[test]
 fn what_is_in_use_is_not_destroyed() {
     for (lock, contenders, said) in [
-        (r#"{"Limit":1,"Holders":["a"]}"#, &[("a", Some(Standing::Held))][..], "held by session `a`"),
-        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(Standing::Waiting))], "waited for by session `b`"),
+        (r#"{"Limit":1,"Holders":["a"]}"#, &[("a", Some(WaiterState::Held))][..], "held by session `a`"),
+        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(WaiterState::Waiting))], "waited for by session `b`"),
         (r#"{"Limit":1,"Holders":[]}"#, &[("b", None)], "waited for by session `b`"),
         // Taken out, it asks again as soon as it has noticed.
-        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(Standing::Held))], "waited for by session `b`"),
+        (r#"{"Limit":1,"Holders":[]}"#, &[("b", Some(WaiterState::Held))], "waited for by session `b`"),
         (r#"{"Limit":1,"Holders":["dead"]}"#, &[], "slotkeeper prune p"),
         (
             r#"{"Limit":2,"Holders":["a","dead"]}"#,
@@ -125,7 +125,7 @@ fn leftovers_go_before_the_semaphore_that_they_belong_to() {
         assert!(write.ops.len() <= 64);
         seen.apply(&write.ops, 300);
         assert_eq!(seen.leftovers.len(), expected);
-        assert_eq!(seen.lock == Lock::Missing, expected == 0);
+        assert_eq!(seen.lock == LockKeyState::Missing, expected == 0);
     }
     assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
 }
@@ -174,7 +174,7 @@ proptest! {
         let lock = String::from_utf8(record.encode()).unwrap();
         let live: BTreeMap<_, _> = live.iter().map(|(id, ours)| (name(id), *ours)).collect();
         let standing = |id: &str, ours: Option<bool>| ours.map(|_| {
-            if holders.iter().any(|holder| holder == id) { Standing::Held } else { Standing::Waiting }
+            if holders.iter().any(|holder| holder == id) { WaiterState::Held } else { WaiterState::Waiting }
         });
         let contenders: Vec<_> = live.iter().map(|(id, ours)| (id.as_str(), standing(id, *ours))).collect();
         let before = view(Some((&lock, record.flags())), &contenders);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const HELD: Option<Standing> = Some(Standing::Held);
-const WAITS: Option<Standing> = Some(Standing::Waiting);
+const HELD: Option<WaiterState> = Some(WaiterState::Held);
+const WAITS: Option<WaiterState> = Some(WaiterState::Waiting);
 
 fn released(view: &View, session: &str) -> Option<Vec<Op>> {
     release(view, &session.into(), false, "", NOW).map(|write| write.ops)

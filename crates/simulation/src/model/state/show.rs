@@ -72,9 +72,9 @@ fn op(op: &Op) -> String {
 fn event(event: &Event) -> String {
     if let Event::Listed(_, Ok(listing)) = event {
         read(&listing.pairs, listing.index)
-    } else if let Event::Looked(_, Ok(reading)) | Event::Watched(_, _, Ok(reading)) = event {
+    } else if let Event::LockRead(_, Ok(reading)) | Event::Watched(_, _, Ok(reading)) = event {
         read(reading.pair.as_slice(), reading.index)
-    } else if let Event::Confirmed(_, Ok(readings)) = event {
+    } else if let Event::KeysRead(_, Ok(readings)) = event {
         readings
             .iter()
             .map(|reading| read(reading.pair.as_slice(), reading.index))

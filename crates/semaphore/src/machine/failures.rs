@@ -3,7 +3,7 @@
 use super::*;
 
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct Failures {
     failing: Option<Failure>,
     /// What fails is a write: that reads work says nothing of it.
     of_writes: bool,
@@ -12,15 +12,15 @@ pub(super) struct Trouble {
     pauses: Backoff,
 }
 
-impl Default for Trouble {
+impl Default for Failures {
     fn default() -> Self {
         Self { failing: None, of_writes: false, hidden: false, pauses: Backoff::new(FAILURE.0, FAILURE.1) }
     }
 }
 
-impl Trouble {
+impl Failures {
     /// What fails, if anything does.
-    pub(super) fn failure(&self) -> Option<&Failure> {
+    pub(super) fn current(&self) -> Option<&Failure> {
         self.failing.as_ref()
     }
 
@@ -57,53 +57,53 @@ impl Trouble {
 
 impl Machine {
     /// A write has been decided, or none is wanted any more.
-    pub(super) fn write_works(&mut self, cx: &mut Context<'_>) {
-        self.trouble.of_writes = false;
-        self.works(cx);
+    pub(super) fn write_succeeded(&mut self, cx: &mut Context<'_>) {
+        self.failures.of_writes = false;
+        self.request_succeeded(cx);
     }
 
     /// A read has failed. Where no watch has begun yet, nothing is known of the slot by it either.
-    pub(super) fn read_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
+    pub(super) fn read_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
         if self.watches.is_idle() && self.holds() {
             self.watch_failing_since = self.watch_failing_since.or(Some(cx.now));
         }
-        self.fails(failure, cx);
+        self.request_failed(failure, cx);
     }
 
     /// A read was answered.
-    pub(super) fn read_works(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn read_succeeded(&mut self, cx: &mut Context<'_>) {
         if self.watches.is_idle() {
             self.watch_failing_since = None;
         }
-        self.works(cx);
+        self.request_succeeded(cx);
     }
 
     /// Something was answered.
-    pub(super) fn works(&mut self, cx: &mut Context<'_>) {
-        if self.trouble.ends() {
-            cx.tell(Notice::TroubleOver { name: Some(self.name.clone()) });
+    pub(super) fn request_succeeded(&mut self, cx: &mut Context<'_>) {
+        if self.failures.ends() {
+            cx.notify(Notice::Recovered { name: Some(self.name.clone()) });
         }
     }
 
     /// A write has failed, or what it did is not known.
-    pub(super) fn write_fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.fails(failure, cx);
-        self.trouble.of_writes = true;
+    pub(super) fn write_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        self.request_failed(failure, cx);
+        self.failures.of_writes = true;
     }
 
     /// Something has failed. It is tried again, ever more seldom.
-    pub(super) fn fails(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.timers.set(Timer::Retry, cx.now + self.trouble.pauses.next(cx.rng));
+    pub(super) fn request_failed(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        self.timers.set(Timer::Retry, cx.now + self.failures.pauses.next(cx.rng));
         self.offers.lose_sight(cx.now);
-        let is_news = self.trouble.is_news(&failure);
+        let is_news = self.failures.is_news(&failure);
         // What can never be read cannot be given back: the session's end does that, as far as it goes.
-        let leaves = self.intent() == Intent::Leave(Farewell::Released);
+        let leaves = self.intent() == Intent::Leave(LeaveReason::Released);
         let is_done = !cx.occupied && self.withheld().is_none();
         if failure.kind == FailureKind::InvalidKey && leaves && is_done {
             self.abandon(cx);
         }
         if is_news {
-            cx.tell(Notice::Trouble { name: Some(self.name.clone()), failure });
+            cx.notify(Notice::Failing { name: Some(self.name.clone()), failure });
         }
     }
 }

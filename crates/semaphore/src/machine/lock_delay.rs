@@ -12,7 +12,7 @@ use super::{Backoff, Moment, SessionId};
 const BLIND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 #[derive(Clone, Debug)]
-pub(super) struct Hindsight {
+pub(super) struct LockDelayTracker {
     /// Who has had the lock last, as far as is known.
     owner: Option<SessionId>,
     /// Whose delay has been asked for, and what it is.
@@ -24,14 +24,14 @@ pub(super) struct Hindsight {
     blind: Backoff,
 }
 
-impl Default for Hindsight {
+impl Default for LockDelayTracker {
     fn default() -> Self {
         let blind = Backoff::new(BLIND.0, BLIND.1);
         Self { owner: None, delay: None, freed_at: None, until: None, blind }
     }
 }
 
-impl Hindsight {
+impl LockDelayTracker {
     /// Takes in who has the lock, seen at an instant; whether that is news. `in_time`: as it happened.
     pub(super) fn see(&mut self, owner: Option<&SessionId>, in_time: bool, now: Moment) -> bool {
         if owner == self.owner.as_ref() {
@@ -51,7 +51,7 @@ impl Hindsight {
     }
 
     /// Whether a session's delay is still to be asked for; it is, once.
-    pub(super) fn inquires(&mut self, session: &SessionId) -> bool {
+    pub(super) fn needs_delay_of(&mut self, session: &SessionId) -> bool {
         let anew = self.delay.as_ref().is_none_or(|(known, _)| known != session);
         if anew {
             self.delay = Some((session.clone(), None));
@@ -91,14 +91,14 @@ mod tests {
         Moment::from_boot(Duration::from_millis(millis))
     }
 
-    fn refused(seen: &mut Hindsight, now: Moment) -> Option<Duration> {
+    fn refused(seen: &mut LockDelayTracker, now: Moment) -> Option<Duration> {
         seen.refused(now, &mut fastrand::Rng::with_seed(1))
     }
 
-    fn watched() -> (Hindsight, SessionId) {
-        let (mut seen, owner) = (Hindsight::default(), SessionId::from("a"));
+    fn watched() -> (LockDelayTracker, SessionId) {
+        let (mut seen, owner) = (LockDelayTracker::default(), SessionId::from("a"));
         assert!(seen.see(Some(&owner), false, at(0)) && !seen.see(Some(&owner), false, at(1)));
-        assert!(seen.inquires(&owner) && !seen.inquires(&owner));
+        assert!(seen.needs_delay_of(&owner) && !seen.needs_delay_of(&owner));
         seen.learn(&owner, Some(DELAY));
         (seen, owner)
     }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn who_does_not_know_tries_now_and_then() {
-        let late = { Hindsight::default() };
+        let late = { LockDelayTracker::default() };
         let not_told = {
             let (mut seen, _) = watched();
             seen.learn(&SessionId::from("b"), Some(DELAY));

@@ -4,7 +4,7 @@ use super::*;
 use crate::record::Form;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     /// That the stored limit differs from the configured one: the stored one.
     limit: Option<u32>,
     /// That the record has another form than the configured one.
@@ -17,14 +17,14 @@ pub(super) struct Told {
     seen_limit: Option<u32>,
 }
 
-impl Told {
+impl Reported {
     /// The configured limit is another one: how it differs is to be told anew.
     pub(super) fn forget_limit(&mut self) {
         self.limit = None;
     }
 
     /// The stored limit was changed by an own write, which is told as such.
-    pub(super) fn has_set_limit(&mut self, limit: u32) {
+    pub(super) fn note_limit_set(&mut self, limit: u32) {
         self.seen_limit = Some(limit);
     }
 
@@ -36,64 +36,64 @@ impl Told {
 
 impl Machine {
     /// Takes in who has the lock; `in_time`: as it has happened just now.
-    pub(super) fn see_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
+    pub(super) fn observe_owner(&mut self, in_time: bool, cx: &mut Context<'_>) {
         let single = self.view.as_ref().and_then(View::single);
         let owner = single.and_then(|single| single.owner.as_ref());
-        if self.hindsight.see(owner, in_time, cx.now) {
-            self.told.delay = false;
+        if self.lock_delay.see(owner, in_time, cx.now) {
+            self.reported.delay = false;
         }
         // An agent that leaves follows no leader any more, and what it has for an instant yet is not its own.
-        if self.intent() != Intent::Hold || owner == self.told.leader.as_ref() {
+        if self.intent() != Intent::Hold || owner == self.reported.leader.as_ref() {
             return;
         }
         if !self.proved {
             // Workloads step down by this, and a watch may be answered by a server that was the leader once. Where the lock
             // is free, the attempt to take it tells.
             if owner.is_some() {
-                self.need = Some(Need::List);
+                self.refresh = Some(Refresh::Prefix);
             }
             return;
         }
-        self.told.leader = owner.cloned();
+        self.reported.leader = owner.cloned();
         let leader = owner.map(|session| Leader {
             session: session.clone(),
             mine: cx.remembered == Some(session),
             who: single.and_then(|single| single.entry.as_ref()).map(|entry| entry.who.shown()),
         });
-        cx.tell(Notice::Leader { name: self.name.clone(), leader });
+        cx.notify(Notice::Leader { name: self.name.clone(), leader });
     }
 
     /// `blocked`: that will be told next, with the limit where it is the reason.
-    pub(super) fn tell_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
+    pub(super) fn report_limit(&mut self, view: &View, blocked: bool, cx: &mut Context<'_>) {
         let stored = view.record().map(|record| record.limit);
-        let before = stored.and_then(|stored| self.told.seen_limit.replace(stored));
+        let before = stored.and_then(|stored| self.reported.seen_limit.replace(stored));
         let governs = !self.set_limit && self.settings.limit_policy != LimitPolicy::Refuse;
         let differs = stored.filter(|stored| *stored != self.settings.limit && governs);
         if let Some(stored) = differs
-            && self.told.limit != differs
+            && self.reported.limit != differs
         {
             let (configured, policy) = (self.settings.limit, self.settings.limit_policy);
-            cx.tell(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
+            cx.notify(Notice::LimitDiffers { name: self.name.clone(), policy, stored, configured });
         } else if let (Some(from), Some(to)) = (before, stored)
             && from != to
             && !blocked
         {
-            cx.tell(Notice::LimitChanged { name: self.name.clone(), from, to });
+            cx.notify(Notice::LimitChanged { name: self.name.clone(), from, to });
         }
-        self.told.limit = differs;
+        self.reported.limit = differs;
         if stored == Some(self.settings.limit) {
             self.set_limit = false;
         }
-        self.tell_form(view, cx);
+        self.report_form(view, cx);
     }
 
     /// A list that `consul lock -n` finds ends it; so whoever joins a map should make one too where there is none.
-    fn tell_form(&mut self, view: &View, cx: &mut Context<'_>) {
+    fn report_form(&mut self, view: &View, cx: &mut Context<'_>) {
         let Some(record) = view.record() else { return };
         let differs = self.settings.form == Form::List && record.form() == Form::Map;
-        if differs && !self.told.form {
-            cx.tell(Notice::FormDiffers { name: self.name.clone() });
+        if differs && !self.reported.form {
+            cx.notify(Notice::FormDiffers { name: self.name.clone() });
         }
-        self.told.form = differs;
+        self.reported.form = differs;
     }
 }

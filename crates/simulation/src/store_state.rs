@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::consul::pair;
-use super::reconcile::MARK;
+use super::intervals::MARK;
 use super::rules::Sight;
 use slotkeeper_consul_dev::store::kv::Entry as Stored;
 use slotkeeper_semaphore::contender::Entry;
-use slotkeeper_semaphore::{Contender, Lock, Primitive, Record, SessionId, View};
+use slotkeeper_semaphore::{Contender, LockKeyState, Primitive, Record, SessionId, View};
 
 /// One key that is not what it was.
 #[derive(Clone, Debug)]
@@ -55,14 +55,14 @@ type Place = (Reverse<i32>, u64, SessionId);
 /// What lies under the key that all go by.
 #[derive(Debug)]
 pub(super) struct Coordinate {
-    pub(super) lock: Lock,
+    pub(super) lock: LockKeyState,
     slots: HashMap<SessionId, u32>,
 }
 
 impl Coordinate {
-    fn new(lock: Lock) -> Self {
+    fn new(lock: LockKeyState) -> Self {
         let mut slots = HashMap::new();
-        if let Lock::Record { record, .. } = &lock {
+        if let LockKeyState::Record { record, .. } = &lock {
             for holder in &record.holders {
                 *slots.entry(holder.clone()).or_default() += 1;
             }
@@ -108,7 +108,7 @@ impl Picture {
         Self {
             name,
             is_lock: matches!(primitive, Primitive::Lock { .. }),
-            coordinate: Arc::new(Coordinate::new(Lock::Missing)),
+            coordinate: Arc::new(Coordinate::new(LockKeyState::Missing)),
             contenders: HashMap::new(),
             line: BTreeMap::new(),
             alive: HashMap::new(),
@@ -193,16 +193,16 @@ impl Picture {
         }
     }
 
-    pub(super) fn lock(&self) -> &Lock {
+    pub(super) fn lock(&self) -> &LockKeyState {
         &self.coordinate.lock
     }
 
     /// The index of the last change of what all go by; 0 where it does not exist.
     pub(super) fn lock_index(&self) -> u64 {
         match self.lock() {
-            Lock::Missing => 0,
-            Lock::Single(single) => single.index,
-            Lock::Record { index, .. } | Lock::Conflict { index, .. } => *index,
+            LockKeyState::Missing => 0,
+            LockKeyState::Single(single) => single.index,
+            LockKeyState::Record { index, .. } | LockKeyState::Conflict { index, .. } => *index,
         }
     }
 
@@ -223,7 +223,7 @@ impl Picture {
 
     /// What a session says of itself there.
     pub(super) fn entry_of(&self, session: &SessionId) -> Option<&Entry> {
-        let own = if let Lock::Single(single) = self.lock() { Some(single) } else { None };
+        let own = if let LockKeyState::Single(single) = self.lock() { Some(single) } else { None };
         let own = own.filter(|single| single.owner.as_ref() == Some(session));
         let contender = self.contender(session).and_then(|one| one.entry.as_ref());
         contender.or_else(|| own.and_then(|single| single.entry.as_ref()))
@@ -237,12 +237,12 @@ impl fmt::Debug for Picture {
             session.as_str().get(..8).unwrap_or(session.as_str())
         }
         match self.lock() {
-            Lock::Record { record, index } => {
+            LockKeyState::Record { record, index } => {
                 let [holders, next] = [&record.holders, &record.next].map(|them| them.iter().map(short));
                 let (holders, next): (Vec<_>, Vec<_>) = (holders.collect(), next.collect());
                 write!(out, "{} of {} at {index}: {holders:?}, next {next:?}", self.name, record.limit)?;
             }
-            other @ (Lock::Missing | Lock::Single(_) | Lock::Conflict { .. }) => {
+            other @ (LockKeyState::Missing | LockKeyState::Single(_) | LockKeyState::Conflict { .. }) => {
                 write!(out, "{}: {other:?}", self.name)?;
             }
         }
@@ -259,7 +259,7 @@ impl fmt::Debug for Picture {
 
 impl Sight for Picture {
     fn record(&self) -> Option<&Record> {
-        if let Lock::Record { record, .. } = self.lock() { Some(record) } else { None }
+        if let LockKeyState::Record { record, .. } = self.lock() { Some(record) } else { None }
     }
 
     fn contender(&self, session: &SessionId) -> Option<&Contender> {
@@ -271,7 +271,7 @@ impl Sight for Picture {
     }
 
     fn slots_of(&self, session: &SessionId) -> u32 {
-        if let Lock::Single(single) = self.lock() {
+        if let LockKeyState::Single(single) = self.lock() {
             return (single.owner.as_ref() == Some(session)).into();
         }
         self.coordinate.slots.get(session).copied().unwrap_or_default()

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Contender, LOCK, Leftover, Lock, OFFERED, Occupied, Pair, View};
+use super::{Contender, LOCK, Leftover, LockKeyState, OFFERED, Occupied, Pair, View};
 use crate::contender::Entry;
 use crate::offered::{self, MAX_OFFERS, Offers};
 use crate::record::Record;
-use crate::single::Single;
+use crate::single::SingleKeyLock;
 use crate::{Op, SessionId};
 
 /// Sessions of which is remembered that they have left `.lock`.
@@ -64,7 +64,7 @@ impl View {
     }
 
     /// Says that somebody ahead has moved.
-    pub fn disorder(&mut self) {
+    pub fn invalidate_order(&mut self) {
         self.ordered = false;
     }
 
@@ -168,7 +168,7 @@ impl View {
         match pair {
             Some(pair) => self.see(pair),
             None => {
-                self.lock = Lock::Missing;
+                self.lock = LockKeyState::Missing;
                 self.lock_stood = index;
                 self.known = None;
             }
@@ -177,7 +177,7 @@ impl View {
 
     /// Takes the session for the first in line where `.lock` names it so, and forgets whom it knew ahead; whether that
     /// is so. Where others stand between, it says nothing of how many they are.
-    pub fn take_lead(&mut self, session: &SessionId) -> bool {
+    pub fn promote_to_head(&mut self, session: &SessionId) -> bool {
         if self.record().and_then(|record| record.next.first()) != Some(session) {
             return false;
         }
@@ -257,7 +257,7 @@ impl View {
     pub(super) fn add(&mut self, pair: Pair) {
         if self.single {
             if pair.key == self.prefix {
-                self.lock = Lock::Single(Box::new(Single::of(pair)));
+                self.lock = LockKeyState::Single(Box::new(SingleKeyLock::of(pair)));
             }
             return;
         }
@@ -267,10 +267,10 @@ impl View {
         if name == LOCK {
             let index = pair.modify_index;
             self.lock = match Record::decode(&pair.value, pair.flags) {
-                Ok(record) => Lock::Record { record, index },
-                Err(found) => Lock::Conflict { found, owner: pair.session.clone(), index },
+                Ok(record) => LockKeyState::Record { record, index },
+                Err(found) => LockKeyState::Conflict { found, owner: pair.session.clone(), index },
             };
-            self.unmarked &= !self.record().is_some_and(|record| record.ours || record.attended);
+            self.unmarked &= !self.record().is_some_and(|record| record.ours || record.has_lookout);
             self.lock_stood = self.lock_stood.max(index);
         }
         if name == OFFERED {

@@ -5,33 +5,33 @@ use super::*;
 
 /// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
 /// and no need: one is gone.
-pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
-    if me.settings.is_lock() {
-        return lock::leave(view, me);
+pub fn leave(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
+    if input.settings.is_lock() {
+        return lock::leave(view, input);
     }
-    let mut plan = Plan::new(Stand::Apart { room: false });
-    if view.was_granted(me.session) {
-        return Plan { need: Some(Need::Look), ..plan };
+    let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
+    if view.was_granted(input.session) {
+        return Plan { refresh: Some(Refresh::LockKey), ..plan };
     }
-    let contender = view.contender(me.session);
-    let Some(stored) = view.record().filter(|record| record.slots_of(me.session) > 0) else {
-        return leave_line(view, me, now);
+    let contender = view.contender(input.session);
+    let Some(stored) = view.record().filter(|record| record.slots_of(input.session) > 0) else {
+        return leave_line(view, input, now);
     };
     // Of one that has lost them already, those that its contender has.
-    let own = view.entry_of(me.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
+    let own = view.entry_of(input.session).map(|entry| entry.indexes.as_slice()).unwrap_or_default();
     // Where its contender is gone, others have taken its numbers for free, and only a listing tells which are.
     let known = contender.is_some() || view.is_complete();
-    let held = me.held.unwrap_or_default();
+    let held = input.held.unwrap_or_default();
     let freed = if held.is_empty() || !known { own } else { held };
-    let mut draft = Draft::new(view, stored.clone(), me.wall, Some(me));
-    draft.take_out(me.session);
+    let mut draft = Draft::new(view, stored.clone(), input.wall, Some(input));
+    draft.remove_holder(input.session);
     if view.is_complete() {
-        draft.prune(me, now);
-        let line = line::line(view, None);
-        draft.fill(&line, freed, me.free_since, now);
-        draft.publish(&line);
-    } else if draft.fill_by_name(freed) == HandOff::Unknown {
-        plan.need = Some(Need::List);
+        draft.prune(input, now);
+        let line = queue::in_order(view, None);
+        draft.grant_free_slots(&line, freed, input.free_since, now);
+        draft.publish_handoffs(&line);
+    } else if draft.hand_off(freed) == HandOff::Unknown {
+        plan.refresh = Some(Refresh::Prefix);
         return plan;
     }
     if let Some(contender) = contender {
@@ -43,30 +43,30 @@ pub fn leave(view: &View, me: Me<'_>, now: Moment) -> Plan {
 
 /// Plans to be gone, of one that has no slots: its contender is deleted, and whoever watched over all the others is replaced.
 /// One that has gone and sees that somebody came meanwhile serves him.
-fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
-    let mut plan = Plan::new(Stand::Apart { room: false });
-    let contender = view.contender(me.session);
-    let watches = must_look(view, me.session, me.settings);
+fn leave_line(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
+    let mut plan = Plan::new(PlanOutcome::NotHolding { room: false });
+    let contender = view.contender(input.session);
+    let watches = must_list_to_leave(view, input.session, input.settings);
     if contender.is_some() && watches && !view.is_complete() && !view.is_filtered() {
-        plan.need = Some(Need::List);
+        plan.refresh = Some(Refresh::Prefix);
         return plan;
     }
     // Guarded: somebody may be letting it in at this moment. Consul deletes a key that is gone by any index; then it may have been let
     // in before.
     let deleted = contender.map(|one| {
-        let (key, index) = (view.contender_key(me.session), one.modify_index);
+        let (key, index) = (view.contender_key(input.session), one.modify_index);
         [Op::CheckIndex { key: key.clone(), index }, Op::DeleteCas { key, index }]
     });
-    let tends = (view.is_complete() && (watches || me.follows_up)).then(|| {
-        let mut draft = Draft::new(view, view.record()?.clone(), me.wall, Some(me));
-        draft.prune(me, now);
+    let tends = (view.is_complete() && (watches || input.follows_up)).then(|| {
+        let mut draft = Draft::new(view, view.record()?.clone(), input.wall, Some(input));
+        draft.prune(input, now);
         let line: Vec<_> =
-            line::line(view, None).into_iter().filter(|one| one.session != me.session).collect();
-        draft.fill(&line, &[], me.free_since, now);
-        if draft.changes() || draft.misleads(&line) || draft.record.next.contains(me.session) {
-            draft.publish(&line);
+            queue::in_order(view, None).into_iter().filter(|one| one.session != input.session).collect();
+        draft.grant_free_slots(&line, &[], input.free_since, now);
+        if draft.changes() || draft.has_stale_handoffs(&line) || draft.record.next.contains(input.session) {
+            draft.publish_handoffs(&line);
         }
-        draft.tell_first(&line);
+        draft.set_lookout(&line);
         draft.write(false)
     });
     plan.write = match (tends.flatten(), deleted) {
@@ -83,7 +83,7 @@ fn leave_line(view: &View, me: Me<'_>, now: Moment) -> Plan {
 
 /// Whether one that leaves the line has to list before: it watches over all who wait, or it wants several slots and may have kept
 /// free ones from those behind it. Where clients of another kind take part it may be the first of ours.
-pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool {
+pub fn must_list_to_leave(view: &View, session: &SessionId, settings: &Settings) -> bool {
     let entry = view.contender(session).and_then(|one| one.entry.as_ref());
     let told = view.is_lookout(session);
     let shared =
@@ -94,11 +94,11 @@ pub fn must_look(view: &View, session: &SessionId, settings: &Settings) -> bool 
 }
 
 /// The transaction by which one in line watches over all no more, and stays; `None` where it does not.
-pub fn resign(view: &View, me: Me<'_>) -> Option<Write> {
-    let record = view.record().filter(|record| record.attended && view.is_lookout(me.session))?;
-    let mut draft = Draft::new(view, record.clone(), me.wall, Some(me));
-    draft.record.attended = false;
-    draft.write_own(me.entry(Standing::Waiting, Vec::new()));
+pub fn resign(view: &View, input: PlanInput<'_>) -> Option<Write> {
+    let record = view.record().filter(|record| record.has_lookout && view.is_lookout(input.session))?;
+    let mut draft = Draft::new(view, record.clone(), input.wall, Some(input));
+    draft.record.has_lookout = false;
+    draft.write_own(input.entry(WaiterState::Waiting, Vec::new()));
     draft.write(false)
 }
 
@@ -115,11 +115,11 @@ pub fn release(view: &View, session: &SessionId, stays: bool, wall: &str, now: M
     let taken_out = view.record().filter(|record| record.slots_of(session) > 0).and_then(|record| {
         let freed = contender.entry.as_ref().map(|entry| entry.indexes.as_slice()).unwrap_or_default();
         let mut draft = Draft::new(view, record.clone(), wall, None);
-        draft.take_out(session);
+        draft.remove_holder(session);
         // By the record before the write: the session is a holder there, and in nobody's line.
-        let line = line::line(view, None);
-        draft.fill(&line, freed, None, now);
-        draft.publish(&line);
+        let line = queue::in_order(view, None);
+        draft.grant_free_slots(&line, freed, None, now);
+        draft.publish_handoffs(&line);
         draft.write(false)
     });
     // One that only waits: its contender alone, unless it is being let in at this moment.

@@ -5,24 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::command::Name;
 use super::machine::Machine;
 use super::machines::Machines;
-use super::plan::{self, Step, Together};
+use super::plan::{self, GroupMember, GroupStep};
 use super::{Identity, size};
 
 /// The members, and what they are to do next.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Party {
+pub(super) struct AcquireGroup {
     names: BTreeSet<Name>,
     /// How many of them ask.
     asking: usize,
     prefixes: Vec<String>,
-    step: Option<Step>,
+    step: Option<GroupStep>,
     /// Bytes that each needs in the transaction that acquires the slots of all; empty where there is no other.
     parts: BTreeMap<Name, usize>,
 }
 
 /// What the keeper has to see to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Move {
+pub(super) enum GroupAction {
     /// Nothing.
     None,
     /// All can write: in one transaction.
@@ -31,10 +31,10 @@ pub(super) enum Move {
     Begin(Vec<Name>),
     /// One of them has no slot, so that these may not keep theirs while they wait for it; or it is kept out, and these
     /// may not keep others waiting behind them.
-    GiveBack(Vec<Name>),
+    Release(Vec<Name>),
 }
 
-impl Party {
+impl AcquireGroup {
     pub(super) fn of(names: impl IntoIterator<Item = Name>) -> Self {
         Self { names: names.into_iter().collect(), ..Self::default() }
     }
@@ -46,7 +46,7 @@ impl Party {
 
     fn members<'a>(&self, machines: &'a Machines) -> Vec<&'a Machine> {
         let members = self.names.iter().filter_map(|name| machines.get(name));
-        members.filter(|machine| machine.asks()).collect()
+        members.filter(|machine| machine.wants_slot()).collect()
     }
 
     /// Sees how the members stand.
@@ -57,8 +57,11 @@ impl Party {
         let entered = arrivals.len() == 1 && !arrivals.contains(&None);
         let tries_once = members.iter().any(|machine| machine.settings().try_once());
         // One alone is like any other.
-        self.step =
-            (members.len() > 1).then_some(if entered || tries_once { Step::Take } else { Step::Enter });
+        self.step = (members.len() > 1).then_some(if entered || tries_once {
+            GroupStep::Acquire
+        } else {
+            GroupStep::Enqueue
+        });
         let prefixes: Vec<_> = members.iter().map(|machine| machine.settings().prefix.clone()).collect();
         let part = |one: &Machine| plan::part_of_all(one.view(), one.settings(), who, &prefixes);
         let measured = members.into_iter().filter(|_| self.step.is_some());
@@ -67,9 +70,9 @@ impl Party {
     }
 
     /// What a semaphore is told of it, if it is a member.
-    pub(super) fn of_member(&self, name: &Name) -> Option<Together<'_>> {
+    pub(super) fn of_member(&self, name: &Name) -> Option<GroupMember<'_>> {
         let step = self.step.filter(|_| self.names.contains(name))?;
-        Some(Together { prefixes: &self.prefixes, step, room: self.room(name) })
+        Some(GroupMember { prefixes: &self.prefixes, step, room: self.room(name) })
     }
 
     /// Bytes that a member's part of a transaction may have: what it needs, and its share of what is left for hints.
@@ -80,39 +83,39 @@ impl Party {
     }
 
     /// Those that keep a member from taking a slot which is there for it.
-    pub(super) fn hindrances<'a>(&self, name: &Name, machines: &'a Machines) -> Vec<&'a Name> {
-        let ready = machines.get(name).is_some_and(Machine::offers);
+    pub(super) fn blocking_members<'a>(&self, name: &Name, machines: &'a Machines) -> Vec<&'a Name> {
+        let ready = machines.get(name).is_some_and(Machine::has_proposal);
         if !ready || self.of_member(name).is_none() {
             return Vec::new();
         }
-        let others = self.members(machines).into_iter().filter(|one| !one.offers() && !one.holds());
+        let others = self.members(machines).into_iter().filter(|one| !one.has_proposal() && !one.holds());
         others.map(Machine::name).collect()
     }
 
     /// What follows from what the members would do.
-    pub(super) fn next_move(&self, machines: &Machines) -> Move {
+    pub(super) fn next_action(&self, machines: &Machines) -> GroupAction {
         let members = self.members(machines);
         let names = |of: &dyn Fn(&Machine) -> bool| -> Vec<Name> {
             members.iter().filter(|machine| of(machine)).map(|machine| machine.name().clone()).collect()
         };
         // One of them may have given up a moment ago, and those left may not go on as if they were all.
         if self.step.is_none() || members.len() != self.asking {
-            return Move::None;
+            return GroupAction::None;
         }
-        if members.iter().all(|machine| machine.offers()) {
-            return Move::Commit(names(&|_| true));
+        if members.iter().all(|machine| machine.has_proposal()) {
+            return GroupAction::Commit(names(&|_| true));
         }
         if members.iter().all(|machine| machine.has()) {
-            return Move::Begin(names(&|machine| !machine.holds()));
+            return GroupAction::Begin(names(&|machine| !machine.holds()));
         }
         let held = names(&Machine::has);
-        if members.iter().any(|machine| machine.is_apart()) && !held.is_empty() {
-            return Move::GiveBack(held);
+        if members.iter().any(|machine| machine.holds_nothing()) && !held.is_empty() {
+            return GroupAction::Release(held);
         }
-        let stand = names(&|machine| machine.stands() && !machine.is_blocked());
+        let stand = names(&|machine| machine.is_queued_or_holding() && !machine.is_blocked());
         if members.iter().any(|machine| machine.is_blocked()) && !stand.is_empty() {
-            return Move::GiveBack(stand);
+            return GroupAction::Release(stand);
         }
-        Move::None
+        GroupAction::None
     }
 }

@@ -1,8 +1,8 @@
 //! Plans of many in line.
 
 use super::*;
-use crate::line::NAMED;
 use crate::offered::{FIRST_TURN, MAX_OFFER, Offer};
+use crate::queue::MAX_HANDOFFS;
 
 /// A view of `.lock` and of waiters of ours, each with its slots and its priority.
 pub(super) fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) -> View {
@@ -17,13 +17,13 @@ pub(super) fn queue(lock: &str, holders: &[&str], waiters: &[(&str, u32, i32)]) 
     };
     let mut pairs = vec![pair("p/.lock".into(), lock.into(), None, 42)];
     for (number, holder) in (0..).zip(holders) {
-        let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
+        let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
         let value = entry.held(vec![number], "").encode();
         pairs.push(pair(format!("p/{holder}"), value, Some(holder), 2 + u64::from(number)));
     }
     for (index, (waiter, slots, priority)) in (10..).zip(waiters) {
         let value =
-            Entry::new(Standing::Waiting, *slots, *priority, String::new(), Identity::default()).encode();
+            Entry::new(WaiterState::Waiting, *slots, *priority, String::new(), Identity::default()).encode();
         pairs.push(pair(format!("p/{waiter}"), value, Some(waiter), index));
     }
     View::new("p", pairs, 50)
@@ -90,13 +90,13 @@ fn whose_contender_an_operator_has_deleted_hands_no_number_on_that_others_may_ha
     let mut seen = after_reading(r#"{"Limit":2,"Holders":["me","a"],"Next":["b"]} "#);
     seen.see_contender(&"me".into(), None, 70);
     let plan = planned(&seen, &settings(2, 1), leave, false);
-    assert_eq!((plan.need, plan.write), (Some(Need::List), None));
+    assert_eq!((plan.refresh, plan.write), (Some(Refresh::Prefix), None));
 }
 
 #[test]
 fn a_handoff_by_name_writes_no_nonce() {
     let mut seen = after_reading(r#"{"Limit":1,"Holders":["me"],"Next":["b","c"]} "#);
-    let mut entry = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default());
+    let mut entry = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default());
     entry.nonce = Some("of an earlier process".into());
     let pair = Pair {
         key: "p/b".into(),
@@ -119,7 +119,7 @@ fn a_handoff_by_name_writes_no_nonce() {
         }
     });
     let granted = granted.expect("b is granted by name");
-    assert_eq!((granted.state, granted.nonce), (Standing::Held, None));
+    assert_eq!((granted.state, granted.nonce), (WaiterState::Held, None));
 }
 
 #[test]
@@ -133,21 +133,24 @@ fn whoever_leaves_does_not_let_itself_in_whatever_the_hint_says() {
 #[test]
 fn a_grant_of_fewer_slots_than_are_wanted_is_none() {
     let mut seen = queue(r#"{"Limit":3,"Holders":["a"]}"#, &["a"], &[("me", 3, 0)]);
-    let entry = Entry::new(Standing::Held, 1, 0, String::new(), Identity::default());
-    let me = SessionId::from("me");
+    let entry = Entry::new(WaiterState::Held, 1, 0, String::new(), Identity::default());
+    let input = SessionId::from("me");
     let grant = Pair {
         key: "p/me".into(),
         value: entry.encode(),
         flags: 0,
-        session: Some(me.clone()),
+        session: Some(input.clone()),
         times_locked: 0,
         create_index: 10,
         modify_index: 60,
     };
-    seen.see_contender(&me, Some(grant), 60);
+    seen.see_contender(&input, Some(grant), 60);
     let plan = planned(&seen, &settings(3, 3), hold, false);
-    assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::Look)));
-    assert_eq!(planned(&seen, &settings(3, 1), hold, false).stand, Stand::Holding);
+    assert_eq!(
+        (plan.outcome, plan.refresh),
+        (PlanOutcome::NotHolding { room: true }, Some(Refresh::LockKey))
+    );
+    assert_eq!(planned(&seen, &settings(3, 1), hold, false).outcome, PlanOutcome::Holding);
 }
 
 #[test]
@@ -156,14 +159,14 @@ fn any_numbers_in_consul_cost_little() {
     let waiters = [("greedy", u32::MAX, 1), ("b", 1, 0)];
     let seen = queue(r#"{"Limit":4294967295,"Holders":["a"]}"#, &["a"], &waiters);
     let write = set_limit(&seen, u32::MAX - 1, "", NOW).unwrap();
-    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
     assert_eq!(written(&plan).1, ["p/b Held [1]"]);
     // What names many slots would not fit into `.lock`.
     let many: Vec<String> = (0..16).map(|number| format!("w{number:02}")).collect();
     let waiters: Vec<_> = many.iter().map(|waiter| (waiter.as_str(), 5000, 0)).collect();
     let seen = queue(r#"{"Limit":10000,"Holders":["a"]}"#, &["a"], &waiters);
     let write = set_limit(&seen, 9000, "", NOW).unwrap();
-    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
     assert!(!lock_of(&plan).contains("Next"));
 }
 
@@ -172,7 +175,7 @@ fn whoever_is_kept_out_does_not_stand_in_line() {
     let seen = queue(r#"{"Limit":2,"Holders":["a","b"]}"#, &["a", "b"], &[("me", 1, 0)]);
     let refuses = Settings { limit_policy: LimitPolicy::Refuse, ..settings(3, 1) };
     let plan = planned(&seen, &refuses, hold, false);
-    assert!(matches!(plan.stand, Stand::Blocked(_)));
+    assert!(matches!(plan.outcome, PlanOutcome::Blocked(_)));
     assert_eq!(written(&plan), (None, vec!["-p/me".into()]));
 }
 
@@ -180,9 +183,10 @@ fn whoever_is_kept_out_does_not_stand_in_line() {
 fn a_party_that_enters_leaves_a_record_to_be_waited_for() {
     let (settings, who, session) = (settings(2, 1), Identity::default(), SessionId::from("me"));
     let (dead_since, prefixes) = (BTreeMap::new(), ["p", "q"].map(String::from));
-    let together = Some(Together { prefixes: &prefixes, step: Step::Enter, room: Some(usize::MAX) });
-    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
-    let plan = hold(&view(None, &[]), me, NOW);
+    let together =
+        Some(GroupMember { prefixes: &prefixes, step: GroupStep::Enqueue, room: Some(usize::MAX) });
+    let input = PlanInput { together, ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view(None, &[]), input, NOW);
     let lock = r#"{"Limit":2,"Holders":[]}"#.to_owned();
     assert_eq!(written(&plan), (Some((lock, 0)), vec!["p/me Waiting".into()]));
 }
@@ -192,7 +196,7 @@ fn all_free_slots_are_given_on_at_once_in_order_of_priority_and_arrival() {
     let waiters = [("b", 1, 0), ("c", 1, 5), ("d", 2, 0), ("e", 1, 0)];
     let seen = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &waiters);
     let write = set_limit(&seen, 5, "", NOW).unwrap();
-    let plan = Plan { write, ..Plan::new(Stand::Holding) };
+    let plan = Plan { write, ..Plan::new(PlanOutcome::Holding) };
     let lock = r#"{"Limit":5,"Holders":["a","c","b","d","d"],"Next":["e"]} "#;
     let others = ["p/e Lookout", "p/c Held [1]", "p/b Held [2]", "p/d Held [3, 4]"].map(String::from);
     assert_eq!(written(&plan), (Some((lock.into(), 42)), others.to_vec()));
@@ -213,7 +217,7 @@ fn nobody_overtakes_one_that_wants_several_slots_unless_the_limit_can_never_give
 fn a_newcomer_does_not_slip_in_before_those_in_line() {
     let seen = queue(r#"{"Limit":2,"Holders":["a"]}"#, &["a"], &[("b", 2, 0)]);
     let plan = planned(&seen, &settings(2, 1), hold, false);
-    assert_eq!(plan.stand, Stand::Apart { room: false });
+    assert_eq!(plan.outcome, PlanOutcome::NotHolding { room: false });
     assert_eq!(written(&plan), (None, vec!["p/me Waiting".into()]));
     // But one that goes first says so in `.lock`.
     let urgent = Settings { priority: 1, slots: 2, ..settings(2, 1) };
@@ -268,7 +272,7 @@ fn more_free_slots_than_one_transaction_can_give_on_take_several() {
     let seen = queue(r#"{"Limit":95,"Holders":["a"]}"#, &["a"], &waiters);
     let record = lock_of(&planned(&seen, &settings(95, 1), hold, false));
     let granted = Record::decode(record.as_bytes(), 0).unwrap().taken() as usize - 1;
-    assert!((1..=NAMED).contains(&granted), "{granted}");
+    assert!((1..=MAX_HANDOFFS).contains(&granted), "{granted}");
 }
 
 #[test]
@@ -277,12 +281,13 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = Settings { limit_policy: LimitPolicy::Set, ..settings(3, 1) };
-    let together = Some(Together { prefixes: &prefixes, step: Step::Take, room: Some(usize::MAX) });
-    let me = Me { together, set_limit: true, ..me(&session, &settings, &who, &dead_since) };
+    let together =
+        Some(GroupMember { prefixes: &prefixes, step: GroupStep::Acquire, room: Some(usize::MAX) });
+    let input = PlanInput { together, set_limit: true, ..plan_input(&session, &settings, &who, &dead_since) };
     let mut seen = queue(lock, &["a"], &[("b", 1, 0), ("me", 1, 0)]);
     let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
     own.entry.as_mut().unwrap().together = prefixes.to_vec();
-    let plan = hold(&seen, me, NOW);
+    let plan = hold(&seen, input, NOW);
     let record = r#"{"Limit":3,"Holders":["a","b"]}"#.to_owned();
     assert_eq!(written(&plan), (Some((record, 42)), vec!["p/b Held [1]".into()]));
     assert!(!plan.write.unwrap().joint);
@@ -290,10 +295,10 @@ fn one_that_takes_its_slots_together_sets_its_limit_without_waiting_for_the_othe
 
 #[test]
 fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
-    let held = Some(Standing::Held);
+    let held = Some(WaiterState::Held);
     let seen = view(
         Some((r#"{"Limit":1,"Holders":["a"]}"#, 0)),
-        &[("a", held), ("me", held), ("b", Some(Standing::Waiting))],
+        &[("a", held), ("me", held), ("b", Some(WaiterState::Waiting))],
     );
     let plan = planned(&seen, &settings(1, 1), hold, false);
     assert_eq!(written(&plan), (None, vec!["-p/me".into(), "p/me Waiting".into()]));
@@ -301,16 +306,19 @@ fn one_that_was_taken_out_goes_to_the_end_of_the_line() {
 
 #[test]
 fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time() {
-    let waiting = ("me", Some(Standing::Waiting));
+    let waiting = ("me", Some(WaiterState::Waiting));
     let seen = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[("foreign", None), waiting]);
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = settings(1, 1);
-    let me = Me { free_since: Some(NOW), ..me(&session, &settings, &who, &dead_since) };
-    let early = hold(&seen, me, NOW);
+    let input = PlanInput { free_since: Some(NOW), ..plan_input(&session, &settings, &who, &dead_since) };
+    let early = hold(&seen, input, NOW);
     let turn = FIRST_TURN;
-    assert_eq!((early.stand.clone(), early.recheck), (Stand::Apart { room: true }, Some(NOW + turn)));
+    assert_eq!(
+        (early.outcome.clone(), early.recheck),
+        (PlanOutcome::NotHolding { room: true }, Some(NOW + turn))
+    );
     assert_eq!(early.write, None);
-    let late = hold(&seen, me, NOW + turn);
+    let late = hold(&seen, input, NOW + turn);
     assert_eq!(lock_of(&late), r#"{"Limit":1,"Holders":["me"]}"#);
     // Each turn is as long as all before, until it has been left slots for long enough.
     let mut left = turn;
@@ -319,16 +327,16 @@ fn another_kind_of_client_that_stands_ahead_is_left_its_turn_for_a_bounded_time(
         let foreign = SessionId::from("foreign");
         let index = seen.contender(&foreign).unwrap().modify_index;
         seen.offers.insert(foreign, Offer { index, open: left.min(MAX_OFFER) });
-        let next = hold(&seen, me, NOW);
+        let next = hold(&seen, input, NOW);
         let rest = MAX_OFFER.saturating_sub(left);
         assert_eq!(next.recheck, (!rest.is_zero()).then(|| NOW + left.min(rest)), "{all}");
         left = turn * all;
     }
     // Whoever leaves leaves them the slot too, and tells the first of ours to watch it.
-    let held = ("me", Some(Standing::Held));
+    let held = ("me", Some(WaiterState::Held));
     let record = Some((r#"{"Limit":1,"Holders":["me"]}"#, 0));
-    let seen = view(record, &[held, ("foreign", None), ("b", Some(Standing::Waiting))]);
-    let plan = leave(&seen, me, NOW);
+    let seen = view(record, &[held, ("foreign", None), ("b", Some(WaiterState::Waiting))]);
+    let plan = leave(&seen, input, NOW);
     let record = r#"{"Limit":1,"Holders":[]}"#.to_owned();
     assert_eq!(written(&plan), (Some((record, 42)), vec!["p/b Lookout".into(), "-p/me".into()]));
 }
@@ -339,10 +347,11 @@ fn the_own_contender_is_watched_and_more_only_by_the_last_one_named() {
     let seen = queue(lock, &["a", "me"], &[("b", 1, 0), ("c", 1, 0), ("d", 1, 0)]);
     let (who, dead_since) = (Identity::default(), BTreeMap::new());
     let settings = settings(2, 1);
-    let keys = |session: &str, stood: Role, now: Moment| {
+    let keys = |session: &str, last_role: Role, now: Moment| {
         let session = SessionId::from(session);
-        let me = Me { stood: (stood, NOW), ..me(&session, &settings, &who, &dead_since) };
-        let watches = hold(&seen, me, now).watch;
+        let input =
+            PlanInput { last_role: (last_role, NOW), ..plan_input(&session, &settings, &who, &dead_since) };
+        let watches = hold(&seen, input, now).watch;
         watches.into_iter().map(|one| format!("{}@{}", one.key, one.after)).collect::<Vec<_>>()
     };
     let later = NOW + Duration::from_secs(1);
@@ -361,9 +370,12 @@ fn who_was_let_in_without_being_known_signs_its_entry_once_it_has_held_for_a_whi
     let (session, dead_since) = (SessionId::from("me"), BTreeMap::new());
     let who = Identity { pod: Some("loader-1".into()), ..Identity::default() };
     let settings = settings(1, 1);
-    let me = Me { stood: (Role::Holding, LONG_AGO), ..me(&session, &settings, &who, &dead_since) };
-    assert_eq!(hold(&seen, Me { stood: (Role::Holding, NOW), ..me }, NOW).write, None);
-    let write = hold(&seen, me, NOW).write.unwrap();
+    let input = PlanInput {
+        last_role: (Role::Holding, LONG_AGO),
+        ..plan_input(&session, &settings, &who, &dead_since)
+    };
+    assert_eq!(hold(&seen, PlanInput { last_role: (Role::Holding, NOW), ..input }, NOW).write, None);
+    let write = hold(&seen, input, NOW).write.unwrap();
     let [Op::Cas { value, index: 2, .. }] = write.ops.as_slice() else { panic!("{write:?}") };
     let entry = Entry::decode(value).unwrap();
     assert_eq!((entry.who, entry.indexes), (who.clone(), vec![0]));
@@ -385,7 +397,7 @@ proptest! {
         let stored = format!(r#"{{"Limit":{limit},"Holders":{}}}"#, serde_json::to_string(&holders).unwrap());
         let contenders: Vec<_> = live
             .iter()
-            .map(|id| (id.as_str(), (id == "me").then_some(Standing::Waiting)))
+            .map(|id| (id.as_str(), (id == "me").then_some(WaiterState::Waiting)))
             .collect();
         let mut seen = view(Some((&stored, 0)), &contenders);
         let settings = settings(5, slots);
@@ -393,7 +405,7 @@ proptest! {
         let mut room = false;
         for index in 0..3 {
             let plan = planned(&seen, &settings, what, false);
-            room |= plan.stand == Stand::Apart { room: true };
+            room |= plan.outcome == PlanOutcome::NotHolding { room: true };
             seen.apply(&plan.write.map(|write| write.ops).unwrap_or_default(), 60 + index);
         }
         let record = seen.record().unwrap();
@@ -406,7 +418,7 @@ proptest! {
         let again = planned(&seen, &settings, what, false);
         prop_assert_eq!(&again.write, &None);
         if room && !leaving {
-            prop_assert_eq!(again.stand, Stand::Holding);
+            prop_assert_eq!(again.outcome, PlanOutcome::Holding);
             prop_assert!(record.taken() <= limit);
         }
     }
@@ -417,8 +429,8 @@ fn one_that_lets_others_in_as_it_comes_does_not_name_itself_before_those_who_cam
     let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
     let view = queue(r#"{"Limit":1,"Holders":["a"]}"#, &["a"], &[("b", 1, 0)]);
     let settings = settings(2, 1);
-    let me = Me { set_limit: true, ..me(&session, &settings, &who, &dead_since) };
-    let plan = hold(&view, me, NOW);
+    let input = PlanInput { set_limit: true, ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = hold(&view, input, NOW);
     assert_eq!(lock_of(&plan), r#"{"Limit":2,"Holders":["a","b"]}"#);
     assert_eq!(written(&plan).1, ["p/b Held [1]", "p/me Waiting"]);
     assert!(lists(&plan));
@@ -438,13 +450,14 @@ fn one_that_takes_its_slots_together_says_what_it_wants_now() {
     let prefixes = ["p".to_owned(), "q".to_owned()];
     let (session, who, dead_since) = (SessionId::from("me"), Identity::default(), BTreeMap::new());
     let settings = settings(1, 1);
-    let together = Some(Together { prefixes: &prefixes, step: Step::Take, room: Some(usize::MAX) });
-    let me = Me { together, ..me(&session, &settings, &who, &dead_since) };
+    let together =
+        Some(GroupMember { prefixes: &prefixes, step: GroupStep::Acquire, room: Some(usize::MAX) });
+    let input = PlanInput { together, ..plan_input(&session, &settings, &who, &dead_since) };
     // Once it had a priority. By what it says there `b` waits for it, and by what it wants now it waits for `b`.
     let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("b", 1, 0), ("me", 1, 2)]);
     let own = seen.contenders.iter_mut().find(|one| one.session == session).unwrap();
     own.entry.as_mut().unwrap().together = prefixes.to_vec();
-    let plan = hold(&seen, me, NOW);
+    let plan = hold(&seen, input, NOW);
     let record = r#"{"Limit":1,"Holders":[],"Next":["b"]} "#.to_owned();
     let others = ["p/b Lookout", "p/me Waiting"].map(String::from).to_vec();
     assert_eq!(written(&plan), (Some((record, 42)), others));
@@ -455,9 +468,9 @@ fn one_that_takes_its_slots_together_says_what_it_wants_now() {
 fn one_that_tries_once_and_is_outrun_looks_again_before_it_gives_up() {
     let (who, session, dead_since) = (Identity::default(), "me".into(), BTreeMap::new());
     let settings = Settings { wait: Some(Duration::ZERO), ..settings(1, 1) };
-    let me = Me { crowded: true, ..me(&session, &settings, &who, &dead_since) };
-    let plan = hold(&queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[]), me, NOW);
-    assert_eq!((plan.stand, plan.need), (Stand::Apart { room: true }, Some(Need::List)));
+    let input = PlanInput { lost_cas_race: true, ..plan_input(&session, &settings, &who, &dead_since) };
+    let plan = hold(&queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[]), input, NOW);
+    assert_eq!((plan.outcome, plan.refresh), (PlanOutcome::NotHolding { room: true }, Some(Refresh::Prefix)));
 }
 
 /// Bytes of a transaction as it is sent.
@@ -486,8 +499,8 @@ fn no_transaction_is_larger_than_consul_takes() {
 #[test]
 fn the_last_slot_of_the_largest_record_can_be_granted() {
     let holders: Vec<_> = (0..9_999).map(|n| format!(r#""{n:036}""#)).collect();
-    let me = "f".repeat(36);
-    let next = format!(r#"["{}"]"#, vec![me.as_str(); 100].join(r#"",""#));
+    let input = "f".repeat(36);
+    let next = format!(r#"["{}"]"#, vec![input.as_str(); 100].join(r#"",""#));
     let lock = format!(r#"{{"Limit":10000,"Holders":[{}],"Next":{next}}}"#, holders.join(","));
     let pair = |name: String, value: Vec<u8>, session: Option<String>| Pair {
         key: format!("p/{name}"),
@@ -499,12 +512,12 @@ fn the_last_slot_of_the_largest_record_can_be_granted() {
         modify_index: 42,
     };
     let holders = (0..9_999).map(|n| pair(format!("{n:036}"), Vec::new(), Some(format!("{n:036}"))));
-    let waiting = Entry::new(Standing::Waiting, 1, 0, String::new(), Identity::default()).encode();
-    let others = [pair(".lock".into(), lock.into(), None), pair(me.clone(), waiting, Some(me.clone()))];
+    let waiting = Entry::new(WaiterState::Waiting, 1, 0, String::new(), Identity::default()).encode();
+    let others = [pair(".lock".into(), lock.into(), None), pair(input.clone(), waiting, Some(input.clone()))];
     let mut view = View::new("p", others.into_iter().chain(holders).collect(), 50);
-    let (session, who, dead_since) = (SessionId::from(me), Identity::default(), BTreeMap::new());
+    let (session, who, dead_since) = (SessionId::from(input), Identity::default(), BTreeMap::new());
     let settings = settings(10_000, 1);
-    let plan = hold(&view, super::me(&session, &settings, &who, &dead_since), NOW);
+    let plan = hold(&view, plan_input(&session, &settings, &who, &dead_since), NOW);
     let write = plan.write.unwrap();
     assert!(sent(&write.ops) <= 512 * 1024, "{}", sent(&write.ops));
     view.apply(&write.ops, 60);
@@ -513,7 +526,7 @@ fn the_last_slot_of_the_largest_record_can_be_granted() {
 
 #[test]
 fn an_entry_that_cannot_be_written_again_stands_in_nobodys_way() {
-    let mut entry = Entry::new(Standing::Waiting, 1, 5, String::new(), Identity::default());
+    let mut entry = Entry::new(WaiterState::Waiting, 1, 5, String::new(), Identity::default());
     entry.body = Some("x".repeat(400 * 1024));
     let mut seen = queue(r#"{"Limit":1,"Holders":[]}"#, &[], &[("big", 1, 5), ("me", 1, 0)]);
     let big = Pair {

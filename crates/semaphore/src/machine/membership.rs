@@ -28,7 +28,7 @@ pub enum Phase {
     /// Being given back.
     Leaving,
     /// The bound on waiting has passed.
-    GaveUp,
+    TimedOut,
     /// Lost, with `on_lost: exit`: it is not asked for again.
     Lost,
     /// Given back.
@@ -41,39 +41,39 @@ pub(super) enum Intent {
     /// To hold.
     Hold,
     /// To be gone, and why.
-    Leave(Farewell),
+    Leave(LeaveReason),
     /// Nothing: it is gone.
     Rest,
 }
 
 /// Why it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
+pub(super) enum LeaveReason {
     Released,
-    GaveUp,
+    TimedOut,
     Lost,
     /// It asks again, together with the others of its party.
-    Again,
+    Requeue,
 }
 
 /// One stay.
 #[derive(Clone, Debug)]
-pub(super) enum Stay {
+pub(super) enum State {
     /// The slot is asked for.
-    Asking(Asking),
+    Acquiring(Acquiring),
     /// It is held.
     Held(Slot),
     /// What is there of it is being taken away, a slot that was held among it.
-    Leaving { farewell: Farewell, slot: Option<Slot> },
+    Leaving { reason: LeaveReason, slot: Option<Slot> },
     /// Nothing is there any more.
-    Over(End),
+    Ended(EndReason),
 }
 
 /// How it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum EndReason {
     Released,
-    GaveUp,
+    TimedOut,
     Lost,
     /// It was left as it was, for the session's end to take away.
     Abandoned,
@@ -81,34 +81,34 @@ pub(super) enum End {
 
 /// What belongs to one that is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct Acquiring {
     /// Since when.
     pub(super) since: Moment,
-    pub(super) keeps_out: KeepsOut,
+    pub(super) cause: WaitCause,
     /// Since when the slots have been there for it.
     pub(super) room_since: Option<Moment>,
     /// It has stood in line.
     pub(super) waited: bool,
-    pub(super) finds: Finds,
+    pub(super) finding: Finding,
 }
 
 /// What keeps it out, for the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum KeepsOut {
+pub(super) enum WaitCause {
     /// Nobody knows yet.
     Unknown,
-    /// Others.
-    Others,
+    /// Other waiters and holders.
+    Queue,
     /// What somebody has to mend.
     Fault(String),
 }
 
 /// What has been found for one that is not told yet that it holds.
 #[derive(Clone, Debug)]
-pub(super) enum Finds {
+pub(super) enum Finding {
     Nothing,
     /// This is to be committed as soon as all others of the party can.
-    Offer(Write),
+    Proposal(Write),
     /// The slots are there, but not known yet to be so for all others of the party.
     Slots,
     /// The slots are there, and it waits for a renewal before it tells so.
@@ -124,40 +124,40 @@ pub(super) struct Slot {
     pub(super) indexes: Vec<u32>,
 }
 
-impl Stay {
+impl State {
     /// One that is asked for from now on.
     pub(super) fn begin(now: Moment) -> Self {
-        let (keeps_out, finds) = (KeepsOut::Unknown, Finds::Nothing);
-        Self::Asking(Asking { since: now, keeps_out, room_since: None, waited: false, finds })
+        let (cause, finding) = (WaitCause::Unknown, Finding::Nothing);
+        Self::Acquiring(Acquiring { since: now, cause, room_since: None, waited: false, finding })
     }
 
     /// One that only goes.
-    pub(super) fn departing() -> Self {
-        Self::Leaving { farewell: Farewell::Released, slot: None }
+    pub(super) fn leaving() -> Self {
+        Self::Leaving { reason: LeaveReason::Released, slot: None }
     }
 
     pub(super) fn phase(&self) -> Phase {
         match self {
-            Self::Asking(Asking { keeps_out, .. }) => match keeps_out {
-                KeepsOut::Unknown => Phase::Starting,
-                KeepsOut::Others => Phase::Waiting,
-                KeepsOut::Fault(why) => Phase::Blocked { why: why.clone() },
+            Self::Acquiring(Acquiring { cause, .. }) => match cause {
+                WaitCause::Unknown => Phase::Starting,
+                WaitCause::Queue => Phase::Waiting,
+                WaitCause::Fault(why) => Phase::Blocked { why: why.clone() },
             },
             Self::Held(Slot { since, token, indexes, .. }) => {
                 Phase::Held { since: *since, token: *token, indexes: indexes.clone() }
             }
-            Self::Leaving { .. } | Self::Over(End::Abandoned) => Phase::Leaving,
-            Self::Over(End::Released) => Phase::Released,
-            Self::Over(End::GaveUp) => Phase::GaveUp,
-            Self::Over(End::Lost) => Phase::Lost,
+            Self::Leaving { .. } | Self::Ended(EndReason::Abandoned) => Phase::Leaving,
+            Self::Ended(EndReason::Released) => Phase::Released,
+            Self::Ended(EndReason::TimedOut) => Phase::TimedOut,
+            Self::Ended(EndReason::Lost) => Phase::Lost,
         }
     }
 
     pub(super) fn intent(&self) -> Intent {
         match self {
-            Self::Asking(_) | Self::Held(_) => Intent::Hold,
-            Self::Leaving { farewell, .. } => Intent::Leave(*farewell),
-            Self::Over(_) => Intent::Rest,
+            Self::Acquiring(_) | Self::Held(_) => Intent::Hold,
+            Self::Leaving { reason, .. } => Intent::Leave(*reason),
+            Self::Ended(_) => Intent::Rest,
         }
     }
 
@@ -166,36 +166,36 @@ impl Stay {
         match self {
             Self::Held(slot) => Some(slot),
             Self::Leaving { slot, .. } => slot.as_ref(),
-            Self::Asking(_) | Self::Over(_) => None,
+            Self::Acquiring(_) | Self::Ended(_) => None,
         }
     }
 
-    pub(super) fn asking(&self) -> Option<&Asking> {
-        if let Self::Asking(asking) = self { Some(asking) } else { None }
+    pub(super) fn acquiring(&self) -> Option<&Acquiring> {
+        if let Self::Acquiring(acquiring) = self { Some(acquiring) } else { None }
     }
 
-    pub(super) fn asking_mut(&mut self) -> Option<&mut Asking> {
-        if let Self::Asking(asking) = self { Some(asking) } else { None }
+    pub(super) fn acquiring_mut(&mut self) -> Option<&mut Acquiring> {
+        if let Self::Acquiring(acquiring) = self { Some(acquiring) } else { None }
     }
 
     /// Whether it stands in line, as far as the world knows.
     pub(super) fn waits(&self) -> bool {
-        self.asking().is_some_and(|asking| asking.keeps_out == KeepsOut::Others)
+        self.acquiring().is_some_and(|acquiring| acquiring.cause == WaitCause::Queue)
     }
 
     /// What was found, where it is asked for.
-    pub(super) fn finds(&self) -> &Finds {
-        self.asking().map_or(&Finds::Nothing, |asking| &asking.finds)
+    pub(super) fn finding(&self) -> &Finding {
+        self.acquiring().map_or(&Finding::Nothing, |acquiring| &acquiring.finding)
     }
 
     /// Goes on by going, with what was held.
-    pub(super) fn depart(&mut self, farewell: Farewell) {
-        let slot = match std::mem::replace(self, Self::Over(End::Released)) {
+    pub(super) fn start_leaving(&mut self, reason: LeaveReason) {
+        let slot = match std::mem::replace(self, Self::Ended(EndReason::Released)) {
             Self::Held(slot) => Some(slot),
             Self::Leaving { slot, .. } => slot,
-            Self::Asking(_) | Self::Over(_) => None,
+            Self::Acquiring(_) | Self::Ended(_) => None,
         };
-        *self = Self::Leaving { farewell, slot };
+        *self = Self::Leaving { reason, slot };
     }
 
     /// Takes what is held away; from here on it is asked for.
@@ -205,12 +205,12 @@ impl Stay {
         }
         match std::mem::replace(self, Self::begin(now)) {
             Self::Held(slot) => Some(slot),
-            Self::Asking(_) | Self::Leaving { .. } | Self::Over(_) => None,
+            Self::Acquiring(_) | Self::Leaving { .. } | Self::Ended(_) => None,
         }
     }
 }
 
-impl Asking {
+impl Acquiring {
     /// The slots are there for it from now on, if they were not.
     pub(super) fn finds_room(&mut self, now: Moment) {
         self.room_since.get_or_insert(now);

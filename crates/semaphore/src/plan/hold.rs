@@ -1,0 +1,63 @@
+//! Of one that holds.
+
+use super::*;
+
+/// Plans of one that holds: to look after the others.
+pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {
+    let role = Role::Holding;
+    let mut plan = Plan { watch: watch::holding(view, input, now), role, ..Plan::new(PlanOutcome::Holding) };
+    plan.recheck(watch::settles_at(input, role, now));
+    let sets_limit = input.sets_limit(&record);
+    if view.is_filtered() {
+        // Nothing is written by what a token may not see all of.
+        return plan;
+    }
+    if !view.is_complete() {
+        // Slots that lie free although somebody is named: whoever was to let it in has not.
+        let unserved = record.limit > record.taken()
+            && (input.confirmed && record.has_lookout || input.follows_up)
+            || input.follows_up && view.has_foreign();
+        plan.refresh =
+            (sets_limit || unserved || is_left_alone(view, input.session)).then_some(Refresh::Prefix);
+        plan.write = sign(view, record.flags(), input, now).filter(|_| plan.refresh.is_none());
+        return plan;
+    }
+    let signed = sign(view, record.flags(), input, now);
+    let mut draft = Draft::new(view, record, input.wall, Some(input));
+    if sets_limit {
+        draft.record.limit = input.settings.limit;
+    }
+    plan.recheck(draft.prune(input, now));
+    let line = queue::in_order(view, None);
+    plan.recheck(draft.grant_free_slots(&line, &[], input.free_since, now));
+    if draft.changes() || draft.has_stale_handoffs(&line) {
+        draft.publish_handoffs(&line);
+    }
+    draft.set_lookout(&line);
+    draft.delete_leftovers();
+    plan.write = draft.write(!sets_limit && !input.follows_up).or(signed);
+    plan
+}
+
+/// What a holder's contender says for people, and the numbers of its slots, where whoever let it in by its name did not know. Nobody
+/// else writes there but to take the slots away, so that the contender's own index is guard enough; and what is over soon need not
+/// pay for it.
+pub(super) fn sign(view: &View, flags: u64, input: PlanInput<'_>, now: Moment) -> Option<Write> {
+    let contender = view.contender(input.session)?;
+    let mut entry = input.entry(WaiterState::Held, input.held?.to_vec());
+    if let Some(stored) = &contender.entry {
+        entry.since.clone_from(&stored.since);
+        entry.beside = stored.beside;
+    }
+    let differs = contender.entry.as_ref() != Some(&entry);
+    let settled = watch::settles_at(input, Role::Holding, now).is_none();
+    (differs && settled).then(|| {
+        let (key, index) = (view.contender_key(input.session), contender.modify_index);
+        Write::of(vec![Op::Cas { key, value: entry.encode(), flags, index }])
+    })
+}
+
+/// Whether a slotkeeper has let it in that knows of nobody who watches over all: that may have been this one.
+pub(super) fn is_left_alone(view: &View, session: &SessionId) -> bool {
+    view.contender(session).and_then(|one| one.entry.as_ref()).is_some_and(|entry| entry.lookout.is_none())
+}
