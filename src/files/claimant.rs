@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(find(&path).unwrap().claimant, *claimant);
         }
         drop(claim);
-        assert!(why().contains("no agent that has it locked"), "{}", why());
+        assert!(why().contains("which has not locked it"), "{}", why());
         // The next claimant is not taken for the one before.
         let _next = Claim::take(&path).unwrap();
         assert!(why().contains("names no agent"), "{}", why());
@@ -228,14 +228,14 @@ mod tests {
         for pid in [child.id(), u32::MAX, 0] {
             claim.introduce(&claimant(pid).to_text());
             let why = find(&path).unwrap_err().to_string();
-            assert!(why.contains("no agent that has it locked"), "{why}");
+            assert!(why.contains("which has not locked it"), "{why}");
         }
         child.kill().unwrap();
         child.wait().unwrap();
         drop(claim);
         let _open = File::open(folder.path().join("ready.lock")).unwrap();
         fs::write(folder.path().join("ready.lock"), claimant(std::process::id()).to_text()).unwrap();
-        assert!(find(&path).unwrap_err().to_string().contains("no agent that has it locked"));
+        assert!(find(&path).unwrap_err().to_string().contains("which has not locked it"));
     }
 
     #[test]

@@ -257,7 +257,7 @@ mod tests {
             for done in [replace(&at(name), b"new", 0o600).map(drop), remove(&at(name))] {
                 let error = anyhow::Error::from(done.unwrap_err());
                 let said = error.to_string();
-                assert!(said.contains(kind) && said.contains("write another path"), "{said}");
+                assert!(said.contains(kind) && said.contains("configure another path"), "{said}");
                 assert!(FileError::is_misplaced(&error), "{said}");
             }
             let after = std::fs::symlink_metadata(at(name)).unwrap();

@@ -80,7 +80,8 @@ fn agent(consul: &Consul, format: &str) -> (Agent, Home) {
 fn await_told(agent: &Agent, home: &Home) {
     for seen in [
         log_events::LOCK_HELD_BY_OTHER,
-        &format!("{} semaphore=x reason=the key service/x/.lock", log_events::BLOCKED),
+        log_events::BLOCKED,
+        "the key service/x/.lock",
         "it has flags 7",
         log_events::WAITING,
     ] {
