@@ -3,8 +3,8 @@
 //! Everybody runs the same: joiner, waiter, holder, leaver, operator. Whoever acts takes the dead out of `.lock` on its
 //! way and gives the free slots on, all in one transaction.
 
+use crate::timing::MISSING_HOLDER_GRACE;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::contender::{Entry, Identity, WaiterState};
 use super::queue::{self, OwnWaiter, Waiter, WaiterKind};
@@ -32,10 +32,6 @@ pub use join::join;
 pub use operate::{Queued, check_visible, destroy, existing_record, prune, queue, set_limit};
 pub use release::{leave, must_list_to_leave, release, resign};
 pub use watch::{Watch, own};
-
-/// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
-/// watch tells so in the next instant.
-const SUSPICION: Duration = Duration::from_millis(50);
 
 /// Bytes of a key that are shown.
 const KEY: usize = 500;
@@ -226,7 +222,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let says_waiting = || view.contender(input.session).is_some_and(|one| one.says_waiting());
     if holding && input.held.is_none() && !view.is_complete() && says_waiting() {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
-        let by = input.since(Role::Entering, now) + SUSPICION;
+        let by = input.since(Role::Entering, now) + MISSING_HOLDER_GRACE;
         let refresh = (by <= now).then_some(Refresh::Prefix);
         let watch = watch::waiting(view, &[], Role::Entering, input, now);
         let plan = Plan::new(PlanOutcome::NotHolding { room: true });
@@ -261,7 +257,7 @@ impl Plan {
     fn check_missing_holders(&mut self, view: &View, record: &Record, input: PlanInput<'_>, now: Moment) {
         let missing = record.holders.iter().filter(|holder| view.is_missing(holder));
         let since = missing.map(|holder| input.dead_since.get(holder).copied().unwrap_or(now)).min();
-        match since.map(|since| since + SUSPICION) {
+        match since.map(|since| since + MISSING_HOLDER_GRACE) {
             Some(at) if at <= now => self.refresh = Some(Refresh::Prefix),
             at => self.recheck(at),
         }

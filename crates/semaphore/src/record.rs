@@ -99,7 +99,19 @@ pub enum NotASemaphore {
     },
 }
 
-/// A decoded `.lock`.
+/// The decoded value of `.lock`.
+///
+/// The encoded value keeps the format, the spelling, the field order and the foreign fields of the decoded one.
+///
+/// ```
+/// use slotkeeper_semaphore::{Form, Record};
+///
+/// let mut record = Record::decode(br#"{"limit":2,"Holders":["3f8a"],"team":"a"}"#, 0)?;
+/// assert_eq!((record.limit, record.taken(), record.form()), (2, 1, Form::List));
+/// record.limit = 3;
+/// assert_eq!(record.encode(), br#"{"limit":3,"Holders":["3f8a"],"team":"a"}"#);
+/// # Ok::<(), slotkeeper_semaphore::NotASemaphore>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Slots that may be held at once.

@@ -4,12 +4,10 @@
 //! this is so, but not until when. Whoever has watched the lock knows: it saw it come free, and has asked before how long
 //! that session's delay is. Whoever comes later has to try, now and then.
 
+use crate::timing::LOCK_DELAY_RETRY_WAIT;
 use std::time::Duration;
 
 use super::{Backoff, Moment, SessionId};
-
-/// The wait between attempts where it is not known how long the delay lasts, first and longest.
-const BLIND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 #[derive(Clone, Debug)]
 pub(super) struct LockDelayTracker {
@@ -26,7 +24,7 @@ pub(super) struct LockDelayTracker {
 
 impl Default for LockDelayTracker {
     fn default() -> Self {
-        let blind = Backoff::new(BLIND.0, BLIND.1);
+        let blind = Backoff::new(LOCK_DELAY_RETRY_WAIT.0, LOCK_DELAY_RETRY_WAIT.1);
         Self { owner: None, delay: None, freed_at: None, until: None, blind }
     }
 }

@@ -3,8 +3,12 @@
 //! That one may still run: the file by which two processes keep apart can be deleted. So the new process writes its nonce
 //! into whatever the session has. The earlier one finds a nonce that is not its own, and knows that it has lost everything.
 
-use super::*;
+use super::{PlanInput, Watch, Write, watch};
+use crate::contender::{Entry, WaiterState};
 use crate::record::LOCK_FLAGS;
+use crate::record::Record;
+use crate::view::View;
+use crate::{Op, SessionId};
 
 /// The transaction that writes the nonce, where the session has something there that does not bear it.
 pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {

@@ -3,8 +3,13 @@
 //! One of ours that lives is asked to go, by a mark in its own entry: it stops its workload first, and nobody else gives its
 //! slot on meanwhile. What cannot be asked is taken out.
 
-use super::*;
+use super::{Draft, Write};
+use crate::queue;
+use crate::queue::Waiter;
 use crate::record::LOCK_FLAGS;
+use crate::record::Record;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// How somebody takes part, as an operator was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

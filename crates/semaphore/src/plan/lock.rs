@@ -3,9 +3,12 @@
 //! One write takes it and one gives it back. Consul tells neither who waits nor when a lock-delay ends, so there is no line,
 //! and a lock that nobody may have yet is asked for again at the instant that the machine has worked out.
 
-use super::*;
+use super::{Plan, PlanInput, PlanOutcome, Role, Write, watch};
 use crate::Primitive;
+use crate::contender::WaiterState;
 use crate::record::LOCK_FLAGS;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// Plans to have the lock: to take it, to wait for it, or to keep it.
 pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
