@@ -1,4 +1,4 @@
-//! How long a session is surely alive.
+//! For how long a session is certain to live.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! One semaphore's state machine: what was observed goes in, commands come out.
+//! The state machine of one semaphore: observations go in, commands come out.
 //!
-//! Whether a slot is held is never remembered from a write that was sent; it is read off the view, which a committed
-//! transaction moves. So a lost answer, a restart and an operator's edit all take the same way: look again, plan again.
+//! A slot that is held is never concluded from a write that was sent. It is read from the view, which a committed transaction
+//! updates. So a lost answer, a restart and an operator's edit are all handled the same way: read again, plan again.
 
 use crate::timing::{
     CAS_RETRY_WAIT, LATE_CREATION, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,

@@ -1,7 +1,7 @@
-//! The record under `<prefix>/.lock`: the limit and who holds, in the two forms that clients write.
+//! The value of `<prefix>/.lock`: the limit and the holders, in the two formats that clients write.
 //!
-//! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
-//! rewritten in the form, the spelling and with the foreign fields it was found with.
+//! Format `list` is the semaphore guide's, format `map` that of Consul's Go API and `consul lock -n`. A record is rewritten in the format,
+//! the spelling and with the foreign fields it was found with.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -66,7 +66,7 @@ pub enum NotASemaphore {
         bytes: usize,
     },
     /// No JSON object.
-    #[error("it is no JSON object but {found}")]
+    #[error("it is not a JSON object but {found}")]
     NotAnObject {
         /// The beginning of the value, made safe to print.
         found: String,

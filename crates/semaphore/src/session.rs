@@ -1,4 +1,4 @@
-//! The life of the one session that all of an agent's semaphores share.
+//! The life of the one session that all semaphores of an agent share.
 
 use crate::timing::{
     MAX_RENEWALS_IN_FLIGHT, MAX_SESSION_RETRY_WAIT, REFUSED_SHARE, RENEW_JITTER, RETRY_JITTER,

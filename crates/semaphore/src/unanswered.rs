@@ -1,5 +1,5 @@
-//! Creations of sessions whose answer was lost: Consul may have done them. Each session is looked for by its name, and
-//! destroyed where it is found; otherwise its TTL would keep it for long.
+//! Session creations whose answer was lost: Consul may have created the session. It is looked up by its name and destroyed, because its
+//! TTL would keep it for long.
 
 use crate::timing::{LATE_CREATION, ORPHAN_LOOK_WAIT, REFUSED_LOOK_WAIT};
 use std::collections::VecDeque;

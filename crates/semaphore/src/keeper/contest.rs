@@ -1,4 +1,4 @@
-//! A session that an earlier process made, and that may not be this one's alone: see [`plan::claim`](super::super::plan::claim).
+//! A contested session: an earlier process created it and may still use it. See [`plan::claim`](super::super::plan::claim).
 
 use super::Keeper;
 use crate::Moment;

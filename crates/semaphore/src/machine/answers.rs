@@ -1,4 +1,4 @@
-//! What answers do to a machine. After each, [`Machine::drive`] decides.
+//! How answers change a machine. After each, [`Machine::drive`] decides what to do.
 
 use super::{Claim, Context, InFlight, Intent, Machine, State, Timer};
 use crate::LockKeyState;

@@ -1,4 +1,4 @@
-//! What a machine makes of what it has seen: it follows the plan, and tells where that leads to.
+//! How a machine executes a plan, and reports the outcome.
 
 use super::{
     Acquiring, Context, EndReason, Finding, InFlight, Intent, LeaveReason, Machine, Slot, State, Timer,

@@ -1,4 +1,4 @@
-//! One that an operator wants out: it says so, stops, and then goes.
+//! Eviction of this client: the machine reports the loss, and releases the slot when the workload has stopped.
 
 use super::{Context, Intent, LeaveReason, Machine, Slot};
 use crate::SessionId;

@@ -1,4 +1,4 @@
-//! What fails at present, and when it is tried again.
+//! The requests of a machine that fail at present, and when they are retried.
 
 use super::{Context, Intent, LeaveReason, Machine, Timer};
 use crate::backoff::Backoff;

@@ -1,8 +1,8 @@
-//! What a machine knows of a lock besides its key: who has it, and from when on it may be had.
+//! What is known of a single-key lock besides its key: its last owner, and until when it is in lock-delay.
 //!
-//! Where a session ends that has a lock, Consul gives it to nobody before the session's lock-delay is over; it answers that
-//! this is so, but not until when. Whoever has watched the lock knows: it saw it come free, and has asked before how long
-//! that session's delay is. Whoever comes later has to try, now and then.
+//! When a session ends that has a lock, Consul refuses the lock to every session until the lock-delay is over. Its answer does not say
+//! when that is. A client that watched the lock knows: it saw the lock come free, and read the session's lock-delay before. A client
+//! that joins later retries now and then.
 
 use crate::timing::LOCK_DELAY_RETRY_WAIT;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the world was told of the limit, the record's form and a lock's leader, so that it is told once.
+//! What was reported of the limit, the record's format and a lock's leader, so that it is reported once.
 
 use super::{Context, Intent, Machine};
 use crate::SessionId;

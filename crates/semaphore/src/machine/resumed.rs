@@ -1,4 +1,4 @@
-//! A session that an earlier process made, and that may not be its alone: see [`plan::claim`].
+//! A session that an earlier process created, and that the process may still use: see [`plan::claim`].
 
 use super::{Context, InFlight, Machine};
 use crate::command::{Command, Failure, FailureKind, Part};

@@ -1,5 +1,5 @@
-//! When a holder confirms what it holds: in rounds, which all semaphores and leases of one agent have in common, so that what is due
-//! is read together. Agents have their rounds at different instants.
+//! When holders confirm their slots: in rounds that all semaphores and leases of one agent share, so that one read serves all that are
+//! due. Different agents have their rounds at different instants.
 
 use crate::timing::{CONFIRM_ROUND, MAX_CONFIRM_INTERVAL};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,4 @@
-//! Of one that does not hold.
+//! Acquire planning: what a client writes that holds nothing yet, to acquire its slots or to wait in the queue.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
-//! Of an operator who wants somebody out.
+//! Eviction planning: how an operator removes a participant.
 //!
-//! One of ours that lives is asked to go, by a mark in its own entry: it stops its workload first, and nobody else gives its
-//! slot on meanwhile. What cannot be asked is taken out.
+//! A live slotkeeper client is asked to leave, by a mark in its own contender key. It stops its workload first, and its slot is not
+//! handed off before that. A participant that cannot be asked is removed at once.
 
 use super::{Draft, Write};
 use crate::queue;

@@ -1,4 +1,4 @@
-//! Of one that holds.
+//! Hold planning: what a holder writes for the waiters, and in its own contender key.
 
 use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Role, Write, watch};
 use crate::contender::WaiterState;

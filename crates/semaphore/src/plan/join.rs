@@ -1,4 +1,4 @@
-//! Of one that comes, and knows nothing yet.
+//! Join planning: the first write of a client that knows nothing of the semaphore yet.
 
 use super::{PlanInput, Write};
 use crate::Op;

@@ -1,4 +1,4 @@
-//! Of an operator, who takes no part.
+//! Operator planning: transactions of an operator, who takes no part in the semaphore.
 
 use std::collections::BTreeSet;
 
@@ -142,7 +142,7 @@ pub fn destroy(
         LockKeyState::Record { record, .. } => refuse_in_use(view, record, known)?,
         LockKeyState::Single(single) => {
             if let Some(wrong) = &single.wrong {
-                return Err(format!("the key {key} is no single-key lock: {wrong}"));
+                return Err(format!("the key {key} is not a single-key lock: {wrong}"));
             }
             if let Some(owner) = &single.owner {
                 let owner = named(owner, single.entry.as_ref(), known);
@@ -152,7 +152,7 @@ pub fn destroy(
         LockKeyState::Conflict { found, .. } => return Err(no_semaphore(view, found)),
     }
     if view.lock_index() != index {
-        return Err(format!("{key} was changed while you were asked; look again"));
+        return Err(format!("{key} was changed before the confirmation; inspect it again"));
     }
     let leftovers = view.leftovers.iter().take(draft::MAX_LEFTOVERS);
     let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
@@ -195,7 +195,7 @@ fn refuse_in_use(
     }
     if !dead.is_empty() {
         return Err(format!(
-            "the semaphore {prefix} still lists dead holders: {}; drop them first: slotkeeper prune {prefix}",
+            "the semaphore {prefix} still lists dead holders: {}; prune them first: slotkeeper prune {prefix}",
             all(&dead)
         ));
     }

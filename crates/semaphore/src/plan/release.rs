@@ -1,4 +1,4 @@
-//! Of one that goes.
+//! Release planning: what a client writes when it leaves, as a holder or as a waiter.
 
 use super::draft::HandOff;
 use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Write, lock};

@@ -1,6 +1,6 @@
-//! What to wait for: single keys, so that one change wakes few.
+//! Which keys to watch: single keys, so that one change wakes few clients.
 //!
-//! A watch on a key that does not exist wakes for any write (Consul up to 1.9), so there is none.
+//! A key that does not exist is never watched: such a watch wakes for any write (Consul up to 1.9).
 
 use crate::timing::WATCH_DELAY;
 
