@@ -374,7 +374,7 @@ fn a_key_of_another_kind_that_nobody_holds_names_what_deletes_it() {
     wait_for("the holder to be named", || ours.log().contains(&session));
     theirs.kill();
     operator.destroy(&session);
-    let cure = "nobody holds it: `slotkeeper destroy service/s` deletes it";
+    let cure = "has no holder: `slotkeeper destroy service/s` deletes it";
     wait_for("the cure to be named", || ours.log().contains(cure));
     destroy(&consul);
     let mut ours = ours;
@@ -383,7 +383,7 @@ fn a_key_of_another_kind_that_nobody_holds_names_what_deletes_it() {
     // The other way round: what a semaphore leaves keeps a lock out.
     assert_eq!(operator.holders("service/s"), [""; 0]);
     let mut ours = Job::start(&consul.address(), &["service/s", "--lock"], &["true"]);
-    let cure = "nobody holds a slot of it: `slotkeeper destroy service/s` deletes it";
+    let cure = "it has no holder: `slotkeeper destroy service/s` deletes it";
     wait_for("the cure to be named", || ours.log().contains(cure));
     destroy(&consul);
     assert_eq!(ours.code(), Some(0), "{}", ours.log());

@@ -178,7 +178,7 @@ fn locks_other_things_and_nothing() {
     assert_eq!((&seen["kind"], &seen["key"]), (&json!("other"), &json!("service/o/.lock")));
     let table = table_of(&consul, "service/o");
     assert!(
-        table.contains("neither semaphore nor lock: it is no JSON object but `a note")
+        table.contains("neither semaphore nor lock: it is not a JSON object but `a note")
             && !table.contains('\u{1b}')
     );
 

@@ -201,7 +201,7 @@ fn whoever_comes_while_it_is_asked_is_not_harmed() {
     shell.expect("Go on? [y/N] ");
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":7,"Holders":[]}"#, Put::Plain, 0);
     shell.press("y\n");
-    shell.expect("was changed while you were asked");
+    shell.expect("was changed before the confirmation");
     assert_eq!(operator.record(PREFIX)["Limit"], 7);
 }
 

@@ -186,9 +186,7 @@ fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
     operator.put(&format!("{PREFIX}/.lock"), "a note", Put::Cas(0), 0);
     let (code, _, said) = set_limit(&consul.address(), &[PREFIX, "3"]);
     assert_eq!(code, Some(1));
-    assert!(
-        said.contains("service/s/.lock holds something that is no semaphore") && said.contains("`a note`")
-    );
+    assert!(said.contains("service/s/.lock is not a semaphore") && said.contains("`a note`"));
     assert_eq!(operator.lock(PREFIX).unwrap().value, b"a note");
 
     for (arguments, cause) in [

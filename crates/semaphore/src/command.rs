@@ -1,4 +1,4 @@
-//! What goes into the core and what comes out of it: closed sets, so that no case is forgotten on either side.
+//! The input and output of the core: closed sets, so that no case is forgotten on either side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,7 @@ use super::notice::Notice;
 use super::view::Pair;
 use super::{Moment, SessionId};
 
-/// How the shell and the core call a semaphore. It never changes while the semaphore is there: what people call it is the
-/// shell's affair.
+/// The name by which the caller and the core refer to a semaphore. It never changes while the semaphore exists.
 pub type Name = Arc<str>;
 
 /// One step of a transaction. All of a transaction's steps are done, or none.
@@ -59,7 +58,7 @@ pub enum Op {
         /// The index that it must still have.
         index: u64,
     },
-    /// Go on only if the key's last change was at `index`.
+    /// Fail unless the key's last change was at `index`.
     CheckIndex {
         /// The full key.
         key: String,
@@ -71,12 +70,12 @@ pub enum Op {
         /// How they begin.
         prefix: String,
     },
-    /// Go on only if there is no such key.
+    /// Fail if the key exists.
     CheckNotExists {
         /// The full key.
         key: String,
     },
-    /// Go on only if the session has the key locked.
+    /// Fail unless the session has the key locked.
     CheckSession {
         /// The full key.
         key: String,
@@ -111,12 +110,12 @@ pub struct Part {
     pub ops: Vec<Op>,
 }
 
-/// What the shell is to do. Each but [`Command::Notify`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
+/// What the caller is to do. Each but [`Command::Notify`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Create a session → [`Event::SessionCreated`].
     CreateSession {
-        /// How its name ends: no other session's does.
+        /// The end of its name, which no other session's name has.
         mark: String,
     },
     /// Look for sessions whose names end so, and destroy them → [`Event::SessionsCleared`].
@@ -128,7 +127,7 @@ pub enum Command {
     RenewSession {
         /// Which.
         session: SessionId,
-        /// When: what tells this attempt from others that are under way, and from when on the lease counts that it earns.
+        /// When it is sent. It identifies the attempt among those in flight, and the lease that it earns counts from here.
         sent: Moment,
         /// The attempt is given up after this long.
         timeout: Duration,
@@ -149,7 +148,7 @@ pub enum Command {
         name: Name,
         /// The full key.
         key: String,
-        /// Whether a loss may be concluded from it. What goes into a check-and-set need not be proved.
+        /// Whether the read must be consistent, because a loss may be concluded from it.
         consistent: bool,
     },
     /// Read these keys of the semaphore at one instant, consistently → [`Event::KeysRead`].
@@ -190,11 +189,11 @@ pub enum Command {
         /// Its parts, each of another semaphore. Mostly there is one.
         parts: Vec<Part>,
     },
-    /// Tell the world.
+    /// Report a change: log it, count it, run a hook.
     Notify(Notice),
 }
 
-/// What the shell has observed.
+/// What the caller has observed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answers [`Command::CreateSession`].

@@ -1,4 +1,4 @@
-//! The value of our contender entry `<prefix>/<session>`: what other agents need of it, and who and where for people.
+//! The value of a slotkeeper contender key, `<prefix>/<session>`: what other agents need of its owner, and text for operators.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Semaphores whose slots are taken together: `acquire: together`.
+//! Acquire groups: semaphores whose slots are acquired all or nothing (`acquire: together`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! One agent's whole core: the session, and a machine for each semaphore that hangs on it.
+//! The core of one agent: its session, and a machine for each semaphore.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Identity, Lease, Moment, SessionId, Wall};
 
 mod contest;
 
-/// What an earlier process of the same agent left behind.
+/// What an earlier process of the same agent left in Consul.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
     /// Its session.
@@ -55,33 +55,36 @@ fn latest(mut nonces: Vec<String>) -> Vec<String> {
     nonces
 }
 
-/// What a keeper begins with.
+/// The input of [`Keeper::new`].
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The session's TTL.
     pub ttl: Duration,
     /// How long a failing watch is tolerated while a slot is held; `None`: to the lease's end.
     pub watch_grace: Option<Duration>,
-    /// Who it is, for people.
+    /// The identity that is written into contender keys.
     pub who: Identity,
     /// For dates that people read.
     pub wall: Wall,
-    /// Where all chance comes from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// A random number that no other process has, nor another keeper of this one: its sessions' names end in what is made
     /// of it.
     pub nonce: u64,
     /// What was left behind by an earlier process.
     pub resume: Option<Resume>,
-    /// That process may still run.
+    /// Whether that process may still run.
     pub contested: bool,
     /// The semaphores to be held.
     pub semaphores: Vec<(Name, Settings)>,
-    /// Those of them whose slots are taken together or not at all.
+    /// Those of them whose slots are acquired all or nothing.
     pub together: Vec<Name>,
 }
 
-/// Takes [`Event`]s in and gives [`Command`]s out. Time moves only by the `now` that it is given.
+/// The core of one agent: it is passed [`Event`]s and returns [`Command`]s. Time moves only by the `now` that it is passed.
+///
+/// Execute all commands of [`Keeper::next_command`] after each call, report each answer by [`Keeper::handle`], and call
+/// [`Keeper::tick`] at [`Keeper::deadline`].
 #[derive(Clone, Debug)]
 pub struct Keeper {
     session: Session,
@@ -186,8 +189,8 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// Gives the slot back and forgets the semaphore; [`Notice::Removed`] tells when. If its slot was taken together with
-    /// others, it is not from here on: one that is added again has its slot apart from them.
+    /// Releases the slot and forgets the semaphore; [`Notice::Removed`] reports when. The semaphore leaves its acquire group,
+    /// also where it is added again.
     pub fn remove(&mut self, name: &Name, now: Moment) {
         self.group.forget(name);
         if !self.removed.contains(name) {
@@ -204,7 +207,7 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// The slots on which a workload runs count as lost from here on, since it is being stopped for want of a renewal.
+    /// Counts the slots on which a workload runs as lost: the workload is being stopped because no renewal was answered.
     pub fn lose_occupied(&mut self, now: Moment) {
         for name in self.occupied.clone() {
             self.with(&name, now, |machine, cx| machine.lose(LossReason::LeaseExpired, cx));
@@ -212,13 +215,13 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// What ran on the slot that it was told to leave has ended, or has had its time: the slot is given on.
+    /// The workload on a slot that was evicted has stopped, or has had its time: the slot is released.
     pub fn workload_stopped(&mut self, name: &Name, now: Moment) {
         self.with(name, now, |machine, _| machine.workload_stopped());
         self.settle(now);
     }
 
-    /// Is about to drain, when the workload has stopped: what is held stays until then, and nothing new is asked for.
+    /// Prepares a drain: slots that are held stay held until the workload has stopped, and no slot is acquired.
     pub fn stop_acquiring(&mut self, now: Moment) {
         self.ending = true;
         for name in self.names() {
@@ -227,7 +230,7 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// Gives everything back, then destroys the session; [`Keeper::has_ended`] tells when that is done.
+    /// Releases all slots, then destroys the session; [`Keeper::has_ended`] says when that is done.
     pub fn drain(&mut self, now: Moment) {
         (self.ending, self.draining) = (true, true);
         for name in self.names() {
@@ -239,8 +242,8 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// Ends a drain that does not come to its end: what could not be given back stays in `.lock` until somebody prunes
-    /// it, but the session is destroyed, so that it may be pruned at once.
+    /// Ends a drain that does not complete: a slot that could not be released stays in `.lock`, but the session is destroyed,
+    /// so that other clients can prune it at once.
     pub fn abandon(&mut self, now: Moment) {
         for name in self.names() {
             self.with(&name, now, |machine, cx| machine.abandon(cx));
@@ -263,7 +266,7 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// Takes in what was observed.
+    /// Handles an answer of Consul.
     pub fn handle(&mut self, event: Event, now: Moment) {
         self.reached |= event.is_answer();
         match event {
@@ -318,12 +321,12 @@ impl Keeper {
         timers.filter(|at| *at > self.settled_at).min()
     }
 
-    /// The next thing to do.
+    /// The next command to execute; `None` until the next event or tick.
     pub fn next_command(&mut self) -> Option<Command> {
         self.out.pop_front()
     }
 
-    /// Somebody wants to know how things stand: what is not watched is looked at anew.
+    /// Lists all keys soon, so that a status is current.
     pub fn refresh_soon(&mut self, now: Moment) {
         let semaphores = u32::try_from(self.machines.names().count()).unwrap_or(u32::MAX);
         for machine in self.machines.iter_mut() {
@@ -332,7 +335,7 @@ impl Keeper {
         self.settle(now);
     }
 
-    /// What is held is held on with no more than is needed for that: who else takes part is known to another keeper of this agent.
+    /// Forgets other participants, which another keeper of this agent knows. What holding the slots needs stays.
     pub fn forget_others(&mut self) {
         let Some(session) = self.session.id() else { return };
         for machine in self.machines.iter_mut() {
@@ -365,12 +368,12 @@ impl Keeper {
         self.reached
     }
 
-    /// The other semaphores for which one of a party waits, although it could take its own slot.
+    /// The other semaphores of the acquire group for which this one waits, although its own slot is free.
     pub fn blocking_members(&self, name: &Name) -> Vec<&Name> {
         self.group.blocking_members(name, &self.machines)
     }
 
-    /// What fails with the session at present, if anything does: what was tried, on what, what came back.
+    /// The failure of the session's last request: what was tried, on what, what came back.
     pub fn failure(&self) -> Option<&str> {
         self.session.failure().map(|failure| failure.text.as_str())
     }

@@ -1,4 +1,4 @@
-//! How long a session is surely alive.
+//! For how long a session is certain to live.
 
 use std::time::Duration;
 
@@ -18,7 +18,21 @@ const RETRY: Duration = Duration::from_secs(1);
 /// stopping survives 25 s without Consul. At Consul's defaults an election takes 9 to 19 s.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(45);
 
-/// What a TTL entails. Consul ends no session before its TTL has passed since the last renewal reached it (in
+/// The times that follow from a session's TTL.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slotkeeper_semaphore::{Lease, Moment, Terms};
+///
+/// let terms = Terms::new(Duration::from_secs(45));
+/// assert_eq!(terms.renew_every(), Duration::from_millis(7500));
+/// // The lease counts from the instant at which the renewal was sent, and expires a tenth of the TTL early.
+/// let sent = Moment::from_boot(Duration::from_secs(100));
+/// assert_eq!(Lease::earned(sent, terms).ends(), sent + Duration::from_millis(40_500));
+/// ```
+///
+/// Consul ends no session before its TTL has passed since the last renewal reached it (in
 /// practice it waits twice that), and the renewal was sent before it arrived: so what counts from the sending ends
 /// before Consul's own count can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

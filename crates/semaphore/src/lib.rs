@@ -1,12 +1,15 @@
-//! The pure core: it is told what was observed and what time it is, and says what to do. No I/O, no clock, no
-//! randomness of its own, nothing else of this crate.
+#![doc = include_str!("../README.md")]
 //!
-//! [`Keeper`] is one agent's whole core: one session and a [`Machine`] for each semaphore. What it decides comes
-//! from one pure function, [`plan::hold`], over a [`View`]. A single-key lock is one of them, with another thing to look at
-//! ([`SingleKeyLock`]) and a plan of its own; whatever is said of a semaphore's life is true of its.
+//! # Where to begin
 //!
-//! What it does not promise, first: a process that is paused at the wrong instant, or whose clock runs wild, can go on
-//! believing that it holds a slot. Only a downstream check of the fencing token is safe against that.
+//! - [`Keeper`] is the whole core of one agent: one session, and a [`Machine`] for each semaphore or lock. [`Command`] is what
+//!   the caller executes, [`Event`] is how it reports the answer, [`Notice`] is what is worth a log line.
+//! - [`plan`] holds the decisions as pure functions over a [`View`], what is known of one semaphore's keys. Operators'
+//!   transactions are there too: [`plan::set_limit`], [`plan::prune`], [`plan::destroy`] and [`plan::request_eviction`].
+//! - [`Record`] and [`contender`] are the formats of the two kinds of key. [`offered`] is slotkeeper's own third key.
+//! - [`Terms`] says how a session's TTL turns into renewals and a [`Lease`].
+
+#![warn(missing_docs, unreachable_pub)]
 
 mod backoff;
 mod command;
@@ -28,6 +31,7 @@ mod settings;
 mod single;
 mod size;
 mod time;
+mod timing;
 mod unanswered;
 mod view;
 

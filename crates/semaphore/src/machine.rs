@@ -1,18 +1,21 @@
-//! One semaphore's state machine: what was observed goes in, commands come out.
+//! The state machine of one semaphore: observations go in, commands come out.
 //!
-//! Whether a slot is held is never remembered from a write that was sent; it is read off the view, which a committed
-//! transaction moves. So a lost answer, a restart and an operator's edit all take the same way: look again, plan again.
+//! A slot that is held is never concluded from a write that was sent. It is read from the view, which a committed transaction
+//! updates. So a lost answer, a restart and an operator's edit are all handled the same way: read again, plan again.
 
+use crate::timing::{
+    CAS_RETRY_WAIT, LATE_CREATION, MAX_CAS_RETRY_WAIT, MAX_CAS_RIVALS, MAX_LIST_INTERVAL,
+    REFRESH_PER_PARTICIPANT, TRY_ONCE_TIMEOUT,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::{Backoff, jittered};
-use super::command::{Command, Commit, Failure, FailureKind, Listing, Name, Op, Part, Reading};
-use super::notice::{Leader, LossReason, Notice};
-use super::plan::{self, Plan, PlanInput, PlanOutcome, Refresh, Role, Write};
-use super::settings::{LimitPolicy, OnLost, Primitive, Settings};
+use super::command::{Command, Failure, FailureKind, Name, Op, Part};
+use super::notice::LossReason;
+use super::plan::{self, Refresh, Role, Write};
+use super::settings::{LimitPolicy, Settings};
 use super::single::SingleKeyLock;
-use super::unanswered::LATE;
 use super::view::View;
 use super::{Moment, SessionId};
 
@@ -37,47 +40,9 @@ pub use membership::Phase;
 use membership::{Acquiring, EndReason, Finding, Intent, LeaveReason, Slot, State, WaitCause};
 use offers::Offers;
 use reported::Reported;
-pub(super) use resumed::{Claim, settling};
+pub(super) use resumed::Claim;
 use timers::{Timer, Timers};
 use watches::Watches;
-
-/// A semaphore that is tried once is given up after this long without any answer.
-const TRY_ONCE: Duration = Duration::from_secs(10);
-/// Tidying up waits for a random time up to this, so that not everybody does it.
-const TIDY: Duration = Duration::from_secs(1);
-/// The wait after a lost check-and-set, first and longest, for each other who may be writing at that time: each of those who were let
-/// in together, or else the root of the slots that are held.
-const CONTENTION: (Duration, Duration) = (Duration::from_millis(3), Duration::from_secs(2));
-/// But never longer than this.
-const MOST_CONTENDED: Duration = Duration::from_secs(2);
-/// More than these do not make the wait after a lost check-and-set longer.
-const CONTENDERS: u32 = 100;
-/// For how long one that comes leaves free slots to whoever has come at the same time.
-const PATIENCE: Duration = Duration::from_millis(60);
-/// The same, for each write to Consul since the last one to `.lock`: so many may have come before.
-const PER_WRITE: Duration = Duration::from_millis(1);
-/// For how long one that is in line leaves free slots to whoever watches over all.
-const TRUST: Duration = Duration::from_secs(1);
-/// Writes to Consul from one's last to `.lock` to the next one's first, where nobody else is there: a session ends, and one is made.
-const QUIET: u64 = 4;
-/// Attempts of one that has gone to serve whoever has come meanwhile.
-const FOLLOW_UPS: u32 = 3;
-/// A poll waits for so long. Consul's own bound is ten minutes.
-const POLL: Duration = Duration::from_secs(300);
-/// The wait after a failed request, first and longest.
-const FAILURE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// Bounds of half a TTL, the time for which those wait whom others depend on: holders, and the head of the line.
-const HALF_TTL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-
-/// Half a TTL, within its bounds.
-fn half(ttl: Duration) -> Duration {
-    (ttl / 2).clamp(HALF_TTL.0, HALF_TTL.1)
-}
-
-/// Others in line list everything at the latest after this long, and after half of it at the earliest.
-const SELDOM: Duration = Duration::from_secs(600);
-/// Who is looked at lists at most so often, for each that takes part.
-const PER_CONTENDER: Duration = Duration::from_millis(500);
 
 /// The one request under way besides the watch.
 #[derive(Clone, Debug)]
@@ -197,7 +162,7 @@ impl Machine {
             check_session: false,
             session_lives: false,
             failures: Failures::default(),
-            contention: Backoff::new(CONTENTION.0, CONTENTION.1),
+            contention: Backoff::new(CAS_RETRY_WAIT.0, CAS_RETRY_WAIT.1),
         }
     }
 
@@ -284,7 +249,7 @@ impl Machine {
     pub(super) fn clearing(name: Name, settings: Settings, now: Moment) -> Self {
         let mut machine = Self::new(name, settings, None, now);
         machine.state = State::leaving();
-        machine.timers.set(Timer::LookAgain, now + LATE);
+        machine.timers.set(Timer::LookAgain, now + LATE_CREATION);
         machine
     }
 
@@ -314,8 +279,9 @@ impl Machine {
         let known = u32::try_from(view.contenders.len()).unwrap_or(u32::MAX).max(view.waiting()).max(holders);
         let begun = self.state.slot().map(|slot| slot.since).or(self.asked_at());
         let since = self.listed_at.or(begun).unwrap_or(now);
-        let pace =
-            PER_CONTENDER.saturating_mul(known.saturating_mul(semaphores)).clamp(PER_CONTENDER, SELDOM);
+        let pace = REFRESH_PER_PARTICIPANT
+            .saturating_mul(known.saturating_mul(semaphores))
+            .clamp(REFRESH_PER_PARTICIPANT, MAX_LIST_INTERVAL);
         if !self.settings.is_lock() {
             self.timers.set_once(Timer::Refresh, || (since + pace).max(now));
         }
@@ -492,7 +458,7 @@ impl Machine {
     fn times_out_at(&self) -> Option<Moment> {
         // What is about to be held again is not given up.
         let asked_at = self.asked_at().filter(|_| self.claim.settles_at().is_none());
-        let wait = if self.settings.try_once() { Some(TRY_ONCE) } else { self.settings.wait };
+        let wait = if self.settings.try_once() { Some(TRY_ONCE_TIMEOUT) } else { self.settings.wait };
         Some(asked_at? + wait?)
     }
 
@@ -578,7 +544,7 @@ impl Machine {
         if self.holds() {
             return !self.failures.hides_keys();
         }
-        let listed = || self.listed_at.is_some_and(|at| cx.now < at + SELDOM / 2);
+        let listed = || self.listed_at.is_some_and(|at| cx.now < at + MAX_LIST_INTERVAL / 2);
         self.relies(cx) && (self.view.as_ref().is_some_and(View::has_lookout) || listed())
     }
 
@@ -600,10 +566,10 @@ impl Machine {
     fn contention_delay(&mut self, cx: &mut Context<'_>) -> Duration {
         let taken = self.view.as_ref().and_then(View::record).map_or(1, super::Record::taken);
         let own = self.view.as_ref().zip(cx.remembered).and_then(|(view, session)| view.entry_of(session));
-        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(CONTENDERS);
-        let others = f64::from(taken.clamp(1, CONTENDERS)).sqrt().max(f64::from(beside));
+        let beside = own.and_then(|entry| entry.beside).unwrap_or(1).min(MAX_CAS_RIVALS);
+        let others = f64::from(taken.clamp(1, MAX_CAS_RIVALS)).sqrt().max(f64::from(beside));
         let longest = self.contention.next(cx.rng).mul_f64(others);
-        jittered(longest.min(MOST_CONTENDED), 0.9, cx.rng)
+        jittered(longest.min(MAX_CAS_RETRY_WAIT), 0.9, cx.rng)
     }
 
     fn commit(&mut self, write: Write, cx: &mut Context<'_>) {

@@ -1,4 +1,4 @@
-//! What the core tells the shell of: changes that are worth a log line, a metric or a hook.
+//! Notices: changes that are worth a log line, a metric or a hook.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::command::{Failure, Name};
 use super::settings::LimitPolicy;
 use super::{Identity, SessionId};
 
-/// Why a slot is held no longer, without having been given back. The texts are label values of a metric.
+/// Why a slot was lost instead of released. The texts are label values of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossReason {
     /// The session has ended.
     SessionGone,
-    /// Another process has resumed our session, and has what it had.
+    /// Another process has resumed the session, and has its slots.
     SessionTaken,
-    /// An operator told us to leave; or somebody took us out of `.lock`, or wrote something else there.
+    /// An operator evicted this client, or `.lock` was changed so that it no longer lists the session.
     Evicted,
-    /// Our contender entry is gone, or no longer ours.
+    /// The contender key is gone, or another session has locked it.
     ContenderGone,
-    /// No renewal was answered in time.
+    /// No renewal was answered before the lease expired.
     LeaseExpired,
     /// The watch failed for longer than `session.watch_grace`.
     WatchFailed,
@@ -47,38 +47,38 @@ impl LossReason {
     }
 }
 
-/// Who has a lock.
+/// The holder of a single-key lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// The session.
     pub session: SessionId,
     /// Whether it is our own.
     pub mine: bool,
-    /// Who it says it is; `None` for another kind of client.
+    /// The identity in its value; `None` for a foreign client.
     pub who: Option<Identity>,
 }
 
 /// A change worth a log line, a metric or a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// A session was created, or taken up again.
+    /// A session was created or resumed.
     SessionStarted {
         /// Which.
         session: SessionId,
-        /// Whether it is one of an earlier process of ours.
+        /// Whether an earlier process of this agent created it.
         resumed: bool,
     },
-    /// The session has ended without us.
+    /// Consul has ended the session.
     SessionEnded {
         /// Which.
         session: SessionId,
     },
-    /// Another process has resumed the session: it is that one's from here on, and so are the files.
+    /// Another process has resumed the session. From here on the session and the state files are that process's.
     SessionTaken {
         /// Which.
         session: SessionId,
     },
-    /// Sessions were found, and destroyed, whose creation had got no answer.
+    /// Sessions were found and destroyed whose creation was never answered.
     SessionsCleared {
         /// How many.
         sessions: u32,
@@ -100,37 +100,37 @@ pub enum Notice {
         /// In what way.
         failure: Failure,
     },
-    /// They work again.
+    /// Requests about the session or a semaphore succeed again after [`Notice::Failing`].
     Recovered {
         /// The semaphore; `None` for the session.
         name: Option<Name>,
     },
-    /// In line, or about to be.
+    /// The client waits in the queue, or is about to join it.
     Waiting {
         /// Which semaphore.
         name: Name,
-        /// Own place in line, from 1.
+        /// The own position in the queue, from 1.
         position: u32,
         /// Slots taken.
         taken: u32,
         /// The limit in force.
         limit: u32,
     },
-    /// Another one has a lock now, or nobody.
+    /// A single-key lock has another holder, or none.
     Leader {
         /// Which lock.
         name: Name,
-        /// Who has it.
+        /// The holder; `None` while the lock is free.
         leader: Option<Leader>,
     },
-    /// Nobody has the lock, and for some time yet Consul gives it to nobody.
+    /// The lock is free but in lock-delay.
     LockDelayed {
         /// Which lock.
         name: Name,
-        /// How long that is; `None` where it is not known, since it began before anybody here looked.
+        /// The time left; `None` if the lock-delay began before this client watched the lock.
         left: Option<Duration>,
     },
-    /// The slot is held.
+    /// The slot was acquired.
     Acquired {
         /// Which semaphore.
         name: Name,
@@ -140,14 +140,14 @@ pub enum Notice {
         token: u64,
         /// The numbers of the slots.
         indexes: Vec<u32>,
-        /// Whether it is a slot that an earlier process of ours held, and that has been ours all along.
+        /// Whether an earlier process of this agent held the slot, and it was held without interruption.
         resumed: bool,
-        /// From asking to holding.
+        /// From the request to holding.
         took: Duration,
-        /// From seeing room to holding, for one that had to wait.
+        /// From seeing a free slot to holding it; `None` if the client did not have to wait.
         handoff: Option<Duration>,
     },
-    /// The slot is held no longer, and was not given back.
+    /// The slot was lost.
     Lost {
         /// Which semaphore.
         name: Name,
@@ -162,16 +162,16 @@ pub enum Notice {
         /// How long it was held.
         held: Duration,
     },
-    /// An operator has told it to leave. Where it holds, [`Notice::Lost`] follows.
+    /// An operator has evicted this client. If it holds a slot, [`Notice::Lost`] follows.
     Evicted {
         /// Which semaphore.
         name: Name,
-        /// Who.
+        /// The operator, as text that is safe to print.
         by: String,
-        /// Whether it holds.
+        /// Whether the client holds a slot.
         held: bool,
     },
-    /// The slot was given back.
+    /// The slot was released.
     Released {
         /// Which semaphore.
         name: Name,
@@ -180,18 +180,18 @@ pub enum Notice {
         /// How long it was held.
         held: Duration,
     },
-    /// The slot cannot be asked for until somebody mends something.
+    /// The slot cannot be acquired until a person acts.
     Blocked {
         /// Which semaphore.
         name: Name,
         /// What is wrong and what to do.
         why: String,
     },
-    /// The bound on waiting has passed.
+    /// No slot was acquired within `wait`.
     TimedOut {
         /// Which semaphore.
         name: Name,
-        /// Whether Consul ever answered anything.
+        /// Whether Consul answered any request.
         reached: bool,
         /// What failed last, if anything did.
         failure: Option<String>,
@@ -200,19 +200,19 @@ pub enum Notice {
     LimitDiffers {
         /// Which semaphore.
         name: Name,
-        /// By which policy: under `set`, ours has been written and somebody has changed it since.
+        /// The policy. Under `set` the configured limit was written and has been changed since.
         policy: LimitPolicy,
         /// The stored one.
         stored: u32,
         /// The configured one.
         configured: u32,
     },
-    /// The record is a map, and the configuration would have made it a list.
+    /// The record is in format `map`, the configured format is `list`.
     FormDiffers {
         /// Which semaphore.
         name: Name,
     },
-    /// Somebody has changed the stored limit. Where that is told by another notice already, this one is not.
+    /// Another client or an operator has changed the stored limit. Omitted where another notice says so.
     LimitChanged {
         /// Which semaphore.
         name: Name,
@@ -221,7 +221,7 @@ pub enum Notice {
         /// The limit now.
         to: u32,
     },
-    /// We have written another limit, for everybody.
+    /// This client has changed the stored limit, for all participants.
     LimitSet {
         /// Which semaphore.
         name: Name,
@@ -230,7 +230,7 @@ pub enum Notice {
         /// The limit now.
         to: u32,
     },
-    /// Dead holders were taken out of `.lock`.
+    /// Dead holders were pruned from `.lock`.
     Pruned {
         /// Which semaphore.
         name: Name,
@@ -244,7 +244,7 @@ pub enum Notice {
         /// Which semaphore.
         name: Name,
     },
-    /// A removed semaphore has been left.
+    /// A semaphore that was removed from the configuration has been released.
     Removed {
         /// Which semaphore.
         name: Name,

@@ -1,6 +1,6 @@
-//! The value of `<prefix>/.offered`: how long free slots were left to clients of other kinds, for waiters that come later.
+//! The value of `<prefix>/.offered`: how long free slots were left to foreign clients, for waiters that join later.
 //!
-//! It has a key of its own, since those clients may take no field in `.lock` but their own. It is written with `.lock` only.
+//! It has a key of its own because foreign clients may reject unknown fields in `.lock`. It is written together with `.lock` only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

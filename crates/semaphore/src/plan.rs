@@ -1,10 +1,10 @@
-//! The one decision: given what is known, who I am and what time it is, what to write, and what to wait for.
+//! The decision: from what is known of a semaphore, the caller's settings and the time, what to write and what to watch.
 //!
-//! Everybody runs the same: joiner, waiter, holder, leaver, operator. Whoever acts takes the dead out of `.lock` on its
-//! way and gives the free slots on, all in one transaction.
+//! Every participant runs the same functions: newcomer, waiter, holder, leaving client, operator. Any transaction that changes
+//! `.lock` also prunes dead holders and grants every free slot.
 
+use crate::timing::MISSING_HOLDER_GRACE;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::contender::{Entry, Identity, WaiterState};
 use super::queue::{self, OwnWaiter, Waiter, WaiterKind};
@@ -33,22 +33,18 @@ pub use operate::{Queued, check_visible, destroy, existing_record, prune, queue,
 pub use release::{leave, must_list_to_leave, release, resign};
 pub use watch::{Watch, own};
 
-/// A holder whose contender is missing is looked into after this long: mostly it has just left, and `.lock`'s own
-/// watch tells so in the next instant.
-const SUSPICION: Duration = Duration::from_millis(50);
-
 /// Bytes of a key that are shown.
 const KEY: usize = 500;
 
 /// Bytes that are shown of the name of an operator, which is anybody's text.
 const OPERATOR: usize = 100;
 
-/// Who plans.
+/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'a> {
     /// The own session.
     pub session: &'a SessionId,
-    /// What is wanted.
+    /// The settings of the semaphore.
     pub settings: &'a Settings,
     /// What the contender entry says for people.
     pub who: &'a Identity,
@@ -58,23 +54,23 @@ pub struct PlanInput<'a> {
     pub set_limit: bool,
     /// Since when each holder without a live contender has been seen so.
     pub dead_since: &'a BTreeMap<SessionId, Moment>,
-    /// Whether the last write that was to let it in came too late: others come at the same time.
+    /// Whether the last check-and-set of `.lock` was lost: other clients join at the same time.
     pub lost_cas_race: bool,
-    /// Until when it leaves free slots to whoever came at the same time.
+    /// Until when free slots are left to the clients that joined at the same time.
     pub yield_until: Option<Moment>,
-    /// It has just written, and sees by the same transaction who has come meanwhile: it goes on at once.
+    /// The client has just written, and the same transaction listed the keys: it continues at once.
     pub follows_up: bool,
     /// `.lock` and the own contender have just been read.
     pub confirmed: bool,
     /// Since when there have been free slots, as far as is known.
     pub free_since: Option<Moment>,
-    /// How one stood when one planned last, and since when.
+    /// The role of the last plan, and since when it has had it.
     pub last_role: (Role, Moment),
-    /// Until when Consul gives a lock to nobody, as far as is known.
+    /// Until when the lock is in lock-delay, as far as is known.
     pub delayed_until: Option<Moment>,
     /// The numbers of the slots, as far as they are known, where these are held already.
     pub held: Option<&'a [u32]>,
-    /// Where the slots are taken together with others or not at all.
+    /// The acquire group, if the semaphore belongs to one.
     pub together: Option<GroupMember<'a>>,
     /// The other prefixes under which slots are held.
     pub holds: &'a [String],
@@ -82,10 +78,10 @@ pub struct PlanInput<'a> {
     pub nonce: Option<&'a str>,
 }
 
-/// Several semaphores whose slots are taken in one transaction or not at all.
+/// A semaphore's place in an acquire group, whose slots are acquired in one transaction.
 ///
-/// All of its contenders are written by one transaction, and so have one and the same index. By that, any two parties
-/// stand in the same order wherever they meet, and cannot wait for each other.
+/// One transaction writes all contender keys of the group, so all have the same index. Two groups are therefore in the same
+/// order in every queue in which they meet, and cannot wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMember<'a> {
     /// The prefixes of all of them.
@@ -97,7 +93,7 @@ pub struct GroupMember<'a> {
     pub room: Option<usize>,
 }
 
-/// What a party does at once.
+/// What an acquire group does next, in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupStep {
     /// Move to the end of each queue, by one write.
@@ -106,33 +102,33 @@ pub enum GroupStep {
     Acquire,
 }
 
-/// In which role one waits for changes.
+/// The role in which a client waits for changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Not in line yet, or behind another of ours.
+    /// Not in the queue yet, or behind another slotkeeper client.
     #[default]
     Behind,
-    /// With nobody of ours ahead.
+    /// The first slotkeeper client of the queue.
     Head,
-    /// Let in by `.lock`, while its own contender is still known as it was before.
+    /// Listed in `.lock`, while the own contender key is still known as it was before.
     Entering,
     /// Holding.
     Holding,
 }
 
-/// How the one who plans stands, once the write (if any) is done or without it.
+/// What a plan finds of the client itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
-    /// It has all of its slots, and its contender is alive.
+    /// It has all of its slots, and its contender key exists.
     Holding,
     /// It has no slot.
     NotHolding {
-        /// Whether the slots are there for it, or will be once others have had their turn.
+        /// Whether its slots are free, or will be once foreign clients have had their turn.
         room: bool,
     },
-    /// Kept out until somebody mends something: what is wrong, and what to do.
+    /// It cannot proceed until a person acts: what is wrong, and what to do.
     Blocked(String),
-    /// Told to leave, by that operator: anybody's text, made fit for people.
+    /// An operator evicted it: the operator's name, made safe to print.
     Evicted(String),
 }
 
@@ -141,11 +137,11 @@ pub enum PlanOutcome {
 pub struct Write {
     /// Its steps.
     pub ops: Vec<Op>,
-    /// Dead holders that it takes out.
+    /// Dead holders that it prunes.
     pub pruned: u32,
-    /// Whether it only tidies up, which anybody can do: then a short random wait spares Consul a crowd of the same.
+    /// Whether it is a cleanup that any client can do. Then a short random wait keeps many clients from doing the same.
     pub tidy: bool,
-    /// Whether it may only be committed together with those of the party's others.
+    /// Whether it may only be committed together with the rest of the acquire group.
     pub joint: bool,
 }
 
@@ -160,10 +156,10 @@ pub enum Refresh {
     Prefix,
 }
 
-/// What to do.
+/// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where things stand before the write.
+    /// What was found, before the write.
     pub outcome: PlanOutcome,
     /// The role that `watch` is for.
     pub role: Role,
@@ -179,7 +175,7 @@ pub struct Plan {
     pub inquire: Option<SessionId>,
 }
 
-/// Plans to have the slot: to take it, to wait for it, or to keep it.
+/// Plans to have the slot: to acquire it, to wait for it, or to hold it.
 pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     if let Some(by) = view.evicted_by(input.session) {
         return Plan::new(PlanOutcome::Evicted(printable(by, OPERATOR)));
@@ -226,7 +222,7 @@ pub fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
     let says_waiting = || view.contender(input.session).is_some_and(|one| one.says_waiting());
     if holding && input.held.is_none() && !view.is_complete() && says_waiting() {
         // Its contender was written with `.lock` and has the numbers of its slots: its watch is about to tell.
-        let by = input.since(Role::Entering, now) + SUSPICION;
+        let by = input.since(Role::Entering, now) + MISSING_HOLDER_GRACE;
         let refresh = (by <= now).then_some(Refresh::Prefix);
         let watch = watch::waiting(view, &[], Role::Entering, input, now);
         let plan = Plan::new(PlanOutcome::NotHolding { room: true });
@@ -261,7 +257,7 @@ impl Plan {
     fn check_missing_holders(&mut self, view: &View, record: &Record, input: PlanInput<'_>, now: Moment) {
         let missing = record.holders.iter().filter(|holder| view.is_missing(holder));
         let since = missing.map(|holder| input.dead_since.get(holder).copied().unwrap_or(now)).min();
-        match since.map(|since| since + SUSPICION) {
+        match since.map(|since| since + MISSING_HOLDER_GRACE) {
             Some(at) if at <= now => self.refresh = Some(Refresh::Prefix),
             at => self.recheck(at),
         }
@@ -328,16 +324,16 @@ fn conflict(view: &View, what: &NotASemaphore, owner: Option<&SessionId>) -> Str
                 excerpt(owner.as_str())
             ),
             None => format!(
-                "{key} is a single-key lock, such as `consul lock -n 1` takes there, and nobody holds it: `slotkeeper \
+                "{key} is a single-key lock, such as `consul lock -n 1` takes there, and has no holder: `slotkeeper \
                  destroy {prefix}` deletes it"
             ),
         };
     }
-    format!("{}; choose another prefix, or delete the key if nobody needs it", no_semaphore(view, what))
+    format!("{}; choose another prefix, or delete the key if it is not needed", no_semaphore(view, what))
 }
 
 fn no_semaphore(view: &View, what: &NotASemaphore) -> String {
-    format!("the key {} holds something that is no semaphore: {what}. It is left as it is", view.lock_key())
+    format!("the key {} is not a semaphore: {what}; slotkeeper leaves it unchanged", view.lock_key())
 }
 
 /// What keeps everybody from acting on a listing that leaves out keys; `policy` is what the token's rule has to grant.

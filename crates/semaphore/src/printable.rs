@@ -1,4 +1,4 @@
-//! Foreign text for people.
+//! Untrusted text, made safe to print.
 
 /// The beginning of a text of anybody's, at most so many bytes as it is shown, on one line and with nothing in it that a
 /// terminal, a log or a shell's variable would be misled by.

@@ -1,7 +1,7 @@
-//! The line: who is let in next, and under which numbers.
+//! The queue: the order of the waiters, which of them are granted free slots, and which slots these are.
 //!
-//! Order is priority, then arrival. Nobody is overtaken because it wants several slots: the first that does not fit
-//! ends the granting.
+//! The order is priority, then arrival. A waiter that wants several slots is not overtaken: the first waiter that does not fit ends the
+//! granting.
 
 use std::collections::BTreeSet;
 

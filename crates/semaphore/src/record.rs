@@ -1,7 +1,7 @@
-//! The record under `<prefix>/.lock`: the limit and who holds, in the two forms that clients write.
+//! The value of `<prefix>/.lock`: the limit and the holders, in the two formats that clients write.
 //!
-//! Form `list` is the semaphore guide's, form `map` that of Consul's Go API and `consul lock -n`. What is found is
-//! rewritten in the form, the spelling and with the foreign fields it was found with.
+//! Format `list` is the semaphore guide's, format `map` that of Consul's Go API and `consul lock -n`. A record is rewritten in the format,
+//! the spelling and with the foreign fields it was found with.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -66,7 +66,7 @@ pub enum NotASemaphore {
         bytes: usize,
     },
     /// No JSON object.
-    #[error("it is no JSON object but {found}")]
+    #[error("it is not a JSON object but {found}")]
     NotAnObject {
         /// The beginning of the value, made safe to print.
         found: String,
@@ -99,7 +99,19 @@ pub enum NotASemaphore {
     },
 }
 
-/// A decoded `.lock`.
+/// The decoded value of `.lock`.
+///
+/// The encoded value keeps the format, the spelling, the field order and the foreign fields of the decoded one.
+///
+/// ```
+/// use slotkeeper_semaphore::{Form, Record};
+///
+/// let mut record = Record::decode(br#"{"limit":2,"Holders":["3f8a"],"team":"a"}"#, 0)?;
+/// assert_eq!((record.limit, record.taken(), record.form()), (2, 1, Form::List));
+/// record.limit = 3;
+/// assert_eq!(record.encode(), br#"{"limit":3,"Holders":["3f8a"],"team":"a"}"#);
+/// # Ok::<(), slotkeeper_semaphore::NotASemaphore>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Slots that may be held at once.

@@ -1,5 +1,8 @@
-//! The life of the one session that all of an agent's semaphores share.
+//! The life of the one session that all semaphores of an agent share.
 
+use crate::timing::{
+    MAX_RENEWALS_IN_FLIGHT, MAX_SESSION_RETRY_WAIT, REFUSED_SHARE, RENEW_JITTER, RETRY_JITTER,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -9,18 +12,6 @@ use super::lease::{Lease, Terms};
 use super::notice::Notice;
 use super::unanswered::Unanswered;
 use super::{Moment, SessionId};
-
-/// Share of the renewal interval that is left to chance.
-const JITTER: f64 = 0.1;
-/// Share of the wait between two attempts that is left to chance.
-const RETRY_JITTER: f64 = 0.5;
-/// What is left of the lease, through this, is the longest wait of a holder that was refused: at first no more requests than
-/// while nothing fails, and more as the end comes nearer.
-const REFUSED_SHARE: u32 = 3;
-/// The longest wait between attempts to create, or to renew while nothing is held.
-const CEILING: Duration = Duration::from_secs(10);
-/// Attempts to renew that may be under way at once. A server that has lost its leader keeps some for seconds.
-const ATTEMPTS: usize = 8;
 
 #[derive(Clone, Debug)]
 enum State {
@@ -66,8 +57,8 @@ impl Due {
 
     /// After a renewal that was sent then.
     fn after(sent: Moment, terms: Terms, rng: &mut fastrand::Rng) -> Self {
-        let holding = sent + jittered(terms.renew_every(), JITTER, rng);
-        let waiting = sent + jittered(terms.renew_every_while_waiting(), JITTER, rng);
+        let holding = sent + jittered(terms.renew_every(), RENEW_JITTER, rng);
+        let waiting = sent + jittered(terms.renew_every_while_waiting(), RENEW_JITTER, rng);
         Self { holding, waiting }
     }
 
@@ -197,7 +188,7 @@ impl Session {
             state,
             unanswered: Unanswered::new(ttl, now),
             ending: false,
-            backoff: Backoff::new(ttl / 60, CEILING.min(ttl / 6)),
+            backoff: Backoff::new(ttl / 60, MAX_SESSION_RETRY_WAIT.min(ttl / 6)),
             failing: None,
         }
     }
@@ -280,7 +271,7 @@ impl Session {
     pub(super) fn deadline(&self, wanted: bool, holding: bool) -> Option<Moment> {
         let own = match &self.state {
             State::None { create_at } => (wanted && self.may_create()).then_some(*create_at),
-            State::Live(live) if live.under_way.len() < ATTEMPTS => Some(live.due.of(holding)),
+            State::Live(live) if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT => Some(live.due.of(holding)),
             State::Destroying { retry_at, .. } => *retry_at,
             State::Ended => return None,
             State::Live(_) | State::Creating { .. } => None,
@@ -312,7 +303,9 @@ impl Session {
                 out.push_back(Command::CreateSession { mark: mark.clone() });
                 self.state = State::Creating { sent: now, mark };
             }
-            State::Live(live) if live.under_way.len() < ATTEMPTS && live.due.of(holding) <= now => {
+            State::Live(live)
+                if live.under_way.len() < MAX_RENEWALS_IN_FLIGHT && live.due.of(holding) <= now =>
+            {
                 live.attempt(now, rng, out);
             }
             State::Destroying { id, retry_at } if retry_at.is_some_and(|at| at <= now) => {

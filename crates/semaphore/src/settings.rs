@@ -1,4 +1,4 @@
-//! What one agent wants of one semaphore.
+//! The settings of one semaphore or lock.
 
 use std::time::Duration;
 

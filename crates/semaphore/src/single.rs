@@ -1,4 +1,4 @@
-//! What lies under a single-key lock's key.
+//! A single-key lock: the decoded state of its key.
 
 use super::SessionId;
 use super::contender::Entry;
@@ -35,14 +35,14 @@ impl SingleKeyLock {
 }
 
 fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64) -> String {
-    let delete = || "choose another key, or delete it if nobody needs it".to_owned();
+    let delete = || "choose another key, or delete it if it is not needed".to_owned();
     let (what, fix) = match Record::decode(value, flags) {
         Ok(record) => {
             let record_of = key.strip_suffix("/.lock").filter(|_| record.holders.is_empty());
             let fix = match record_of {
                 // `destroy` refuses where a client waits.
                 Some(prefix) => format!(
-                    "nobody holds a slot of it: `slotkeeper destroy {prefix}` deletes it, or take a slot of it \
+                    "it has no holder: `slotkeeper destroy {prefix}` deletes it, or take a slot of it \
                      (`semaphores`, `run --limit N`)"
                 ),
                 None => "take a slot of it (`semaphores`, `run --limit N`), or choose another key".to_owned(),
@@ -53,7 +53,7 @@ fn found_in_place_of_a_lock(key: &str, value: &[u8], flags: u64) -> String {
         Err(_) => (format!("the value {}", excerpt(&String::from_utf8_lossy(value))), delete()),
     };
     format!(
-        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}. It is left as it is; {fix}"
+        "it has flags {flags} and {what}, where a lock has flags {LOCK_FLAGS}; slotkeeper leaves it unchanged; {fix}"
     )
 }
 
@@ -82,7 +82,7 @@ mod tests {
         let said = |value, flags| wrong(value, flags).unwrap();
         let empty = said(r#"{"Limit":3,"Holders":[]}"#, 0);
         assert!(empty.contains("a semaphore's record, with a limit of 3"));
-        assert!(empty.contains("nobody holds a slot of it: `slotkeeper destroy p` deletes it"), "{empty}");
+        assert!(empty.contains("it has no holder: `slotkeeper destroy p` deletes it"), "{empty}");
         assert!(!said(r#"{"Limit":3,"Holders":["a"]}"#, 0).contains("destroy"));
         assert!(said("10\u{1b}[2J", 7).contains("flags 7 and the value `10"));
         assert!(!said("10\u{1b}[2J", 7).contains('\u{1b}'));

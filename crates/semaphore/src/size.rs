@@ -1,6 +1,6 @@
-//! How many bytes a transaction has as it is sent. Consul refuses one that is too large as a whole, however often it is tried.
+//! The size of a transaction as it is sent. Consul refuses one that is too large as a whole, however often it is retried.
 //!
-//! What counts is the JSON of the request, with the values in base64.
+//! The size is that of the JSON request, with the values in base64.
 
 use super::contender::{Entry, Identity, WaiterState};
 use super::record::{Form, Record};

@@ -1,6 +1,7 @@
-//! Creations of sessions whose answer was lost: Consul may have done them. Each session is looked for by its name, and
-//! destroyed where it is found; otherwise its TTL would keep it for long.
+//! Session creations whose answer was lost: Consul may have created the session. It is looked up by its name and destroyed, because its
+//! TTL would keep it for long.
 
+use crate::timing::{LATE_CREATION, ORPHAN_LOOK_WAIT, REFUSED_LOOK_WAIT};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -8,13 +9,6 @@ use super::Moment;
 use super::backoff::Backoff;
 use super::command::{Command, Failure, FailureKind};
 
-/// A creation may still be done this long after its answer was given up: a second look comes then. Consul's servers
-/// hold a request for 7 s while they have no leader.
-pub(super) const LATE: Duration = Duration::from_secs(30);
-/// The wait after a look that got no answer, first and longest.
-const NO_ANSWER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// The wait after a look that Consul refused.
-const REFUSED: Duration = Duration::from_secs(60);
 /// Creations that are remembered. Where Consul shows no sessions, the oldest are forgotten first.
 const MAX_REMEMBERED: usize = 16;
 
@@ -29,7 +23,7 @@ struct Creation {
 
 impl Creation {
     fn look_at(&self) -> Moment {
-        if self.looked { self.given_up_at + LATE } else { self.given_up_at }
+        if self.looked { self.given_up_at + LATE_CREATION } else { self.given_up_at }
     }
 }
 
@@ -49,7 +43,8 @@ pub(super) struct Unanswered {
 impl Unanswered {
     pub(super) fn new(ttl: Duration, now: Moment) -> Self {
         // In practice Consul waits for two TTLs.
-        let (backoff, lasts) = (Backoff::new(NO_ANSWER.0, NO_ANSWER.1), ttl * 2 + LATE);
+        let (backoff, lasts) =
+            (Backoff::new(ORPHAN_LOOK_WAIT.0, ORPHAN_LOOK_WAIT.1), ttl * 2 + LATE_CREATION);
         Self { creations: Vec::new(), sent: None, look_at: now, refused: None, backoff, lasts }
     }
 
@@ -122,7 +117,7 @@ impl Unanswered {
             Ok(found) => {
                 self.backoff.reset();
                 self.refused = None;
-                let is_over = |one: &Creation| one.given_up_at + LATE <= sent;
+                let is_over = |one: &Creation| one.given_up_at + LATE_CREATION <= sent;
                 self.creations.retain(|one| !found.contains(&one.mark) && !is_over(one));
                 let before = |one: &&mut Creation| one.given_up_at <= sent;
                 self.creations.iter_mut().filter(before).for_each(|one| one.looked = true);
@@ -141,7 +136,7 @@ impl Unanswered {
                         | FailureKind::InvalidKey
                         | FailureKind::Rejected => {
                             self.refused = Some(failure.clone());
-                            REFUSED
+                            REFUSED_LOOK_WAIT
                         }
                     };
                 Err(failure)

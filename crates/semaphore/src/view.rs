@@ -1,8 +1,7 @@
-//! What is known of a semaphore: `.lock` and the contenders, with their indexes.
+//! What is known of a semaphore: `.lock` and the contender keys, with their indexes.
 //!
-//! A view begins as a listing of everything under the prefix. From then on it is moved by own commits and by reads of
-//! single keys, and so knows some keys better than others: [`View::is_complete`] tells whether it still knows of every
-//! holder in `.lock` whether it lives.
+//! A view begins as a listing of all keys below the prefix. From then on own commits and reads of single keys update it, so some keys
+//! are known better than others: [`View::is_complete`] says whether it is still known of every holder in `.lock` whether it lives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Games of many: crowds, and storms of those who come and leave at one instant.
+//! Games with many clients, and with clients that join and leave at one instant.
 
 use std::time::Duration;
 

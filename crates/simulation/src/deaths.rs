@@ -1,5 +1,5 @@
-//! Games in which processes die exactly between two steps: between a listing and the transaction that follows of it, or
-//! between a transaction and its answer.
+//! Games in which processes die exactly between two steps: between a listing and the transaction that follows from it, or between a
+//! transaction and its answer.
 
 use std::time::Duration;
 

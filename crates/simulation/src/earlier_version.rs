@@ -1,12 +1,12 @@
-//! The slotkeeper of the version before, simplified: what it does on the wire, and no more of it.
+//! A client of the previous version of slotkeeper, simplified: what it does on the wire, and no more.
 //!
-//! It knows `.lock` and the contenders by their JSON alone, so that nothing which is decided today moves it. It enters by a
-//! listing and a transaction, which takes a free slot where nobody is in line, and else locks its contender. It watches its
-//! own contender and that of the waiter ahead. At the head it watches `.lock` and one holder, names itself and those behind
-//! it in `Next`, and takes what is free. Who leaves hands off by name. Everything is listed again now and then.
+//! It knows `.lock` and the contender keys by their JSON alone, so that no change of today's code changes it. It joins by a listing and a
+//! transaction, which takes a free slot if the queue is empty, and else locks its contender key. It watches its own contender key and
+//! that of the waiter ahead. At the head it watches `.lock` and one holder, names itself and those behind it in `Next`, and takes free
+//! slots. When it leaves it hands off by name. It lists everything again now and then.
 //!
-//! Left out: the map form, several slots of its own, priorities of its own, parties, the lease (its process renews while it
-//! lives), lost answers, operators.
+//! Left out: the map format, several slots and priorities of its own, acquire groups, the lease (its process renews while it lives),
+//! lost answers, operators.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

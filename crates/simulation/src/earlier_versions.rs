@@ -1,4 +1,4 @@
-//! Games in which the slotkeeper of the version before takes part.
+//! Games in which clients of the previous version of slotkeeper take part.
 
 use super::world::{Chaos, Game};
 use super::{GAME, play, play_some};

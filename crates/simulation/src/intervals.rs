@@ -1,4 +1,4 @@
-//! Within which time whoever was told nothing finds it by a look of its own, as it is documented, and who is told.
+//! The documented intervals within which each participant finds by a read of its own what no watch reported.
 
 use std::time::Duration;
 

@@ -1,15 +1,23 @@
-//! Many keepers against one Consul, in simulated time: requests and answers are delayed and lost, agents crash, pause
-//! and are cut off, sessions run out; operators change limits and configurations, and write nonsense. After every step
-//! the invariants are checked; at the end, that everybody was served and nothing is left.
+//! A simulation of many keepers that share one Consul, in simulated time. Requests and answers are delayed and lost; agents crash, pause
+//! and are partitioned; sessions expire; operators change limits and configurations, evict participants and write invalid values. After
+//! every step the invariants are checked; at the end, that every waiter was served and no key is left.
 //!
-//! The Consul is the embedded server's store, which the conformance suite holds to a real one. Its sessions end after
-//! exactly one TTL here, the earliest that Consul promises; in one game after two, as in practice.
+//! Consul is played by the store of the embedded development server, which the conformance suite compares with a real Consul. Its
+//! sessions end after exactly one TTL here, the earliest that Consul promises.
 //!
-//! [`model`] plays all of the small games.
+//! [`model`] explores all states of the small games.
 //!
-//! Runs have the seeds that follow the base seed (`TEST_SEED`), which is another one each time. The seed of a failing run
-//! is printed; `SLOTKEEPER_SIM_SEED=<seed>` plays that run alone, `SLOTKEEPER_SIM_RUNS=<n>` more.
-//! `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
+//! # How to run
+//!
+//! ```text
+//! cargo test -p slotkeeper-simulation                              12 runs of each game, with new seeds each time
+//! SLOTKEEPER_SIM_RUNS=1000 cargo test -p slotkeeper-simulation     as many runs of each game
+//! SLOTKEEPER_SIM_SEED=<seed> cargo test -p slotkeeper-simulation --lib <test>     one run, as a failing test prints it
+//! TEST_SEED=<base seed> cargo test -p slotkeeper-simulation --lib <test>          the same runs again
+//! ```
+//!
+//! The seeds of the runs follow the base seed, which is random unless `TEST_SEED` sets it. A failing test prints the seeds that failed
+//! and the command that repeats the first. `SLOTKEEPER_SIM_TRACE=1` prints every step with its time.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What stands in the store of one semaphore, decoded once and moved on key by key: a crowd changes one key at a time.
+//! The keys of one semaphore in the store, decoded once and updated key by key: a crowd changes one key at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

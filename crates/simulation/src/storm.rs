@@ -1,5 +1,4 @@
-//! One keeper against a Consul that answers at once and wrongly: how many requests that costs. The rate must fall, whatever
-//! the answers say.
+//! One keeper against a Consul that answers at once and wrongly. The rate of its requests must fall, whatever the answers say.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

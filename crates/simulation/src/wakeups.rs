@@ -1,4 +1,5 @@
-//! Games of wake-ups: where all arrive, and nobody lists for want of one; and where none does, so that all is found by listings.
+//! Games about wake-ups: one kind in which every watch is answered, so that no client has to list; one in which none is, so that
+//! listings find everything.
 
 use std::time::Duration;
 

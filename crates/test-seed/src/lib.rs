@@ -1,5 +1,7 @@
-//! The base seed: what every random choice of the tests is drawn from. `TEST_SEED` sets it; without it, each process draws
-//! one. A test that uses it prints how to repeat itself, which cargo shows where the test fails.
+//! The base seed of a test process, from which all random choices of its tests follow.
+//!
+//! `TEST_SEED` sets it; else each process draws one. A test that uses it prints the command that repeats it, and cargo shows that output
+//! where the test fails.
 
 #![allow(clippy::print_stdout, reason = "libtest shows it where a test fails")]
 #![allow(clippy::panic, reason = "a seed that cannot be read fails the test")]
@@ -9,22 +11,22 @@ use std::sync::OnceLock;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
-/// Sets the base seed. It has no prefix of ours: the product warns of variables with one that it does not know.
+/// The variable that sets the base seed. Its name lacks the product's prefix, because the product warns of unknown variables with it.
 pub const VARIABLE: &str = "TEST_SEED";
 
-/// The base seed of this process. Prints the command that repeats the test which asks.
+/// Returns the base seed of this process, and prints the command that repeats the calling test.
 pub fn base() -> u64 {
     let seed = value();
     println!("base seed {seed}; to repeat: {}", command(VARIABLE, seed));
     seed
 }
 
-/// What property tests draw their cases from.
+/// The configuration of property tests, whose cases follow from the base seed.
 pub fn cases() -> ProptestConfig {
     ProptestConfig { rng_seed: RngSeed::Fixed(base()), ..ProptestConfig::default() }
 }
 
-/// The command that runs the test of this thread again, with `variable` set.
+/// The command that repeats the test of this thread, with `variable` set to `seed`.
 pub fn command(variable: &str, seed: u64) -> String {
     // Cargo sets both while a test runs: a test binary is `target/…/deps/NAME-HASH`.
     let package = std::env::var("CARGO_PKG_NAME").map(|name| format!("-p {name} ")).unwrap_or_default();

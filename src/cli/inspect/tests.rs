@@ -200,7 +200,7 @@ fn what_is_no_semaphore_is_described() {
         (
             None,
             vec![pair("p/.lock", "\u{1b}", None, 1)],
-            "p/.lock: neither semaphore nor lock: it is no JSON object but `\\u{1b}`\n",
+            "p/.lock: neither semaphore nor lock: it is not a JSON object but `\\u{1b}`\n",
         ),
         (
             Some(pair("p", "x", None, 1)),

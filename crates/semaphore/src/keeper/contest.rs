@@ -1,7 +1,12 @@
-//! A session that an earlier process made, and that may not be this one's alone: see [`plan::claim`](super::super::plan::claim).
+//! A contested session: an earlier process created it and may still use it. See [`plan::claim`](super::super::plan::claim).
 
-use super::*;
-use crate::machine::{Claim, settling};
+use super::Keeper;
+use crate::Moment;
+use crate::command::Command;
+use crate::machine::Claim;
+use crate::machine::Machine;
+use crate::notice::{LossReason, Notice};
+use crate::timing::contest;
 
 impl Keeper {
     /// Another process has resumed the session. It is that one's: nothing more is written under it, and it is not destroyed.
@@ -40,7 +45,7 @@ impl Keeper {
         let ttl = self.session.lasts().unwrap_or(self.ttl);
         // A semaphore that Consul refuses to show, or to have written, does not hold up the others for longer. Where anything was
         // found elsewhere, the other process has been told by that.
-        let is_late = self.begun + settling(ttl) <= now;
+        let is_late = self.begun + contest(ttl) <= now;
         let known = self.machines.iter().filter(|machine| !is_late || !machine.is_refused_claim());
         let claims: Vec<_> = known.map(Machine::claim).collect();
         if claims.iter().all(|claim| *claim == Claim::Bare) {

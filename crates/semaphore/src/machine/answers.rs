@@ -1,7 +1,19 @@
-//! What answers do to a machine. After each, [`Machine::drive`] decides.
+//! How answers change a machine. After each, [`Machine::drive`] decides what to do.
 
-use super::*;
+use super::{Claim, Context, InFlight, Intent, Machine, State, Timer};
 use crate::LockKeyState;
+use crate::SessionId;
+use crate::backoff::jittered;
+use crate::command::{Commit, Failure, FailureKind, Listing, Op, Reading};
+use crate::notice::{LossReason, Notice};
+use crate::plan;
+use crate::plan::{Refresh, Role, Write};
+use crate::timing::{
+    LOOKOUT_YIELD, MAX_FOLLOW_UPS, MAX_LIST_INTERVAL, MAX_NEWCOMER_YIELD, MAX_WRITES_WITHOUT_CROWD,
+    NEWCOMER_YIELD_PER_WRITE, WATCH_WAIT, half,
+};
+use crate::view::View;
+use std::time::Duration;
 
 impl Machine {
     /// The session has ended: what was seen and asked for in its name is void.
@@ -185,7 +197,8 @@ impl Machine {
                     self.proved = consistent && !denied && self.is_removed_from_lock(cx.remembered);
                     // Whoever watches over all is about to give the slots that it sees free.
                     let trusts = has_lookout.filter(|index| self.trusted.replace(*index) != Some(*index));
-                    self.timers.set(Timer::Yield, trusts.map(|_| cx.now + jittered(TRUST, 0.5, cx.rng)));
+                    self.timers
+                        .set(Timer::Yield, trusts.map(|_| cx.now + jittered(LOOKOUT_YIELD, 0.5, cx.rng)));
                 }
                 self.view_changed(false, cx);
             }
@@ -238,11 +251,14 @@ impl Machine {
                 (self.proved, self.confirmed) = (!denied, !denied);
                 if behind {
                     // While others come and go, whoever watched over all may be among those who have gone.
-                    let next =
-                        if index == known || !has_lookout { SELDOM.min(cx.ttl * 8) } else { cx.ttl * 2 };
+                    let next = if index == known || !has_lookout {
+                        MAX_LIST_INTERVAL.min(cx.ttl * 8)
+                    } else {
+                        cx.ttl * 2
+                    };
                     let next = cx.now + jittered(next, 0.5, cx.rng);
                     // Where nobody does, all are listed in time.
-                    let listed = self.listed_at.filter(|_| !has_lookout).map(|at| at + SELDOM);
+                    let listed = self.listed_at.filter(|_| !has_lookout).map(|at| at + MAX_LIST_INTERVAL);
                     self.timers.set(Timer::Read, listed.map_or(next, |listed| next.min(listed)));
                 }
                 self.view_changed(false, cx);
@@ -474,10 +490,10 @@ impl Machine {
         let shared = view.record().is_some_and(|record| !record.ours && !record.has_lookout);
         // Where Consul has written little since `.lock` was written, and nobody holds, nobody else has come either.
         let since = index.saturating_sub(view.lock_index());
-        let crowd = !shared && (held || since > QUIET);
+        let crowd = !shared && (held || since > MAX_WRITES_WITHOUT_CROWD);
         // Of those who come together the first one waits the least.
         let rank = u32::try_from(since).unwrap_or(u32::MAX);
-        let patience = (PER_WRITE * rank).min(PATIENCE);
+        let patience = (NEWCOMER_YIELD_PER_WRITE * rank).min(MAX_NEWCOMER_YIELD);
         self.timers.set(Timer::Yield, crowd.then(|| cx.now + jittered(patience, 0.9, cx.rng)));
         self.refresh = (!crowd).then_some(Refresh::Prefix);
         self.view = Some(view);
@@ -490,10 +506,10 @@ impl Machine {
         match self.intent() {
             Intent::Hold if self.watches.is_idle() => {
                 if let Some(own) = own {
-                    self.watches.want(vec![own], POLL, &self.name, cx);
+                    self.watches.want(vec![own], WATCH_WAIT, &self.name, cx);
                 }
             }
-            Intent::Leave(_) if self.contention.failures() >= FOLLOW_UPS => self.follows_up = false,
+            Intent::Leave(_) if self.contention.failures() >= MAX_FOLLOW_UPS => self.follows_up = false,
             Intent::Hold | Intent::Leave(_) | Intent::Rest => {}
         }
     }

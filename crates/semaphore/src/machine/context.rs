@@ -1,4 +1,4 @@
-//! What a semaphore's machine knows of the rest of its agent, and where it puts what it decides.
+//! What a machine is passed of the rest of its agent, and where it puts its commands.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,18 @@
-//! What a machine makes of what it has seen: it follows the plan, and tells where that leads to.
+//! How a machine executes a plan, and reports the outcome.
 
-use super::*;
+use super::{
+    Acquiring, Context, EndReason, Finding, InFlight, Intent, LeaveReason, Machine, Slot, State, Timer,
+    WaitCause, rounds,
+};
+use crate::backoff::jittered;
+use crate::command::Command;
+use crate::notice::{LossReason, Notice};
+use crate::plan;
+use crate::plan::{Plan, PlanInput, PlanOutcome, Refresh, Role};
+use crate::settings::{OnLost, Primitive};
+use crate::timing::{MAX_CLEANUP_DELAY, MAX_CONFIRM_INTERVAL, MAX_LIST_INTERVAL, WATCH_WAIT, half};
+use crate::view::View;
+use crate::{Moment, SessionId};
 
 impl Machine {
     pub(super) fn decide(&mut self, session: &SessionId, cx: &mut Context<'_>) {
@@ -204,7 +216,7 @@ impl Machine {
             Some(write) => match self.timers.at(Timer::Tidy) {
                 Some(at) if at <= cx.now => return self.commit(write, cx),
                 Some(_) => {}
-                None => self.timers.set(Timer::Tidy, cx.now + jittered(TIDY, 0.9, cx.rng)),
+                None => self.timers.set(Timer::Tidy, cx.now + jittered(MAX_CLEANUP_DELAY, 0.9, cx.rng)),
             },
             None => {
                 self.timers.clear(Timer::Tidy);
@@ -224,18 +236,18 @@ impl Machine {
 
     /// Watches the keys, and sees to it that everything is listed now and then, whatever they tell.
     pub(super) fn watch(&mut self, keys: Vec<plan::Watch>, cx: &mut Context<'_>) {
-        self.watches.want(keys, POLL, &self.name, cx);
+        self.watches.want(keys, WATCH_WAIT, &self.name, cx);
         let list = match self.last_role.0 {
             // Of a lock there is nothing that could be read together with others.
-            Role::Holding if self.holds() && self.settings.is_lock() => rounds::CONFIRM,
+            Role::Holding if self.holds() && self.settings.is_lock() => MAX_CONFIRM_INTERVAL,
             Role::Holding if self.holds() => {
                 return self.timers.set_once(Timer::Read, || rounds::next(cx.who, cx.now));
             }
             Role::Head | Role::Entering | Role::Holding => half(cx.ttl),
             // Once soon, in case that all whom `.lock` names have died together.
             Role::Behind if self.listed_at.is_none() => cx.ttl * 2,
-            Role::Behind if self.relies(cx) => SELDOM.min(cx.ttl * 8),
-            Role::Behind => SELDOM,
+            Role::Behind if self.relies(cx) => MAX_LIST_INTERVAL.min(cx.ttl * 8),
+            Role::Behind => MAX_LIST_INTERVAL,
         };
         let share = if self.last_role.0 == Role::Behind { 0.5 } else { 0.3 };
         self.timers.set_once(Timer::Read, || cx.now + jittered(list, share, cx.rng));

@@ -1,6 +1,10 @@
-//! One that an operator wants out: it says so, stops, and then goes.
+//! Eviction of this client: the machine reports the loss, and releases the slot when the workload has stopped.
 
-use super::*;
+use super::{Context, Intent, LeaveReason, Machine, Slot};
+use crate::SessionId;
+use crate::notice::{LossReason, Notice};
+use crate::settings::OnLost;
+use crate::view::View;
 
 impl Machine {
     /// The operator by whom it was told to leave, where that is why it stands as it does.

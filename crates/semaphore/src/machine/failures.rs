@@ -1,6 +1,10 @@
-//! What fails at present, and when it is tried again.
+//! The requests of a machine that fail at present, and when they are retried.
 
-use super::*;
+use super::{Context, Intent, LeaveReason, Machine, Timer};
+use crate::backoff::Backoff;
+use crate::command::{Failure, FailureKind};
+use crate::notice::Notice;
+use crate::timing::FAILURE_RETRY_WAIT;
 
 #[derive(Clone, Debug)]
 pub(super) struct Failures {
@@ -14,7 +18,12 @@ pub(super) struct Failures {
 
 impl Default for Failures {
     fn default() -> Self {
-        Self { failing: None, of_writes: false, hidden: false, pauses: Backoff::new(FAILURE.0, FAILURE.1) }
+        Self {
+            failing: None,
+            of_writes: false,
+            hidden: false,
+            pauses: Backoff::new(FAILURE_RETRY_WAIT.0, FAILURE_RETRY_WAIT.1),
+        }
     }
 }
 

@@ -1,15 +1,13 @@
-//! What a machine knows of a lock besides its key: who has it, and from when on it may be had.
+//! What is known of a single-key lock besides its key: its last owner, and until when it is in lock-delay.
 //!
-//! Where a session ends that has a lock, Consul gives it to nobody before the session's lock-delay is over; it answers that
-//! this is so, but not until when. Whoever has watched the lock knows: it saw it come free, and has asked before how long
-//! that session's delay is. Whoever comes later has to try, now and then.
+//! When a session ends that has a lock, Consul refuses the lock to every session until the lock-delay is over. Its answer does not say
+//! when that is. A client that watched the lock knows: it saw the lock come free, and read the session's lock-delay before. A client
+//! that joins later retries now and then.
 
+use crate::timing::LOCK_DELAY_RETRY_WAIT;
 use std::time::Duration;
 
 use super::{Backoff, Moment, SessionId};
-
-/// The wait between attempts where it is not known how long the delay lasts, first and longest.
-const BLIND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 #[derive(Clone, Debug)]
 pub(super) struct LockDelayTracker {
@@ -26,7 +24,7 @@ pub(super) struct LockDelayTracker {
 
 impl Default for LockDelayTracker {
     fn default() -> Self {
-        let blind = Backoff::new(BLIND.0, BLIND.1);
+        let blind = Backoff::new(LOCK_DELAY_RETRY_WAIT.0, LOCK_DELAY_RETRY_WAIT.1);
         Self { owner: None, delay: None, freed_at: None, until: None, blind }
     }
 }

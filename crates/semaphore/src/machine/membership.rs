@@ -1,16 +1,16 @@
-//! One stay of a slot, from the asking to the end: where it stands, with what belongs to that.
+//! The states of a machine, from the first request for the slot to its end, each with its own data.
 
 use crate::plan::Write;
 use crate::{Moment, SessionId};
 
-/// Where a semaphore stands, for the world.
+/// The state of a semaphore or lock, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing is known yet, or not any more: no session, or no answer.
+    /// Nothing is known: no session, or no answer yet.
     Starting,
-    /// In line.
+    /// The client waits in the queue.
     Waiting,
-    /// Held.
+    /// The slots are held.
     Held {
         /// Since when.
         since: Moment,
@@ -20,98 +20,98 @@ pub enum Phase {
         /// program has overwritten them.
         indexes: Vec<u32>,
     },
-    /// Kept out until somebody mends something.
+    /// The slot cannot be acquired until a person acts.
     Blocked {
         /// What is wrong and what to do.
         why: String,
     },
-    /// Being given back.
+    /// The slot is being released, or the client leaves the queue.
     Leaving,
-    /// The bound on waiting has passed.
+    /// No slot was acquired within `wait`.
     TimedOut,
-    /// Lost, with `on_lost: exit`: it is not asked for again.
+    /// The slot was lost, with `on_lost: exit`: it is not acquired again.
     Lost,
-    /// Given back.
+    /// The slot was released.
     Released,
 }
 
 /// What a machine works towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
-    /// To hold.
+    /// To acquire and hold the slot.
     Hold,
-    /// To be gone, and why.
+    /// To leave, and why.
     Leave(LeaveReason),
-    /// Nothing: it is gone.
+    /// Nothing: it has left.
     Rest,
 }
 
-/// Why it goes.
+/// Why the client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaveReason {
     Released,
     TimedOut,
     Lost,
-    /// It asks again, together with the others of its party.
+    /// It joins the queue again, together with the rest of its acquire group.
     Requeue,
 }
 
-/// One stay.
+/// The state of a machine.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// The slot is asked for.
+    /// The client acquires the slot.
     Acquiring(Acquiring),
     /// It is held.
     Held(Slot),
-    /// What is there of it is being taken away, a slot that was held among it.
+    /// The client deletes its contender key, and releases the slot that it held.
     Leaving { reason: LeaveReason, slot: Option<Slot> },
-    /// Nothing is there any more.
+    /// Nothing of the client is left in Consul.
     Ended(EndReason),
 }
 
-/// How it has ended.
+/// How the membership ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
     Released,
     TimedOut,
     Lost,
-    /// It was left as it was, for the session's end to take away.
+    /// The keys were left for the end of the session to remove.
     Abandoned,
 }
 
-/// What belongs to one that is asked for.
+/// The data of a machine that acquires its slot.
 #[derive(Clone, Debug)]
 pub(super) struct Acquiring {
     /// Since when.
     pub(super) since: Moment,
     pub(super) cause: WaitCause,
-    /// Since when the slots have been there for it.
+    /// Since when its slots have been free.
     pub(super) room_since: Option<Moment>,
-    /// It has stood in line.
+    /// Whether it has waited in the queue.
     pub(super) waited: bool,
     pub(super) finding: Finding,
 }
 
-/// What keeps it out, for the world.
+/// Why the client waits, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WaitCause {
-    /// Nobody knows yet.
+    /// Not known yet.
     Unknown,
     /// Other waiters and holders.
     Queue,
-    /// What somebody has to mend.
+    /// A fault that a person has to fix.
     Fault(String),
 }
 
-/// What has been found for one that is not told yet that it holds.
+/// What was found for a slot that is not reported as held yet.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
     Nothing,
-    /// This is to be committed as soon as all others of the party can.
+    /// A write that is committed as soon as the whole acquire group can.
     Proposal(Write),
-    /// The slots are there, but not known yet to be so for all others of the party.
+    /// The slots are granted, but not known to be so for the whole acquire group.
     Slots,
-    /// The slots are there, and it waits for a renewal before it tells so.
+    /// The slots are granted, and are reported after the next renewal.
     SlotsUnproved,
 }
 
@@ -125,13 +125,13 @@ pub(super) struct Slot {
 }
 
 impl State {
-    /// One that is asked for from now on.
+    /// Begins to acquire the slot.
     pub(super) fn begin(now: Moment) -> Self {
         let (cause, finding) = (WaitCause::Unknown, Finding::Nothing);
         Self::Acquiring(Acquiring { since: now, cause, room_since: None, waited: false, finding })
     }
 
-    /// One that only goes.
+    /// Only leaves.
     pub(super) fn leaving() -> Self {
         Self::Leaving { reason: LeaveReason::Released, slot: None }
     }
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// What is held, or being given back.
+    /// The slot that is held or being released.
     pub(super) fn slot(&self) -> Option<&Slot> {
         match self {
             Self::Held(slot) => Some(slot),
@@ -178,7 +178,7 @@ impl State {
         if let Self::Acquiring(acquiring) = self { Some(acquiring) } else { None }
     }
 
-    /// Whether it stands in line, as far as the world knows.
+    /// Whether it is reported as waiting.
     pub(super) fn waits(&self) -> bool {
         self.acquiring().is_some_and(|acquiring| acquiring.cause == WaitCause::Queue)
     }
@@ -188,7 +188,7 @@ impl State {
         self.acquiring().map_or(&Finding::Nothing, |acquiring| &acquiring.finding)
     }
 
-    /// Goes on by going, with what was held.
+    /// Starts to leave, with the slot that was held.
     pub(super) fn start_leaving(&mut self, reason: LeaveReason) {
         let slot = match std::mem::replace(self, Self::Ended(EndReason::Released)) {
             Self::Held(slot) => Some(slot),
@@ -198,7 +198,7 @@ impl State {
         *self = Self::Leaving { reason, slot };
     }
 
-    /// Takes what is held away; from here on it is asked for.
+    /// Takes the slot that is held; from here on it is acquired again.
     pub(super) fn take_slot(&mut self, now: Moment) -> Option<Slot> {
         if !matches!(self, Self::Held(_)) {
             return None;
@@ -211,7 +211,7 @@ impl State {
 }
 
 impl Acquiring {
-    /// The slots are there for it from now on, if they were not.
+    /// Notes that the slots are free.
     pub(super) fn finds_room(&mut self, now: Moment) {
         self.room_since.get_or_insert(now);
     }

@@ -1,7 +1,7 @@
-//! What foreign contenders make of the slots that are left to them.
+//! How foreign contenders use the slots that are left to them.
 //!
-//! A foreign client acquires by itself, so nobody can tell one that polls slowly from one that is dead. Each is left free
-//! slots for a while, counted for its contender key as it stands; then it is passed over.
+//! A foreign client acquires slots itself, so a client that polls slowly looks like a dead one. Free slots are left to each for a while,
+//! counted per contender key; then the foreign client is passed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

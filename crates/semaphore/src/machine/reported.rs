@@ -1,7 +1,12 @@
-//! What the world was told of the limit, the record's form and a lock's leader, so that it is told once.
+//! What was reported of the limit, the record's format and a lock's leader, so that it is reported once.
 
-use super::*;
+use super::{Context, Intent, Machine};
+use crate::SessionId;
+use crate::notice::{Leader, Notice};
+use crate::plan::Refresh;
 use crate::record::Form;
+use crate::settings::LimitPolicy;
+use crate::view::View;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reported {

@@ -1,18 +1,12 @@
-//! A session that an earlier process made, and that may not be its alone: see [`plan::claim`].
+//! A session that an earlier process created, and that the process may still use: see [`plan::claim`].
 
-use super::*;
-
-/// TTLs that another process has for reading our nonce. Its renewals are answered on, so its lease does not end it.
-const SETTLING: u32 = 2;
-
-/// The same at least: a holder whose watch tells it nothing reads its contender within a minute, and that request may take as long as
-/// the client allows before it is sent again.
-const SETTLING_AT_LEAST: Duration = Duration::from_secs(75);
-
-/// How long another process has for reading our nonce, of a session with that TTL.
-pub(crate) fn settling(ttl: Duration) -> Duration {
-    (ttl * SETTLING).max(SETTLING_AT_LEAST)
-}
+use super::{Context, InFlight, Machine};
+use crate::command::{Command, Failure, FailureKind, Part};
+use crate::plan;
+use crate::plan::Write;
+use crate::timing::contest;
+use crate::view::View;
+use crate::{Moment, SessionId};
 
 /// How far a resumed session is known to be this process's alone, by what it has under one prefix or key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +22,7 @@ pub(crate) enum Claim {
     Bare,
     /// The nonce was written. Another process may believe until then that it holds.
     Settling {
-        /// [`SETTLING`] TTLs after the write.
+        /// [`contest`] after the write.
         until: Moment,
     },
     /// It is ours.
@@ -57,7 +51,7 @@ impl Machine {
     ) -> bool {
         let Some(write) = claim else {
             self.claim = match (self.claim, cx.contested) {
-                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + settling(ttl) },
+                (Claim::Writing { .. }, Some(ttl)) => Claim::Settling { until: cx.now + contest(ttl) },
                 (Claim::Settling { until }, _) if cx.now < until => Claim::Settling { until },
                 // Until it is known whether the other process was told under another prefix or key.
                 (Claim::Unknown | Claim::Bare, Some(_)) => Claim::Bare,

@@ -1,4 +1,4 @@
-//! What a machine has set itself to do, and when: one table.
+//! The timer table of a machine: what is due, and when.
 
 use crate::Moment;
 

@@ -1,19 +1,10 @@
 //! The blocking queries of one machine, each on a single key.
 
+use crate::timing::{DENIED_WATCH_WAIT, FOLDER_WATCH_WAIT, MIN_WATCH_TIME, SPURIOUS_WATCH_WAIT};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Backoff, Command, Context, FailureKind, Moment, Name, jittered, plan};
-
-/// The wait after a watch that answered early with nothing new, first and longest. Consul promises no more than that
-/// something *may* have changed, and advises clients to bound how often they ask.
-const SPURIOUS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
-/// The wait after a watch told a change that a consistent read denies, first and longest.
-const DENIED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
-/// The wait after a folder has changed: where much happens, its names are read about once a second.
-const FOLDER: Duration = Duration::from_secs(1);
-/// A watch that ends before this has not waited.
-const EARLY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Watching {
@@ -49,7 +40,7 @@ impl Default for Trust {
             before: Before::Answered,
             told_after: None,
             denied: false,
-            rest: Backoff::new(DENIED.0, DENIED.1),
+            rest: Backoff::new(DENIED_WATCH_WAIT.0, DENIED_WATCH_WAIT.1),
         }
     }
 }
@@ -63,7 +54,7 @@ pub(super) struct Watches {
 
 impl Default for Watches {
     fn default() -> Self {
-        let spurious = Backoff::new(SPURIOUS.0, SPURIOUS.1);
+        let spurious = Backoff::new(SPURIOUS_WATCH_WAIT.0, SPURIOUS_WATCH_WAIT.1);
         Self { keys: BTreeMap::new(), trust: BTreeMap::new(), spurious }
     }
 }
@@ -109,7 +100,7 @@ impl Watches {
     ) -> Option<bool> {
         let Some(Watching::Since(since)) = self.keys.get(key).copied() else { return None };
         self.keys.remove(key);
-        let early = now.since(since) < EARLY;
+        let early = now.since(since) < MIN_WATCH_TIME;
         let trust = self.trust.entry(key.to_owned()).or_default();
         let goes = match answer {
             Ok(_) => Before::Answered,
@@ -123,7 +114,7 @@ impl Watches {
             Before::Failed => false,
         };
         if key.ends_with('/') {
-            self.keys.insert(key.to_owned(), Watching::Not(now + jittered(FOLDER, 0.3, rng)));
+            self.keys.insert(key.to_owned(), Watching::Not(now + jittered(FOLDER_WATCH_WAIT, 0.3, rng)));
         }
         match answer {
             Ok(index) if index != known => {

@@ -1,9 +1,19 @@
-//! Of one that does not hold.
+//! Acquire planning: what a client writes that holds nothing yet, to acquire its slots or to wait in the queue.
 
 use std::cmp::Ordering;
 
 use super::draft::MAX_PASSING_GROUP;
-use super::*;
+use super::{
+    Draft, GroupStep, KEY, Plan, PlanInput, PlanOutcome, Refresh, Role, Watch, Write, set_limit, too_large,
+    watch,
+};
+use crate::contender::WaiterState;
+use crate::queue;
+use crate::queue::Waiter;
+use crate::record::{Record, excerpt};
+use crate::settings::Settings;
+use crate::view::{Contender, View};
+use crate::{Moment, SessionId, printable};
 
 /// How one comes to stand in line.
 enum EnqueueMode {

@@ -1,10 +1,14 @@
-//! What a process writes first that resumes the session of an earlier one.
+//! Claim planning: what a process writes first that resumes the session of an earlier process.
 //!
-//! That one may still run: the file by which two processes keep apart can be deleted. So the new process writes its nonce
-//! into whatever the session has. The earlier one finds a nonce that is not its own, and knows that it has lost everything.
+//! The earlier process may still run: the file by which two processes exclude each other can be deleted. So the new process writes
+//! its nonce into every key of the session. The earlier process finds a nonce that is not its own, and counts all its slots as lost.
 
-use super::*;
+use super::{PlanInput, Watch, Write, watch};
+use crate::contender::{Entry, WaiterState};
 use crate::record::LOCK_FLAGS;
+use crate::record::Record;
+use crate::view::View;
+use crate::{Op, SessionId};
 
 /// The transaction that writes the nonce, where the session has something there that does not bear it.
 pub fn claim(view: &View, input: PlanInput<'_>) -> Option<Write> {

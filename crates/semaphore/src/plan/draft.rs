@@ -1,4 +1,4 @@
-//! A transaction in the making: `.lock` as it shall be, and what goes with it.
+//! A transaction under construction: the new value of `.lock`, and the steps that go with it.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,15 @@
-//! Of an operator who wants somebody out.
+//! Eviction planning: how an operator removes a participant.
 //!
-//! One of ours that lives is asked to go, by a mark in its own entry: it stops its workload first, and nobody else gives its
-//! slot on meanwhile. What cannot be asked is taken out.
+//! A live slotkeeper client is asked to leave, by a mark in its own contender key. It stops its workload first, and its slot is not
+//! handed off before that. A participant that cannot be asked is removed at once.
 
-use super::*;
+use super::{Draft, Write};
+use crate::queue;
+use crate::queue::Waiter;
 use crate::record::LOCK_FLAGS;
+use crate::record::Record;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// How somebody takes part, as an operator was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

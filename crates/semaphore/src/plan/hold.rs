@@ -1,6 +1,11 @@
-//! Of one that holds.
+//! Hold planning: what a holder writes for the waiters, and in its own contender key.
 
-use super::*;
+use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Role, Write, watch};
+use crate::contender::WaiterState;
+use crate::queue;
+use crate::record::Record;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// Plans of one that holds: to look after the others.
 pub(super) fn keep(view: &View, record: Record, input: PlanInput<'_>, now: Moment) -> Plan {

@@ -1,6 +1,9 @@
-//! Of one that comes, and knows nothing yet.
+//! Join planning: the first write of a client that knows nothing of the semaphore yet.
 
-use super::*;
+use super::{PlanInput, Write};
+use crate::Op;
+use crate::contender::WaiterState;
+use crate::settings::{LimitPolicy, Settings};
 
 /// The transaction by which one stands in line before it knows who else does: its contender is locked, and `.lock` is read as it is
 /// then. That mostly tells all that it has to know, so that what it costs to come depends on nobody. `None` where more has to be

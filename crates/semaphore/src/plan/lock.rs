@@ -1,11 +1,14 @@
-//! Of a single-key lock: whoever has its key locked has it.
+//! Single-key lock planning: the session that has the lock's key locked is the holder.
 //!
-//! One write takes it and one gives it back. Consul tells neither who waits nor when a lock-delay ends, so there is no line,
-//! and a lock that nobody may have yet is asked for again at the instant that the machine has worked out.
+//! One write acquires the lock and one releases it. Consul reports neither the waiters nor the end of a lock-delay, so there is no
+//! queue. While the lock is free but in lock-delay, the next attempt is made at the instant that the machine has worked out.
 
-use super::*;
+use super::{Plan, PlanInput, PlanOutcome, Role, Write, watch};
 use crate::Primitive;
+use crate::contender::WaiterState;
 use crate::record::LOCK_FLAGS;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// Plans to have the lock: to take it, to wait for it, or to keep it.
 pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
@@ -17,7 +20,7 @@ pub(super) fn hold(view: &View, input: PlanInput<'_>, now: Moment) -> Plan {
         return Plan { role: Role::Holding, watch: watch(), ..Plan::new(PlanOutcome::Holding) };
     }
     if let Some(wrong) = single.and_then(|single| single.wrong.as_ref()) {
-        return Plan::blocked(view, format!("the key {} is no lock: {wrong}", view.lock_key()));
+        return Plan::blocked(view, format!("the key {} is not a single-key lock: {wrong}", view.lock_key()));
     }
     if let Some(owner) = single.and_then(|single| single.owner.clone()) {
         return Plan { inquire: Some(owner), ..waiting(false) };

@@ -1,9 +1,15 @@
-//! Of an operator, who takes no part.
+//! Operator planning: transactions of an operator, who takes no part in the semaphore.
 
 use std::collections::BTreeSet;
 
-use super::*;
+use super::{Draft, Write, draft, hidden_keys_error, no_semaphore};
+use crate::contender::Entry;
+use crate::queue;
+use crate::queue::Waiter;
+use crate::record::{Record, excerpt};
 use crate::view::Leftover;
+use crate::view::{LockKeyState, View};
+use crate::{Moment, Op, SessionId};
 
 /// Somebody in line, as an operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +55,30 @@ pub fn check_visible(view: &View) -> Result<(), String> {
     if view.is_filtered() { Err(hidden_keys_error(view.prefix(), "write")) } else { Ok(()) }
 }
 
-/// The transaction that changes the limit and gives on what that frees; `None` where there is nothing to do. Where more
-/// slots become free than one transaction can give on, others follow from the view that it leads to.
+/// Returns the transaction that changes the limit and hands the slots that become free to waiters; `None` where there is
+/// nothing to do. One transaction grants a bounded number of slots: apply it to the view and call this function again.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slotkeeper_semaphore::{Moment, Pair, View, plan};
+///
+/// let lock = Pair {
+///     key: "writers/.lock".into(),
+///     value: br#"{"Limit":2,"Holders":[]}"#.to_vec(),
+///     flags: 0,
+///     session: None,
+///     times_locked: 0,
+///     create_index: 7,
+///     modify_index: 7,
+/// };
+/// let mut view = View::new("writers", vec![lock], 7);
+/// let now = Moment::from_boot(Duration::from_secs(1));
+/// let write = plan::set_limit(&view, 5, "2026-01-02T03:04:05Z", now)?.expect("another limit");
+/// view.apply(&write.ops, 8); // Consul has committed it at index 8.
+/// assert_eq!(view.record().unwrap().limit, 5);
+/// # Ok::<(), String>(())
+/// ```
 ///
 /// # Errors
 ///
@@ -114,7 +142,7 @@ pub fn destroy(
         LockKeyState::Record { record, .. } => refuse_in_use(view, record, known)?,
         LockKeyState::Single(single) => {
             if let Some(wrong) = &single.wrong {
-                return Err(format!("the key {key} is no single-key lock: {wrong}"));
+                return Err(format!("the key {key} is not a single-key lock: {wrong}"));
             }
             if let Some(owner) = &single.owner {
                 let owner = named(owner, single.entry.as_ref(), known);
@@ -124,7 +152,7 @@ pub fn destroy(
         LockKeyState::Conflict { found, .. } => return Err(no_semaphore(view, found)),
     }
     if view.lock_index() != index {
-        return Err(format!("{key} was changed while you were asked; look again"));
+        return Err(format!("{key} was changed before the confirmation; inspect it again"));
     }
     let leftovers = view.leftovers.iter().take(draft::MAX_LEFTOVERS);
     let sweep = leftovers.map(|Leftover { key, index }| Op::DeleteCas { key: key.clone(), index: *index });
@@ -167,7 +195,7 @@ fn refuse_in_use(
     }
     if !dead.is_empty() {
         return Err(format!(
-            "the semaphore {prefix} still lists dead holders: {}; drop them first: slotkeeper prune {prefix}",
+            "the semaphore {prefix} still lists dead holders: {}; prune them first: slotkeeper prune {prefix}",
             all(&dead)
         ));
     }

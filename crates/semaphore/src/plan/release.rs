@@ -1,7 +1,12 @@
-//! Of one that goes.
+//! Release planning: what a client writes when it leaves, as a holder or as a waiter.
 
 use super::draft::HandOff;
-use super::*;
+use super::{Draft, Plan, PlanInput, PlanOutcome, Refresh, Write, lock};
+use crate::contender::WaiterState;
+use crate::queue;
+use crate::settings::Settings;
+use crate::view::View;
+use crate::{Moment, Op, SessionId};
 
 /// Plans to be gone: out of `.lock`, and the contender deleted, and the slots given on, in one transaction. No write
 /// and no need: one is gone.

@@ -1,14 +1,10 @@
-//! What to wait for: single keys, so that one change wakes few.
+//! Which keys to watch: single keys, so that one change wakes few clients.
 //!
-//! A watch on a key that does not exist wakes for any write (Consul up to 1.9), so there is none.
+//! A key that does not exist is never watched: such a watch wakes for any write (Consul up to 1.9).
 
-use std::time::Duration;
+use crate::timing::WATCH_DELAY;
 
 use super::{Moment, PlanInput, Role, SessionId, View, Waiter};
-
-/// Watches that only tell of rare things begin after this long: a short hold need not pay for them. What happens until
-/// then they tell at once.
-const SETTLING: Duration = Duration::from_secs(1);
 
 /// A key to be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +18,7 @@ pub struct Watch {
 
 /// When the watches for rare things begin, if they have not.
 pub(super) fn settles_at(input: PlanInput<'_>, role: Role, now: Moment) -> Option<Moment> {
-    Some(input.since(role, now) + SETTLING).filter(|at| *at > now)
+    Some(input.since(role, now) + WATCH_DELAY).filter(|at| *at > now)
 }
 
 pub(super) fn lock(view: &View) -> Watch {

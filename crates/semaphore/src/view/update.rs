@@ -1,4 +1,4 @@
-//! How a view moves on: by what was read since, and by our own transactions that were committed.
+//! Updates of a view: by later reads, and by own transactions that were committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SessionId;
-use crate::machine::settling;
+use crate::timing::contest;
 
 /// The index at which it came.
 const CAME: u64 = 1000;
@@ -666,7 +666,7 @@ fn what_another_process_writes_into_its_contender_is_read_within_the_time_that_t
         let asked = passes(&mut keeper, NOW, NOW + Duration::from_secs(600), answer);
         let reads: Vec<_> = asked.iter().filter(|(_, what)| !what.starts_with("watch")).collect();
         let longest = reads.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
-        assert!(longest < settling(ttl), "{longest:?} with a TTL of {ttl:?}");
+        assert!(longest < contest(ttl), "{longest:?} with a TTL of {ttl:?}");
     }
 }
 

@@ -205,11 +205,11 @@ fn a_lookout_lists_where_a_holders_name_is_gone_and_only_after_it_has_looked_twi
     seen.see_folder(&names(&["p/.lock", "p/a", "p/me"]));
     assert_eq!(plan(&seen, None), (None, None), "the holder lives; of the others nothing need be known");
     seen.see_folder(&names(&["p/.lock", "p/me"]));
-    assert_eq!(plan(&seen, None), (None, Some(NOW + SUSPICION)), "it may just have left");
-    assert_eq!(plan(&seen, Some(NOW.back(SUSPICION))).0, Some(Refresh::Prefix));
+    assert_eq!(plan(&seen, None), (None, Some(NOW + MISSING_HOLDER_GRACE)), "it may just have left");
+    assert_eq!(plan(&seen, Some(NOW.back(MISSING_HOLDER_GRACE))).0, Some(Refresh::Prefix));
     // One that only follows leaves that to the lookout.
     let seen = changed(seen, |_, entry| entry.lookout = Some(false));
-    assert_eq!(plan(&seen, Some(NOW.back(SUSPICION))), (None, None));
+    assert_eq!(plan(&seen, Some(NOW.back(MISSING_HOLDER_GRACE))), (None, None));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn one_that_sees_the_names_alone_does_not_know_enough_to_write() {
     assert!(seen.is_complete());
     seen.see_folder(&Pair::of_folder("p/", ["p/.lock", "p/me"].map(String::from), 70));
     let plan = asks(&seen, &settings(1, 1), |input| input);
-    assert_eq!((plan.write, plan.refresh, plan.recheck), (None, None, Some(NOW + SUSPICION)));
+    assert_eq!((plan.write, plan.refresh, plan.recheck), (None, None, Some(NOW + MISSING_HOLDER_GRACE)));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn what_nobody_uses_is_deleted_by_its_index_and_then_nothing_is_left() {
     assert_eq!(destroy(&seen, 42, &nobody), Ok(None));
     // What is made anew, or was written meanwhile, is another one.
     let again = view(Some((r#"{"Limit":1,"Holders":[]}"#, 0)), &[]);
-    assert!(destroy(&again, 41, &nobody).unwrap_err().contains("was changed while you were asked"));
+    assert!(destroy(&again, 41, &nobody).unwrap_err().contains("was changed before the confirmation"));
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn one_whose_priority_has_changed_says_where_it_stands_now() {
 fn a_limit_is_changed_only_where_there_is_a_semaphore() {
     let said = |lock| set_limit(&view(lock, &[]), 3, "", NOW).unwrap_err();
     assert!(said(None).starts_with("there is no semaphore at p: the key p/.lock does not exist"));
-    assert!(said(Some(("a note", 0))).contains("no semaphore: it is no JSON object but `a note`"));
+    assert!(said(Some(("a note", 0))).contains("not a semaphore: it is not a JSON object but `a note`"));
     assert!(said(Some(("", LOCK_FLAGS))).contains("single-key lock"));
     let present = view(Some((r#"{"Limit":3,"Holders":["a"]}"#, 0)), &[("a", None)]);
     assert_eq!(set_limit(&present, 3, "", NOW), Ok(None));
