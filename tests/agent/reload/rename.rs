@@ -18,12 +18,19 @@ fn tokens(agent: &Agent, list: &str) -> Vec<(String, Value)> {
     entries.map(|one| (one["name"].as_str().unwrap().to_owned(), one["fencing_token"].clone())).collect()
 }
 
-/// How often the configuration has been taken over is told by the log.
+/// Reloads, and waits until the status shows the new names: the log line comes before the status.
 fn reload(agent: &Agent, home: &Home, consul: &Consul, rest: &str) {
     let before = reloaded(agent);
     home.configure(&consul.address(), rest);
     agent.signal(Signal::HUP);
     wait_for("the reload", || reloaded(agent) > before);
+    let wanted: Value = serde_yaml::from_str(rest).unwrap();
+    let entries = wanted["semaphores"].as_array().unwrap();
+    let name_of = |entry: &Value| entry["name"].as_str().unwrap().to_owned();
+    let wanted: Vec<_> = entries.iter().map(name_of).collect();
+    wait_for("the status", || {
+        agent.status()["semaphores"].as_array().unwrap().iter().map(name_of).eq(wanted.clone())
+    });
 }
 
 #[test]
