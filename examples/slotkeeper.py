@@ -39,7 +39,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
-class NotInTime(Refused):
+class TimedOut(Refused):
     """The slot was not to be had in the time given."""
 
 
@@ -88,7 +88,7 @@ class Agent:
             connection.close()
         if answer.status >= 300:
             code = code_of(text)
-            raise (NotInTime if code == "not_in_time" else Refused)(answer.status, code, text.strip())
+            raise (TimedOut if code == "timed_out" else Refused)(answer.status, code, text.strip())
         return json.loads(text) if text else {}
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 
-from slotkeeper import Agent, Lease, Lost, NotInTime, Refused
+from slotkeeper import Agent, Lease, Lost, TimedOut, Refused
 
 STEPS = 10
 
@@ -84,7 +84,7 @@ def work(
                     # It would fail again; the worker is needed for the others.
                     tell(f"worker {number} item {item} failed")
                     traceback.print_exc()
-        except NotInTime:
+        except TimedOut:
             items.put(item)
         except Refused as refused:
             complain(number, refused)

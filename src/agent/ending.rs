@@ -129,7 +129,7 @@ impl Agent {
             // Its end ends us, with its code.
             Some(running) => running.stop(clock::now()),
             None if self.parts.command.is_some() => {
-                self.fail(Exit::NotInTime, "told to drain before the command had its slot");
+                self.fail(Exit::Timeout, "told to drain before the command had its slot");
             }
             None => self.wait_no_longer("the workload is done"),
         }

@@ -539,7 +539,7 @@ impl Agent {
         if let Notice::GaveUp { name, reached, trouble } = notice
             && self.is_required(name)
         {
-            let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
+            let exit = if *reached { Exit::Timeout } else { Exit::Unavailable };
             self.fail(exit, &self.waited_in_vain(name, *reached, trouble.as_deref()));
         }
     }

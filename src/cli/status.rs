@@ -20,7 +20,7 @@ use crate::progress::{self, Awaited, View};
 use slotkeeper_semaphore::Identity;
 
 /// Time for one answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks of --watch.
 const EVERY: Duration = Duration::from_secs(1);
 /// Seconds for which what was seen needs no date.
@@ -222,7 +222,7 @@ impl Status {
 
     /// What the agent says of itself, for a window of so many columns.
     async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
-        let answer = get(address, "/v1/status", PATIENCE).await.map_err(anyhow::Error::msg)?;
+        let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
         if self.json {
             return Ok(harmless(answer.text.trim_end()) + "\n");
         }

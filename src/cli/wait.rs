@@ -23,8 +23,8 @@ const EVERY: Duration = Duration::from_millis(250);
 /// The least time between two questions for all that people are told while it goes on.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Time for one answer, and the least of it where the wait is nearly over.
-const PATIENCE: Duration = Duration::from_secs(5);
-const ONE_QUESTION: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
@@ -76,8 +76,8 @@ impl Wait {
             ended
         };
         match ended {
-            Ok(Exit::NotInTime) => {
-                Ok(end_with(Exit::NotInTime, format!("not ready in the time given: {}", waiting.last))?)
+            Ok(Exit::Timeout) => {
+                Ok(end_with(Exit::Timeout, format!("not ready in the time given: {}", waiting.last))?)
             }
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
@@ -113,13 +113,13 @@ impl Waiting {
     }
 
     fn left(&self) -> Duration {
-        self.until.map_or(PATIENCE, |until| until.duration_since(Instant::now()))
+        self.until.map_or(ANSWER_TIMEOUT, |until| until.duration_since(Instant::now()))
     }
 
     async fn wait(&mut self) -> Exit {
         loop {
             // A wait of 0s asks once, and so does one that is over while the agent is slow.
-            match get(&self.address, "/readyz", self.left().clamp(ONE_QUESTION, PATIENCE)).await {
+            match get(&self.address, "/readyz", self.left().clamp(MIN_ANSWER_TIMEOUT, ANSWER_TIMEOUT)).await {
                 Ok(answer) if answer.ok => return Exit::Done,
                 Ok(answer) => {
                     self.last = missing(&answer.text);
@@ -134,7 +134,7 @@ impl Waiting {
                 }
             }
             if self.left().is_zero() {
-                return Exit::NotInTime;
+                return Exit::Timeout;
             }
             // A fleet that starts together should not ask together.
             sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(self.left())).await;
@@ -147,7 +147,7 @@ impl Waiting {
             return;
         }
         self.told_at = Some(Instant::now());
-        let answer = get(&self.address, "/v1/status", self.left().min(ONE_QUESTION)).await.ok();
+        let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
         let report = answer.and_then(|answer| serde_json::from_str::<Report>(&answer.text).ok());
         let view = report.map_or(View::Nothing, |report| report.missing());
         self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });

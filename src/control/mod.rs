@@ -28,13 +28,13 @@ pub use socket::Socket;
 pub use token::Token;
 
 /// The longest wait that a client may ask for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 /// Time that a client has for its request's head. It is on the same machine.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections beside those that wait: for renewing, releasing and looking.
-const BESIDE_WAITS: usize = 256;
+const EXTRA_CONNECTIONS: usize = 256;
 /// Time that a connection lasts beside its wait: for its request, the agent's last words on it and the answer.
-const BESIDE_WAIT: Duration = Duration::from_secs(60);
+const EXTRA_LIFE: Duration = Duration::from_secs(60);
 
 /// What the document says of them.
 const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workload beside the agent, and tells how they \
@@ -61,8 +61,8 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
 /// What their server allows, where so many may wait.
 pub fn limits(max_waits: usize) -> Limits {
     Limits {
-        connections: max_waits + BESIDE_WAITS,
-        life: LONGEST_WAIT + BESIDE_WAIT,
+        connections: max_waits + EXTRA_CONNECTIONS,
+        life: MAX_WAIT + EXTRA_LIFE,
         // A connection's life is then that of its request, and ends no other one's wait before its time.
         keep_alive: false,
         // Whoever can connect takes a place before it has shown a token. One that sends nothing gives it back soon.

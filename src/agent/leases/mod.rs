@@ -516,7 +516,7 @@ impl Leases {
         }
         let grant = self.grant(key, now);
         let is_lost = grant.is_err();
-        if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
+        if !self.answer(key, grant.map_err(|_lost| Refusal::Timeout)) || is_lost {
             debug!("a lease was granted to somebody who has gone away, or too late, and is given back");
             self.table.released(key, now);
             self.leave(key, now);
@@ -630,7 +630,7 @@ fn in_vain(reached: bool, trouble: &Option<String>, waited: Duration) -> Refusal
         // Whether there is room is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.clone()),
         // So short a silence says nothing about Consul.
-        None if reached || waited < SILENCE => Refusal::NotInTime,
+        None if reached || waited < SILENCE => Refusal::Timeout,
         None => Refusal::Unavailable("Consul has not answered in the time given".into()),
     }
 }
