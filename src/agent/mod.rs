@@ -565,7 +565,8 @@ impl Agent {
     /// The required slots that are waited for, in words, as they were seen last.
     fn awaited(&self) -> Option<String> {
         let shown = Arc::clone(&self.parts.status.borrow());
-        View::of(&shown, clock::now()).awaited()
+        let runs = shown.stage == Stage::Running;
+        View::of(&shown.report(clock::now(), clock::wall())).awaited().filter(|_| runs)
     }
 
     fn is_required(&self, name: &Name) -> bool {

@@ -66,7 +66,7 @@ enum Command {
     Run(Box<run::Run>),
     Wait(wait::Wait),
     Probe(probe::Probe),
-    Status(status::Status),
+    Status(status::StatusCommand),
     Reload(reload::Reload),
     Sessions(Box<sessions::Sessions>),
     Inspect(Box<inspect::Inspect>),

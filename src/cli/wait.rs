@@ -11,11 +11,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::status::Report;
 use super::{Ended, Exit, block_on, end_with};
 use crate::config::duration;
 use crate::escape::harmless;
 use crate::progress::{Progress, View};
+use crate::status::Status;
 use crate::workload::signals;
 
 /// Time between two questions, before jitter.
@@ -148,8 +148,8 @@ impl Waiting {
         }
         self.told_at = Some(Instant::now());
         let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
-        let report = answer.and_then(|answer| serde_json::from_str::<Report>(&answer.text).ok());
-        let view = report.map_or(View::Nothing, |report| report.missing());
+        let report = answer.and_then(|answer| serde_json::from_str::<Status>(&answer.text).ok());
+        let view = report.map_or(View::Nothing, |report| View::of(&report));
         self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
     }
 }

@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::MAX_WAIT;
-use super::desk::Desk;
+use super::agent_handle::AgentHandle;
 use super::lease::Lease;
 use super::request::{Kind, Refusal, Request};
 use crate::config::duration;
@@ -26,7 +26,7 @@ pub(super) const MAX_BODY_BYTES: usize = 4 * 1024;
 /// Time that a body has for coming.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn endpoints() -> OpenApiRouter<Desk> {
+pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(semaphore)).routes(routes!(lock))
 }
 
@@ -98,11 +98,11 @@ enum Answers {
     responses(Answers)
 )]
 async fn semaphore(
-    State(desk): State<Desk>,
+    State(agent): State<AgentHandle>,
     Segment(name): Segment,
     body: Body,
 ) -> Result<Json<Lease>, Error> {
-    acquire(&desk, Kind::Semaphore, name, body).await
+    acquire(&agent, Kind::Semaphore, name, body).await
 }
 
 /// Acquire a lock
@@ -124,16 +124,20 @@ async fn semaphore(
     request_body = Option<Wanted>,
     responses(Answers)
 )]
-async fn lock(State(desk): State<Desk>, Segment(name): Segment, body: Body) -> Result<Json<Lease>, Error> {
-    acquire(&desk, Kind::Lock, name, body).await
+async fn lock(
+    State(agent): State<AgentHandle>,
+    Segment(name): Segment,
+    body: Body,
+) -> Result<Json<Lease>, Error> {
+    acquire(&agent, Kind::Lock, name, body).await
 }
 
-async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
+async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
     let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
     // Lives as long as this future, which goes when its client's connection does.
     let (got_it, present) = oneshot::channel();
     let wanted = name.clone();
-    let answer = desk.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
+    let answer = agent.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
     // Where the agent has ended meanwhile it need not know.
     let _ = got_it.send(());
     answer.map(|grant| Json(grant.into())).map_err(|refusal| refused(kind, &wanted, wait, refusal))

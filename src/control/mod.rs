@@ -3,7 +3,7 @@
 //! agent's loop and its answers back; what is granted is decided there.
 
 mod acquire;
-mod desk;
+mod agent_handle;
 mod gate;
 mod lease;
 pub mod request;
@@ -44,7 +44,7 @@ const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workl
 /// The endpoints, and the read-only ones beside them, so that a workload needs one address.
 pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
     let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
-    let own = own.merge(desk::endpoints()).with_state(desk::Desk::new(requests));
+    let own = own.merge(agent_handle::endpoints()).with_state(agent_handle::AgentHandle::new(requests));
     let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
     openapi::add_schema::<lease::Lease>(&mut document);
     openapi::add_schema::<request::Reloaded>(&mut document);

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use screen::Screen;
 use slotkeeper_semaphore::Moment;
-pub use text::{Awaited, View, time, who};
+pub use text::{View, time};
 
 /// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.
 const WIPE_TIMEOUT: Duration = Duration::from_millis(100);
