@@ -14,7 +14,7 @@ use super::interrupt::interruptible;
 use super::local::{LocalAgent, get};
 use super::row::text_of;
 use super::{Exit, block_on, live, window};
-use crate::escape::{harmless, printable};
+use crate::escape::{escape_control_chars, printable};
 use crate::status::{Agent, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
@@ -130,14 +130,14 @@ impl StatusCommand {
     async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
         let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
         if self.json {
-            return Ok(harmless(answer.text.trim_end()) + "\n");
+            return Ok(escape_control_chars(answer.text.trim_end()) + "\n");
         }
         let report = serde_json::from_str(&answer.text).map_err(|error| {
             // The library's message may quote the input.
-            let error = harmless(&error.to_string());
+            let error = escape_control_chars(&error.to_string());
             anyhow!("what answers there is no slotkeeper agent: {error}")
         })?;
-        Ok(harmless(&table(&report, columns)?))
+        Ok(escape_control_chars(&table(&report, columns)?))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Ended, Exit, block_on, end_with};
 use crate::config::duration;
-use crate::escape::harmless;
+use crate::escape::escape_control_chars;
 use crate::progress::{Progress, View};
 use crate::status::Status;
 use crate::workload::signals;
@@ -156,6 +156,7 @@ impl Waiting {
 
 /// What an agent that is not ready says is missing.
 fn missing(text: &str) -> String {
-    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).map(harmless).collect();
+    let checks: Vec<_> =
+        text.lines().filter_map(|line| line.strip_prefix("[-]")).map(escape_control_chars).collect();
     if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
 }

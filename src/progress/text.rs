@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::escape::{harmless, printable};
+use crate::escape::{escape_control_chars, printable};
 use crate::status::{Lock, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
@@ -174,7 +174,7 @@ impl Awaited {
             parts.push(held);
         }
         parts.extend(self.delayed.map(|left| format!("nobody gets it for {} (lock-delay)", time(left))));
-        parts.extend(self.reason.as_deref().map(|reason| harmless(&reason.replace('\n', " "))));
+        parts.extend(self.reason.as_deref().map(|reason| escape_control_chars(&reason.replace('\n', " "))));
         if parts.is_empty() {
             parts.push("nothing is known of it yet".into());
         }
