@@ -170,7 +170,7 @@ parse "$(cat <&5)"
 exec 4>&- 5<&-
 case $status/$(field code) in
     200/*) ;;
-    409/not_in_time) echo "$0: no slot of $name within $wait" >&2 && exit 75 ;;
+    409/timed_out) echo "$0: no slot of $name within $wait" >&2 && exit 75 ;;
     *) echo "$0: $status: $answer" >&2 && exit 1 ;;
 esac
 lease=$(field lease)

@@ -88,7 +88,7 @@ class Agent:
             connection.close()
         if answer.status >= 300:
             code = code_of(text)
-            raise (Timeout if code == "not_in_time" else Refused)(answer.status, code, text.strip())
+            raise (Timeout if code == "timed_out" else Refused)(answer.status, code, text.strip())
         return json.loads(text) if text else {}
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:

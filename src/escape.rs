@@ -1,13 +1,13 @@
-//! Text from outside, for people: with nothing in it that a terminal, a log or a shell would obey.
+//! Escaping of untrusted text for a terminal, a log or a shell.
 
-/// Another client's text, with nothing in it that a terminal would obey.
+/// Another client's text, escaped and cut to 100 characters.
 pub(crate) fn printable(text: &str) -> String {
     slotkeeper_semaphore::printable(text, 100)
 }
 
-/// A text that an agent has answered, with nothing in it that a terminal would obey; its lines stay. In JSON, what is replaced
-/// stands as JSON has it. Whoever listens at the agent's address may have made it.
-pub(crate) fn harmless(text: &str) -> String {
+/// An agent's answer, whose control characters are replaced by JSON escapes; line breaks stay. Another process may listen at
+/// the agent's address, so that the answer is untrusted input.
+pub(crate) fn escape_control_chars(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars() {
         let is_plain = matches!(character, '\n' | '"' | '\'' | '\\') || character.escape_debug().count() == 1;

@@ -13,8 +13,8 @@ pub enum Exit {
     Usage,
     /// 69: Consul cannot be reached, and waiting for it was bounded.
     Unavailable,
-    /// 75: the slot was not to be had in the time given.
-    NotInTime,
+    /// 75: timed out waiting for a slot.
+    Timeout,
     /// 77: Consul denies it to the token.
     Denied,
     /// 78: the configuration is wrong.
@@ -34,7 +34,7 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 64,
             Self::Unavailable => 69,
-            Self::NotInTime => 75,
+            Self::Timeout => 75,
             Self::Denied => 77,
             Self::Config => 78,
             Self::SlotLost => 80,

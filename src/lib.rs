@@ -75,7 +75,7 @@ pub mod internals {
         pub use crate::shutdown::{Ask, Asks, REPEATED_SIGNAL};
     }
     pub mod status {
-        pub use crate::status::{Report, Snapshot, State};
+        pub use crate::status::{Snapshot, State, Status};
     }
     pub mod telemetry {
         pub use crate::telemetry::start;

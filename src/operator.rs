@@ -20,9 +20,9 @@ pub use participants::{Health, Part, Participant};
 pub use scene::{Found, Hidden, Inspection, SESSIONS, Scene, WAIT, Waiter, Watch};
 
 /// Attempts in a row that may fail.
-const ATTEMPTS: u32 = 20;
+const MAX_ATTEMPTS: u32 = 20;
 /// Time that they may take, besides that of the last one.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_RETRY_TIME: Duration = Duration::from_secs(10);
 /// The wait after one that failed, first and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
@@ -185,14 +185,14 @@ struct Attempts {
 
 impl Attempts {
     fn begin() -> Self {
-        Self { failed: 0, until: Instant::now() + PATIENCE }
+        Self { failed: 0, until: Instant::now() + MAX_RETRY_TIME }
     }
 
     /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
     async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
         loop {
             self.failed += 1;
-            if self.failed >= ATTEMPTS || Instant::now() >= self.until {
+            if self.failed >= MAX_ATTEMPTS || Instant::now() >= self.until {
                 return Err(why);
             }
             // Those that lost against each other must not meet again.

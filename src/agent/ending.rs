@@ -113,7 +113,7 @@ impl Agent {
             // Its end ends the agent, with its code.
             Some(running) => running.stop(clock::now()),
             None if self.parts.command.is_some() => {
-                self.fail(Exit::NotInTime, "drain requested before the command had its slot");
+                self.fail(Exit::Timeout, "drain requested before the command had its slot");
             }
             None => self.wait_no_longer("the workload is done"),
         }

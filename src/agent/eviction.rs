@@ -79,12 +79,12 @@ impl Agent {
         let awaits_command = self.parts.command.is_some() && self.running.is_none();
         let evicted = format!("evicted from {} by {by}", self.labels.of(name));
         if awaits_command && self.is_required(name) {
-            self.fail(Exit::NotInTime, &format!("{evicted} before the command had its slot"));
+            self.fail(Exit::Timeout, &format!("{evicted} before the command had its slot"));
         } else if exits && held && self.withholds() {
             // Its lease had expired before, which was a loss of its own.
             self.fail(Exit::SlotLost, &format!("{evicted}, and on_lost is `exit`"));
         } else if exits && !held {
-            self.fail(Exit::NotInTime, &format!("{evicted} while in line, and on_lost is `exit`"));
+            self.fail(Exit::Timeout, &format!("{evicted} while in line, and on_lost is `exit`"));
         }
     }
 

@@ -523,7 +523,7 @@ impl Agent {
         if let Notice::TimedOut { name, reached, failure: trouble } = notice
             && self.is_required(name)
         {
-            let exit = if *reached { Exit::NotInTime } else { Exit::Unavailable };
+            let exit = if *reached { Exit::Timeout } else { Exit::Unavailable };
             self.fail(exit, &self.explain_timeout(name, *reached, trouble.as_deref()));
         }
     }
@@ -551,7 +551,8 @@ impl Agent {
     /// The required slots that the agent waits for, in words, as of the last snapshot.
     fn awaited(&self) -> Option<String> {
         let shown = Arc::clone(&self.parts.status.borrow());
-        View::of(&shown, clock::now()).awaited()
+        let runs = shown.stage == Stage::Running;
+        View::of(&shown.report(clock::now(), clock::wall())).awaited().filter(|_| runs)
     }
 
     fn is_required(&self, name: &Name) -> bool {

@@ -13,7 +13,7 @@ use super::translate;
 use crate::config::{self, Mode};
 use crate::control::request::Kind;
 use crate::status::{
-    self, Configuration, Holder, LastReload, Semaphore, Session, Snapshot, Stage, State, Waiter,
+    self, Configuration, Holder, LastReload, Moments, Semaphore, Session, Snapshot, Stage, State, Waiter,
 };
 use slotkeeper_consul::{self, Client};
 use slotkeeper_semaphore::{
@@ -76,8 +76,9 @@ pub(super) fn snapshot(
     let session = keeper.session().zip(keeper.lease()).map(|(id, lease)| Session {
         id: id.to_string(),
         name: config.session.name.clone(),
-        ttl: lease.ttl(),
-        lease_ends: lease.ends(),
+        ttl_seconds: lease.ttl().as_secs_f64(),
+        lease_remaining_seconds: 0.0,
+        lease_ends: Some(lease.ends()),
     });
     let semaphores = config.semaphores.iter().enumerate().map(|(place, wanted)| {
         let id = Entry::from(wanted).id();
@@ -208,22 +209,24 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
             .or_else(|| {
                 view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
             }),
-        deferred: None,
         slots: wanted.slots,
-        held_since: held.as_ref().map(|(since, ..)| *since),
         fencing_token: held.as_ref().map(|(_, token, _)| *token),
-        indexes: held.map(|(.., indexes)| indexes).unwrap_or_default(),
+        moments: Moments {
+            held_since: held.as_ref().map(|(since, ..)| *since),
+            asked_at: machine.asked_at(),
+            seen_at: machine.listed_at().filter(|_| !rests),
+            ..Moments::default()
+        },
+        slot_indexes: held.map(|(.., indexes)| indexes).unwrap_or_default(),
         limit: view.and_then(|view| limit(view, wanted.limit)),
         configured_limit: wanted.limit,
-        taken: view.and_then(taken),
+        slots_taken: view.and_then(taken),
         holders: view.map(|view| holders(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
-        holder_count: view.map_or(0, holder_count),
-        waiters: view.map_or(0, waiters),
+        holder_count: view.and_then(holder_count),
+        queue_length: view.map(View::waiting),
         queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
-        position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
-        asked_at: machine.asked_at(),
-        seen_at: machine.listed_at().filter(|_| !rests),
-        leases: Vec::new(),
+        queue_position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
+        ..Semaphore::default()
     }
 }
 
@@ -278,10 +281,6 @@ fn never_fits(limit: u32, slots: u32) -> Option<String> {
     })
 }
 
-fn waiters(view: &View) -> u32 {
-    view.waiting()
-}
-
 fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Waiter> {
     let shown = |one: &Contender| {
         let mine = is_mine(&one.session);
@@ -320,9 +319,11 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
     sessions.into_iter().map(holder).collect()
 }
 
-fn holder_count(view: &View) -> u32 {
+/// The number of holders; `None` as for the limit.
+fn holder_count(view: &View) -> Option<u32> {
+    taken(view)?;
     let holders: BTreeSet<_> = view.record().into_iter().flat_map(|record| &record.holders).collect();
-    u32::try_from(holders.len()).unwrap_or(u32::MAX)
+    Some(u32::try_from(holders.len()).unwrap_or(u32::MAX))
 }
 
 fn told(session: &SessionId) -> String {

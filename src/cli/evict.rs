@@ -17,7 +17,7 @@ use crate::operator::{Error, Part, Place};
 use slotkeeper_semaphore::{View, plan};
 
 /// Characters of who asks that are written down.
-const MOST: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
 /// Take one holder or waiter out.
 ///
@@ -88,7 +88,7 @@ impl Evict {
             printable(&ended.session),
             duration::show(self.wait)
         ))?;
-        Ok(Exit::NotInTime)
+        Ok(Exit::Timeout)
     }
 
     /// One of ours that lives and is asked.
@@ -227,5 +227,5 @@ fn operator() -> String {
     let user = user.filter(|user| !user.is_empty());
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{user}@{host}").chars().take(MOST).collect()
+    format!("{user}@{host}").chars().take(MAX_NAME_CHARS).collect()
 }

@@ -20,7 +20,7 @@ use crate::config::{self, Environment, Faults, Overrides};
 /// Where an agent listens unless it is told otherwise.
 const DEFAULT: &str = "127.0.0.1:9377";
 /// Bytes that an answer may have.
-const LARGEST: usize = 16 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// Which agent is meant: by --address, else SLOTKEEPER_HTTP_LISTEN, else the configuration file, else the default.
 #[derive(Clone, Debug, Args)]
@@ -113,8 +113,10 @@ pub(super) async fn exchange_over(
     let exchange = async {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
-        let body =
-            Limited::new(answer.into_body(), LARGEST).collect().await.map_err(anyhow::Error::from_boxed)?;
+        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
+            .collect()
+            .await
+            .map_err(anyhow::Error::from_boxed)?;
         Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
     };
     tokio::select! {

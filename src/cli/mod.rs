@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::Faults;
-use crate::escape::harmless;
+use crate::escape::escape_control_chars;
 use crate::exit::{Ended, Exit};
 use crate::files::FileError;
 use crate::operator;
@@ -66,7 +66,7 @@ enum Command {
     Run(Box<run::Run>),
     Wait(wait::Wait),
     Probe(probe::Probe),
-    Status(status::Status),
+    Status(status::StatusCommand),
     Reload(reload::Reload),
     Sessions(Box<sessions::Sessions>),
     Inspect(Box<inspect::Inspect>),
@@ -186,7 +186,7 @@ fn complain(what: impl Display) -> io::Result<()> {
 /// A value as JSON that no terminal obeys: in one line, or in several for people.
 fn json(value: &impl Serialize, in_one_line: bool) -> anyhow::Result<String> {
     let text = if in_one_line { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) }?;
-    Ok(harmless(&text) + "\n")
+    Ok(escape_control_chars(&text) + "\n")
 }
 
 /// Says what a command has done, in words or as JSON.

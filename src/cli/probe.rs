@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::local::{LocalAgent, get};
 use super::{Exit, block_on, complain};
 use crate::config::duration;
-use crate::escape::harmless;
+use crate::escape::escape_control_chars;
 
 /// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ impl Probe {
         match block_on(asked)? {
             Ok(answer) if answer.ok => Ok(Exit::Done),
             Ok(answer) => {
-                writeln!(io::stderr(), "{}", harmless(answer.text.trim_end()))?;
+                writeln!(io::stderr(), "{}", escape_control_chars(answer.text.trim_end()))?;
                 Ok(Exit::Failed)
             }
             Err(error) => {

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::config::duration::{self, show};
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
 use crate::control::request::Reloaded;
-use crate::escape::harmless;
+use crate::escape::escape_control_chars;
 use crate::files::claimant::{Found, NotFound, SignalAnswer, find};
 
 /// Time between two looks at what the agent has answered.
@@ -241,16 +241,16 @@ fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         return refused(&why);
     }
-    complain(harmless(&why))?;
+    complain(escape_control_chars(&why))?;
     Ok(Exit::Failed)
 }
 
 fn done(reloaded: &Reloaded) -> anyhow::Result<Exit> {
-    writeln!(io::stdout(), "{}", harmless(&reloaded.to_string()))?;
+    writeln!(io::stdout(), "{}", escape_control_chars(&reloaded.to_string()))?;
     Ok(Exit::Done)
 }
 
 fn refused(why: &str) -> anyhow::Result<Exit> {
-    complain(harmless(why))?;
+    complain(escape_control_chars(why))?;
     Ok(Exit::Config)
 }

@@ -216,7 +216,7 @@ pub(super) fn hidden_keys(prefix: &str, rule: &str) -> String {
     )
 }
 
-/// A text of anybody's, harmless in a table.
+/// Untrusted text, escaped for a table cell.
 pub(super) fn cell(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or(NONE.into(), printable)
 }

@@ -24,7 +24,7 @@ use crate::log_events::{
 use crate::metrics::Metrics;
 use crate::progress::{Progress, View};
 use crate::shutdown::Asks;
-use crate::status::Snapshot;
+use crate::status::{Snapshot, Stage};
 use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
@@ -188,7 +188,10 @@ fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress>
     let look = move || {
         // Not held while anything is made of it: the agent would wait.
         let snapshot = Arc::clone(&shown.borrow());
-        View::of(&snapshot, clock::now())
+        match snapshot.stage {
+            Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())),
+            Stage::Starting | Stage::Draining | Stage::Unknown => View::Nothing,
+        }
     };
     let wanted = log.format == LogFormat::Text && log.level != LogLevel::Error;
     wanted.then(|| Progress::start(look, log.level == LogLevel::Warn)).flatten()

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use serde::Deserialize;
 use tabwriter::TabWriter;
 use tokio::time::sleep;
 
@@ -15,12 +14,12 @@ use super::interrupt::interruptible;
 use super::local::{LocalAgent, get};
 use super::row::text_of;
 use super::{Exit, block_on, live, window};
-use crate::escape::{harmless, printable};
-use crate::progress::{self, Awaited, View};
+use crate::escape::{escape_control_chars, printable};
+use crate::status::{Agent, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
 /// Time for one answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks of --watch.
 const EVERY: Duration = Duration::from_secs(1);
 /// Seconds for which what was seen needs no date.
@@ -30,7 +29,7 @@ const LISTED: usize = 10;
 
 /// Show the local agent's semaphores and locks.
 #[derive(Debug, Args)]
-pub(super) struct Status {
+pub(super) struct StatusCommand {
     /// Print the JSON of /v1/status.
     #[arg(long)]
     json: bool,
@@ -41,167 +40,74 @@ pub(super) struct Status {
     agent: LocalAgent,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Report {
-    agent: Agent,
-    session: Option<Session>,
-    semaphores: Vec<Semaphore>,
-    #[serde(default)]
-    locks: Vec<lock::Lock>,
+/// The slots that this agent holds, or the clients with a lease.
+fn slots(semaphore: &Semaphore) -> String {
+    let lent = semaphore.leases.iter().flat_map(|lease| &lease.slot_indexes);
+    let slots: Vec<_> = semaphore.slot_indexes.iter().chain(lent).map(u32::to_string).collect();
+    if slots.is_empty() { "-".into() } else { slots.join(",") }
 }
 
-#[derive(Debug, Deserialize)]
-struct Agent {
-    version: String,
-    state: String,
-    ready: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Session {
-    id: String,
-    lease_remaining_seconds: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Semaphore {
-    name: String,
-    state: String,
-    reason: Option<String>,
-    deferred: Option<String>,
-    required: bool,
-    fencing_token: Option<u64>,
-    slot_indexes: Vec<u32>,
-    held_since: Option<String>,
-    waiting_seconds: Option<f64>,
-    limit: Option<u32>,
-    slots_taken: Option<u32>,
-    queue_length: Option<u32>,
-    queue_position: Option<u32>,
-    seen_seconds_ago: Option<f64>,
-    holders: Vec<Holder>,
-    holder_count: Option<usize>,
-    mode: String,
-    leases: Vec<Lease>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lease {
-    state: String,
-    slot_indexes: Vec<u32>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Holder {
-    session: String,
-    mine: bool,
-    alive: Option<bool>,
-    who: Option<Identity>,
-}
-
-impl Report {
-    /// What the agent has to wait for before it is ready.
-    pub(super) fn missing(&self) -> View {
-        let semaphores = self.semaphores.iter().filter(|one| one.required);
-        let locks = self.locks.iter().filter(|one| one.required);
-        let of = semaphores.clone().count() + locks.clone().count();
-        let semaphores = semaphores.filter(|one| one.state != "held").map(Semaphore::awaited);
-        let locks = locks.filter(|one| !one.is_held()).map(lock::Lock::awaited);
-        View::missing(of, semaphores.chain(locks).collect())
+fn since(semaphore: &Semaphore) -> String {
+    let count = |state: State| semaphore.leases.iter().filter(|lease| lease.state == state).count();
+    match (&semaphore.held_since, semaphore.waiting_seconds) {
+        (Some(since), _) => since.clone(),
+        (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
+        (None, None) if semaphore.mode == Mode::OnDemand => match (count(State::Held), count(State::Waiting))
+        {
+            (0, 0) => "on demand".into(),
+            (held, 0) => format!("on demand: {held} leased"),
+            (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
+        },
+        (None, None) => "-".into(),
     }
 }
 
-impl Semaphore {
-    fn awaited(&self) -> Awaited {
-        let holders = self.holders.iter().filter(|holder| !holder.mine);
-        Awaited {
-            name: self.name.clone(),
-            waited: duration(self.waiting_seconds),
-            seen: self.queue_length.is_some(),
-            place: self.queue_position.zip(self.queue_length),
-            holders: holders.map(Holder::name).collect(),
-            unlisted: self.unlisted(),
-            delayed: None,
-            reason: self.reason.clone(),
+/// A line with its holders, if it has any. After its lease has expired this agent may still be listed in `.lock`, but it
+/// holds nothing.
+fn held_by(semaphore: &Semaphore) -> String {
+    let counts = |holder: &&Holder| !holder.mine || semaphore.state == State::Held;
+    let holders: Vec<_> = semaphore.holders.iter().filter(counts).collect();
+    let mut text = String::new();
+    if !holders.is_empty() {
+        let named: Vec<_> = holders
+            .iter()
+            .take(LISTED)
+            .map(|holder| describe(&holder.session, holder.who.as_ref(), holder.mine, holder.alive))
+            .collect();
+        text.push_str(&format!("{} is held by {}", semaphore.name, named.join(", ")));
+        let more = holders.len() - named.len() + semaphore.unlisted();
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+        if let Some(age) = semaphore.seen_seconds_ago.filter(|age| *age > FRESH) {
+            text.push_str(&format!("; as of {age:.0} s ago"));
+        }
+        text.push('\n');
+    }
+    if holders.len() < semaphore.holders.len() {
+        text.push_str(&format!(
+            "{}: .lock still names this agent, whose lease has expired\n",
+            semaphore.name
+        ));
+    }
+    text
+}
+
+/// A holder, as far as it is known.
+fn describe(session: &str, who: Option<&Identity>, mine: bool, alive: Option<bool>) -> String {
+    let words = who.and_then(Identity::in_words);
+    let mut text = words.unwrap_or_else(|| format!("session {}", printable(session)));
+    let foreign = who.is_none() && alive == Some(true);
+    let dead = alive == Some(false);
+    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
+        if applies {
+            text.push_str(&format!(" ({remark})"));
         }
     }
-
-    /// Holders that the agent does not list.
-    fn unlisted(&self) -> usize {
-        self.holder_count.map_or(0, |all| all.saturating_sub(self.holders.len()))
-    }
-
-    /// The slots that this agent, or whoever has a lease of it, holds.
-    fn slots(&self) -> String {
-        let lent = self.leases.iter().flat_map(|lease| &lease.slot_indexes);
-        let slots: Vec<_> = self.slot_indexes.iter().chain(lent).map(u32::to_string).collect();
-        if slots.is_empty() { "-".into() } else { slots.join(",") }
-    }
-
-    fn since(&self) -> String {
-        let count = |state: &str| self.leases.iter().filter(|lease| lease.state == state).count();
-        match (&self.held_since, self.waiting_seconds) {
-            (Some(since), _) => since.clone(),
-            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
-            (None, None) if self.mode == "on_demand" => match (count("held"), count("waiting")) {
-                (0, 0) => "on demand".into(),
-                (held, 0) => format!("on demand: {held} leased"),
-                (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
-            },
-            (None, None) => "-".into(),
-        }
-    }
-
-    /// A line of who holds it, where anybody does. After its lease has ended this agent may still stand in `.lock`, and
-    /// holds nothing all the same.
-    fn held_by(&self) -> String {
-        let counts = |holder: &&Holder| !holder.mine || self.state == "held";
-        let holders: Vec<_> = self.holders.iter().filter(counts).collect();
-        let mut text = String::new();
-        if !holders.is_empty() {
-            let named: Vec<_> = holders.iter().take(LISTED).map(|holder| holder.describe()).collect();
-            text.push_str(&format!("{} is held by {}", self.name, named.join(", ")));
-            let more = holders.len() - named.len() + self.unlisted();
-            if more > 0 {
-                text.push_str(&format!(" and {more} more"));
-            }
-            if let Some(age) = self.seen_seconds_ago.filter(|age| *age > FRESH) {
-                text.push_str(&format!("; as of {age:.0} s ago"));
-            }
-            text.push('\n');
-        }
-        if holders.len() < self.holders.len() {
-            text.push_str(&format!(
-                "{}: .lock still names this agent, which does not count on it\n",
-                self.name
-            ));
-        }
-        text
-    }
+    text
 }
 
-impl Holder {
-    /// What it is called.
-    fn name(&self) -> String {
-        progress::who(&self.session, self.who.as_ref())
-    }
-
-    /// Who it is, as well as that is known.
-    fn describe(&self) -> String {
-        let words = self.who.as_ref().and_then(Identity::in_words);
-        let mut text = words.unwrap_or_else(|| format!("session {}", printable(&self.session)));
-        let foreign = self.who.is_none() && self.alive == Some(true);
-        let dead = self.alive == Some(false);
-        for (applies, remark) in [(self.mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
-            if applies {
-                text.push_str(&format!(" ({remark})"));
-            }
-        }
-        text
-    }
-}
-
-impl Status {
+impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let address = self.agent.address().map_err(anyhow::Error::msg)?;
         if !self.watch {
@@ -220,27 +126,22 @@ impl Status {
         match never {}
     }
 
-    /// What the agent says of itself, for a window of so many columns.
+    /// The agent's status, for a window of so many columns.
     async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
-        let answer = get(address, "/v1/status", PATIENCE).await.map_err(anyhow::Error::msg)?;
+        let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
         if self.json {
-            return Ok(harmless(answer.text.trim_end()) + "\n");
+            return Ok(escape_control_chars(answer.text.trim_end()) + "\n");
         }
         let report = serde_json::from_str(&answer.text).map_err(|error| {
-            // The library's words may quote what it found.
-            let error = harmless(&error.to_string());
-            anyhow!("what answers there is no slotkeeper agent of this version: {error}")
+            // The library's message may quote the input.
+            let error = escape_control_chars(&error.to_string());
+            anyhow!("what answers there is no slotkeeper agent: {error}")
         })?;
-        Ok(harmless(&table(&report, columns)?))
+        Ok(escape_control_chars(&table(&report, columns)?))
     }
 }
 
-/// What the JSON's seconds are.
-fn duration(seconds: Option<f64>) -> Duration {
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
-}
-
-fn table(report: &Report, columns: usize) -> io::Result<String> {
+fn table(report: &Status, columns: usize) -> io::Result<String> {
     let tables = [semaphores(&report.semaphores, columns)?, lock::table(&report.locks, columns)?];
     let tables: Vec<_> = tables.into_iter().filter(|table| !table.is_empty()).collect();
     let session = report.session.as_ref().map_or("no session".into(), |session| {
@@ -248,6 +149,7 @@ fn table(report: &Report, columns: usize) -> io::Result<String> {
     });
     let ready = if report.agent.ready { "ready" } else { "not ready" };
     let Agent { version, state, .. } = &report.agent;
+    let state = state.as_str();
     let agent = window::wrap(&format!("agent {version} {state}, {ready}; {session}"), columns);
     Ok(format!("{}\n{agent}", tables.join("\n")))
 }
@@ -268,19 +170,19 @@ fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
             (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
             (_, _) => "-".into(),
         };
-        let (slots, since) = (semaphore.slots(), semaphore.since());
+        let (slots, since) = (slots(semaphore), since(semaphore));
         writeln!(
             table,
             "{}\t{}\t{}\t{taken}\t{queue}\t{slots}\t{}\t{since}",
             semaphore.name,
-            semaphore.state,
+            semaphore.state.as_str(),
             if semaphore.required { "yes" } else { "no" },
             semaphore.fencing_token.map_or("-".into(), |token| token.to_string()),
         )?;
     }
     let mut text = text_of(table)?;
     for semaphore in semaphores {
-        text.push_str(&window::wrap(&semaphore.held_by(), columns));
+        text.push_str(&window::wrap(&held_by(semaphore), columns));
     }
     for semaphore in semaphores {
         for reason in semaphore.reason.iter().chain(&semaphore.deferred) {
@@ -338,8 +240,8 @@ lent       held      no        2/3        1       2,0   -      on demand: 2 leas
 spare      idle      no        -          -       -     -      on demand
 writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
-crowd: .lock still names this agent, which does not count on it
-lapsed: .lock still names this agent, which does not count on it
+crowd: .lock still names this agent, whose lease has expired
+lapsed: .lock still names this agent, whose lease has expired
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
 licences: trouble
 licences: kept

@@ -11,11 +11,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
-use super::status::Report;
 use super::{Ended, Exit, block_on, end_with};
 use crate::config::duration;
-use crate::escape::harmless;
+use crate::escape::escape_control_chars;
 use crate::progress::{Progress, View};
+use crate::status::Status;
 use crate::workload::signals;
 
 /// Time between two questions, before jitter.
@@ -23,8 +23,8 @@ const EVERY: Duration = Duration::from_millis(250);
 /// The least time between two questions for all that people are told while it goes on.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Time for one answer, and the least of it where the wait is nearly over.
-const PATIENCE: Duration = Duration::from_secs(5);
-const ONE_QUESTION: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
@@ -76,8 +76,8 @@ impl Wait {
             ended
         };
         match ended {
-            Ok(Exit::NotInTime) => {
-                Ok(end_with(Exit::NotInTime, format!("not ready in the time given: {}", waiting.last))?)
+            Ok(Exit::Timeout) => {
+                Ok(end_with(Exit::Timeout, format!("not ready in the time given: {}", waiting.last))?)
             }
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
@@ -113,13 +113,13 @@ impl Waiting {
     }
 
     fn left(&self) -> Duration {
-        self.until.map_or(PATIENCE, |until| until.duration_since(Instant::now()))
+        self.until.map_or(ANSWER_TIMEOUT, |until| until.duration_since(Instant::now()))
     }
 
     async fn wait(&mut self) -> Exit {
         loop {
             // A wait of 0s asks once, and so does one that is over while the agent is slow.
-            match get(&self.address, "/readyz", self.left().clamp(ONE_QUESTION, PATIENCE)).await {
+            match get(&self.address, "/readyz", self.left().clamp(MIN_ANSWER_TIMEOUT, ANSWER_TIMEOUT)).await {
                 Ok(answer) if answer.ok => return Exit::Done,
                 Ok(answer) => {
                     self.last = missing(&answer.text);
@@ -134,7 +134,7 @@ impl Waiting {
                 }
             }
             if self.left().is_zero() {
-                return Exit::NotInTime;
+                return Exit::Timeout;
             }
             // A fleet that starts together should not ask together.
             sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(self.left())).await;
@@ -147,15 +147,16 @@ impl Waiting {
             return;
         }
         self.told_at = Some(Instant::now());
-        let answer = get(&self.address, "/v1/status", self.left().min(ONE_QUESTION)).await.ok();
-        let report = answer.and_then(|answer| serde_json::from_str::<Report>(&answer.text).ok());
-        let view = report.map_or(View::Nothing, |report| report.missing());
+        let answer = get(&self.address, "/v1/status", self.left().min(MIN_ANSWER_TIMEOUT)).await.ok();
+        let report = answer.and_then(|answer| serde_json::from_str::<Status>(&answer.text).ok());
+        let view = report.map_or(View::Nothing, |report| View::of(&report));
         self.shown.send_replace(if view == View::Nothing { View::Else(self.last.clone()) } else { view });
     }
 }
 
 /// What an agent that is not ready says is missing.
 fn missing(text: &str) -> String {
-    let checks: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("[-]")).map(harmless).collect();
+    let checks: Vec<_> =
+        text.lines().filter_map(|line| line.strip_prefix("[-]")).map(escape_control_chars).collect();
     if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
 }

@@ -13,20 +13,20 @@ use utoipa::{IntoResponses, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::LONGEST_WAIT;
-use super::desk::Desk;
+use super::MAX_WAIT;
+use super::agent_handle::AgentHandle;
 use super::lease::Lease;
 use super::request::{Kind, Refusal, Request};
 use crate::config::duration;
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
 
-/// Bytes of a body. A real one has twenty.
-const LARGEST: usize = 4 * 1024;
+/// The largest request body. A usual one has 20 bytes.
+pub(super) const MAX_BODY_BYTES: usize = 4 * 1024;
 /// Time that a body has for coming.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn endpoints() -> OpenApiRouter<Desk> {
+pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(semaphore)).routes(routes!(lock))
 }
 
@@ -63,9 +63,9 @@ enum Answers {
     /// `too_slow`: the body has not come within 10 s.
     #[response(status = 408)]
     TooSlow(Error),
-    /// `not_in_time`: none was free in the time given, or an operator has taken it out of the line. `blocked`: kept out until somebody mends what the text says.
+    /// `timed_out`: no slot was free within `wait`, or an operator evicted the waiter. `blocked`: the request cannot proceed until the problem in the text is fixed.
     #[response(status = 409)]
-    NotInTime(Error),
+    TimedOut(Error),
     /// `too_large`: the body has more than 4096 bytes.
     #[response(status = 413)]
     TooLarge(Error),
@@ -98,11 +98,11 @@ enum Answers {
     responses(Answers)
 )]
 async fn semaphore(
-    State(desk): State<Desk>,
+    State(agent): State<AgentHandle>,
     Segment(name): Segment,
     body: Body,
 ) -> Result<Json<Lease>, Error> {
-    acquire(&desk, Kind::Semaphore, name, body).await
+    acquire(&agent, Kind::Semaphore, name, body).await
 }
 
 /// Acquire a lock
@@ -124,16 +124,20 @@ async fn semaphore(
     request_body = Option<Wanted>,
     responses(Answers)
 )]
-async fn lock(State(desk): State<Desk>, Segment(name): Segment, body: Body) -> Result<Json<Lease>, Error> {
-    acquire(&desk, Kind::Lock, name, body).await
+async fn lock(
+    State(agent): State<AgentHandle>,
+    Segment(name): Segment,
+    body: Body,
+) -> Result<Json<Lease>, Error> {
+    acquire(&agent, Kind::Lock, name, body).await
 }
 
-async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
+async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
     let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
     // Lives as long as this future, which goes when its client's connection does.
     let (got_it, present) = oneshot::channel();
     let wanted = name.clone();
-    let answer = desk.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
+    let answer = agent.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
     // Where the agent has ended meanwhile it need not know.
     let _ = got_it.send(());
     answer.map(|grant| Json(grant.into())).map_err(|refusal| refused(kind, &wanted, wait, refusal))
@@ -143,7 +147,7 @@ async fn acquire(desk: &Desk, kind: Kind, name: String, body: Body) -> Result<Js
 async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
     // Not by the library's collector, which keeps every piece of it, however small, with what holds it.
     let collect = async {
-        let (mut body, mut whole) = (Limited::new(body, LARGEST), Vec::new());
+        let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
         while let Some(frame) = body.frame().await {
             whole.extend(frame?.into_data().unwrap_or_default());
         }
@@ -155,7 +159,8 @@ async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
     })?;
     collected.map_err(|failure: BoxError| {
         if failure.is::<LengthLimitError>() {
-            let text = format!("the body has more than {LARGEST} bytes; write such as {{\"wait\":\"30s\"}}");
+            let text =
+                format!("the body has more than {MAX_BODY_BYTES} bytes; write such as {{\"wait\":\"30s\"}}");
             Error::new(Code::TooLarge, text)
         } else {
             Error::new(Code::BadRequest, format!("the body cannot be read: {failure}; send it again"))
@@ -180,8 +185,8 @@ fn wait(body: &[u8]) -> Result<Duration, Error> {
         serde_json::from_slice(body).map_err(|error| not_taken(&error.to_string()))?;
     let Some(wait) = wanted.unwrap_or_default().wait else { return Ok(Duration::ZERO) };
     let wait = duration::parse(&wait).map_err(|error| bad(format!("the body's `wait`: {error}")))?;
-    if wait > LONGEST_WAIT {
-        let (asked, most) = (duration::show(wait), duration::show(LONGEST_WAIT));
+    if wait > MAX_WAIT {
+        let (asked, most) = (duration::show(wait), duration::show(MAX_WAIT));
         return Err(bad(format!("the body's `wait`: {asked} is out of bounds; write 0s to {most}")));
     }
     Ok(wait)
@@ -200,39 +205,39 @@ fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
         (Refusal::UnknownName { known }, Kind::Lock) => return Error::unknown_lock(name, &known),
         (Refusal::NotOnDemand, _) => {
             let text = format!(
-                "the agent itself holds the {one} {name}; to take it from here set `mode: on_demand` in its entry of \
+                "the agent itself holds the {one} {name}; to acquire it here, set `mode: on_demand` in its entry of \
                  `{section}`"
             );
             (Code::NotOnDemand, text)
         }
-        (Refusal::NotInTime, _) => (
-            Code::NotInTime,
-            format!("the {one} {name} was not to be had {within}; ask again, or wait longer"),
+        (Refusal::Timeout, _) => (
+            Code::TimedOut,
+            format!("timed out {within} waiting for the {one} {name}; retry, or raise `wait`"),
         ),
         (Refusal::Evicted(by), _) => (
-            Code::NotInTime,
-            format!("the {one} {name} was not to be had: {by} has taken this request out of the line"),
+            Code::TimedOut,
+            format!("the request for the {one} {name} was evicted by {by}; it is no longer in the queue"),
         ),
-        (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be taken: {why}")),
+        (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be acquired: {why}")),
         (Refusal::Unavailable(why), _) => {
-            let text = format!("the {one} {name} could not be asked for {within}: {why}; ask again");
+            let text = format!("the {one} {name} could not be acquired {within}: {why}; retry");
             (Code::ConsulUnavailable, text)
         }
         (Refusal::Pending(reason), _) => {
-            (Code::Pending, format!("the {one} {name} cannot be taken yet: {reason}; ask again"))
+            (Code::Pending, format!("the {one} {name} cannot be acquired yet: {reason}; retry later"))
         }
         (Refusal::Draining, _) => {
-            (Code::Draining, format!("the {one} {name} is not given any more: the agent is ending"))
+            (Code::Draining, format!("the {one} {name} is not granted: the agent is draining"))
         }
         (Refusal::TooManyWaits(bound), _) => {
             let text = format!(
-                "{bound} clients wait already, which is the bound; ask again later, or raise control.max_waits"
+                "{bound} clients wait already, which is the limit; retry later, or raise control.max_waits"
             );
             (Code::TooManyWaits, text)
         }
         (Refusal::TooManyLeases(bound), _) => {
             let text = format!(
-                "{bound} leases are held or waited for already, which is the bound; release some, or raise \
+                "{bound} leases are held or waited for already, which is the limit; release some, or raise \
                  control.max_leases"
             );
             (Code::TooManyLeases, text)
@@ -256,7 +261,7 @@ mod tests {
         let code = |error: Error| serde_json::to_value(&error).unwrap()["code"].clone();
         let broken = of(vec![Ok("{".into()), Err(std::io::ErrorKind::ConnectionReset.into())]);
         assert_eq!(code(read(broken, BODY_TIMEOUT).await.unwrap_err()), "bad_request");
-        let large = of(vec![Ok(vec![b' '; 4096].into()), Ok(" ".into())]);
+        let large = of(vec![Ok(vec![b' '; MAX_BODY_BYTES].into()), Ok(" ".into())]);
         assert_eq!(code(read(large, BODY_TIMEOUT).await.unwrap_err()), "too_large");
         let never = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
         assert_eq!(code(read(never, Duration::from_millis(10)).await.unwrap_err()), "too_slow");

@@ -13,13 +13,13 @@ use utoipa::{IntoResponses, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::desk::{Begun, Desk, Progress};
+use super::agent_handle::{AgentHandle, Begun, Progress};
 use super::request::{Grant, Kind, NoLease, Released, Request};
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
 use slotkeeper_semaphore::LossReason;
 
-pub(super) fn endpoints() -> OpenApiRouter<Desk> {
+pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(show, release)).routes(routes!(renew))
 }
 
@@ -127,9 +127,9 @@ enum Answers {
     params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
     responses(Answers)
 )]
-async fn show(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
+async fn show(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
     let id = lease.clone();
-    let held = desk.ask(|reply| Request::Show { lease, reply }).await?;
+    let held = agent.ask(|reply| Request::Show { lease, reply }).await?;
     held.map(|grant| Json(grant.into())).map_err(|why| gone(&id, why))
 }
 
@@ -145,9 +145,9 @@ async fn show(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Json<
     params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
     responses(Answers)
 )]
-async fn renew(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
+async fn renew(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Json<Lease>, Error> {
     let id = lease.clone();
-    let held = desk.ask(|reply| Request::Renew { lease, reply }).await?;
+    let held = agent.ask(|reply| Request::Renew { lease, reply }).await?;
     held.map(|grant| Json(grant.into())).map_err(|why| gone(&id, why))
 }
 
@@ -171,9 +171,9 @@ async fn renew(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Json
         )
     )
 )]
-async fn release(State(desk): State<Desk>, Segment(lease): Segment) -> Result<Response, Error> {
+async fn release(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Result<Response, Error> {
     let id = lease.clone();
-    match desk.ask(|reply| Request::Release { lease, reply }).await? {
+    match agent.ask(|reply| Request::Release { lease, reply }).await? {
         Ok(Released::UnderWay) => {
             Ok((StatusCode::ACCEPTED, Json(Begun { state: Progress::Leaving })).into_response())
         }

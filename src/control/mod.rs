@@ -3,7 +3,7 @@
 //! agent's loop and its answers back; what is granted is decided there.
 
 mod acquire;
-mod desk;
+mod agent_handle;
 mod gate;
 mod lease;
 pub mod request;
@@ -28,13 +28,13 @@ pub use socket::Socket;
 pub use token::Token;
 
 /// The longest wait that a client may ask for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 /// Time that a client has for its request's head. It is on the same machine.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections beside those that wait: for renewing, releasing and looking.
-const BESIDE_WAITS: usize = 256;
+const EXTRA_CONNECTIONS: usize = 256;
 /// Time that a connection lasts beside its wait: for its request, the agent's last words on it and the answer.
-const BESIDE_WAIT: Duration = Duration::from_secs(60);
+const EXTRA_LIFE: Duration = Duration::from_secs(60);
 
 /// What the document says of them.
 const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workload beside the agent, and tells how they \
@@ -44,7 +44,7 @@ const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workl
 /// The endpoints, and the read-only ones beside them, so that a workload needs one address.
 pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
     let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
-    let own = own.merge(desk::endpoints()).with_state(desk::Desk::new(requests));
+    let own = own.merge(agent_handle::endpoints()).with_state(agent_handle::AgentHandle::new(requests));
     let (routes, mut document) = openapi::begin(ABOUT).merge(own).merge(endpoints(site)).split_for_parts();
     openapi::add_schema::<lease::Lease>(&mut document);
     openapi::add_schema::<request::Reloaded>(&mut document);
@@ -61,8 +61,8 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
 /// What their server allows, where so many may wait.
 pub fn limits(max_waits: usize) -> Limits {
     Limits {
-        connections: max_waits + BESIDE_WAITS,
-        life: LONGEST_WAIT + BESIDE_WAIT,
+        connections: max_waits + EXTRA_CONNECTIONS,
+        life: MAX_WAIT + EXTRA_LIFE,
         // A connection's life is then that of its request, and ends no other one's wait before its time.
         keep_alive: false,
         // Whoever can connect takes a place before it has shown a token. One that sends nothing gives it back soon.

@@ -108,7 +108,7 @@ pub enum Refusal {
     /// The agent holds it itself (`mode: hold`).
     NotOnDemand,
     /// None was free in the time given.
-    NotInTime,
+    Timeout,
     /// An operator has taken it out of the line: who.
     Evicted(String),
     /// Kept out until somebody mends something: what, and how.

@@ -17,7 +17,7 @@ use crate::{agent, clock};
 use slotkeeper_serve::serve;
 
 const TOKEN: &str = "0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the agent was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Scene {
     }
 
     async fn next_asked(&mut self) -> Asked {
-        tokio::time::timeout(PATIENCE, self.asked.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.asked.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -119,7 +119,7 @@ async fn exchange(
     // What is refused unread may be answered before it was written.
     let _ = stream.write_all(text_of(line, headers, body).as_bytes()).await;
     let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -190,7 +190,7 @@ fn outcome(kind: Kind, name: &str) -> Result<Grant, Refusal> {
     Err(match name {
         "free" => return Ok(grant(kind, name)),
         "held" => Refusal::NotOnDemand,
-        "taken" => Refusal::NotInTime,
+        "taken" => Refusal::Timeout,
         "blocked" => Refusal::Blocked("`.lock` holds a picture; remove it".into()),
         "away" => Refusal::Unavailable("GET /v1/kv/x: connection refused".into()),
         "pending" => Refusal::Pending("free of the configuration before is still being released".into()),
@@ -268,16 +268,16 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
         ("nobody", 404, "unknown_semaphore", "it has free, held"),
         ("%FF", 404, "unknown_semaphore", "it has free, held"),
         ("held", 403, "not_on_demand", "mode: on_demand"),
-        ("taken", 409, "not_in_time", "within 5s"),
+        ("taken", 409, "timed_out", "within 5s"),
         ("blocked", 409, "blocked", "holds a picture"),
         ("away", 503, "consul_unavailable", "connection refused"),
-        ("pending", 503, "pending", "still being released; ask again"),
-        ("ending", 503, "draining", "ending"),
+        ("pending", 503, "pending", "still being released; retry later"),
+        ("ending", 503, "draining", "is draining"),
         (
             "waits",
             429,
             "too_many_waits",
-            "32 clients wait already, which is the bound; ask again later, or raise \
+            "32 clients wait already, which is the limit; retry later, or raise \
           control.max_waits",
         ),
         ("leases", 429, "too_many_leases", "raise control.max_leases"),
@@ -288,6 +288,8 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
         assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
         assert!(reply.body.contains(mend), "{}", reply.body);
     }
+    let too_large = answers["413"]["description"].as_str().unwrap();
+    assert!(too_large.contains(&format!("{} bytes", super::acquire::MAX_BODY_BYTES)), "{too_large}");
     let unknown = scene.ask("POST /v1/locks/nobody/acquire", "").await;
     assert_eq!(unknown.code(), (404, "unknown_lock".into()));
     let held = scene.ask("POST /v1/locks/held/acquire", "").await;

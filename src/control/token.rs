@@ -20,7 +20,7 @@ const MODE: u32 = 0o600;
 /// Whoever is neither the file's owner nor of its group.
 const OTHERS: u32 = 0o007;
 /// Bytes of a file.
-const LARGEST: u64 = 4 * 1024;
+const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024;
 /// Characters of a token: fewer could be guessed.
 const SHORTEST: usize = 16;
 
@@ -88,10 +88,10 @@ impl Token {
              or choose another path"
         );
         let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes).with_context(cannot)?;
+        file.take(MAX_TOKEN_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
         anyhow::ensure!(
-            bytes.len() as u64 <= LARGEST,
-            "{shown} has more than {LARGEST} bytes; that is no token"
+            bytes.len() as u64 <= MAX_TOKEN_FILE_BYTES,
+            "{shown} has more than {MAX_TOKEN_FILE_BYTES} bytes; that is no token"
         );
         let token = bytes.trim_ascii();
         anyhow::ensure!(

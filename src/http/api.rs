@@ -9,18 +9,18 @@ use super::Site;
 use super::error::Error;
 use super::segment::Segment;
 use crate::clock;
-use crate::status::{LockReport, Report, SemaphoreReport};
+use crate::status::{Lock, Semaphore, Status};
 
 /// The whole status
 ///
 /// The agent, its session, and everything that it is configured to hold. Also for an agent that Consul does not answer:
-/// it is what the agent knows. All times in it are of `agent.now`, which is a tenth of a second ago at most.
+/// it is what the agent knows. All times in it are as of `agent.now`, at most 0.1 s ago.
 #[utoipa::path(
     get,
     path = "/v1/status",
     operation_id = "status",
     tag = "status",
-    responses((status = 200, description = "How things stand.", body = Report))
+    responses((status = 200, description = "The status.", body = Status))
 )]
 pub(super) async fn status(State(site): State<Site>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], site.told(&site.viewed())).into_response()
@@ -38,7 +38,7 @@ pub(super) async fn status(State(site): State<Site>) -> Response {
         ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     ),
     responses(
-        (status = 200, description = "How it stands.", body = SemaphoreReport),
+        (status = 200, description = "Its status.", body = Semaphore),
         (status = 404, description = "`unknown_semaphore`: the agent has none of that name.", body = Error)
     )
 )]
@@ -53,7 +53,7 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
 
 /// One lock's status
 ///
-/// The same as in the whole status: also who has it, which is who leads.
+/// The same as in the whole status, with its holder, which is the leader.
 #[utoipa::path(
     get,
     path = "/v1/locks/{name}",
@@ -63,7 +63,7 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
         ("name" = String, Path, description = "Its configured name.", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     ),
     responses(
-        (status = 200, description = "How it stands.", body = LockReport),
+        (status = 200, description = "Its status.", body = Lock),
         (status = 404, description = "`unknown_lock`: the agent has none of that name.", body = Error)
     )
 )]

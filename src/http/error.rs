@@ -30,7 +30,7 @@ pub(crate) enum Code {
     /// The agent holds it itself.
     NotOnDemand,
     /// None was free in the time given.
-    NotInTime,
+    TimedOut,
     /// Kept out until somebody mends something.
     Blocked,
     /// The body, or the request's head, is not what is taken.
@@ -70,7 +70,7 @@ impl Code {
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::LeaseExpired | Self::LeaseLost => StatusCode::GONE,
             Self::NotOnDemand => StatusCode::FORBIDDEN,
-            Self::NotInTime | Self::Blocked => StatusCode::CONFLICT,
+            Self::TimedOut | Self::Blocked => StatusCode::CONFLICT,
             Self::BadRequest => StatusCode::BAD_REQUEST,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,

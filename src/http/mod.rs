@@ -7,10 +7,10 @@ mod health;
 pub(crate) mod host;
 pub(crate) mod openapi;
 mod page;
-mod picture;
 mod scrape;
 pub(crate) mod segment;
 pub mod servers;
+mod status_cache;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use crate::status::Snapshot;
 use crate::watchdog::Watchdog;
 use error::Error;
 pub use events::Following;
-use picture::Picture;
 use slotkeeper_serve::{Limits, WhenFull};
+use status_cache::StatusCache;
 
 /// What the endpoints read from.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct Site {
     /// Its pulse.
     pub watchdog: Arc<Watchdog>,
     /// The status as all are told it.
-    picture: Arc<Picture>,
+    status_cache: Arc<StatusCache>,
     /// What those have who follow it.
     following: Following,
     /// Places for them.
@@ -57,9 +57,9 @@ impl Site {
         metrics: Arc<Metrics>,
         watchdog: Arc<Watchdog>,
     ) -> Self {
-        let (picture, following) = (Arc::default(), Following::default());
+        let (status_cache, following) = (Arc::default(), Following::default());
         let followers = Arc::new(Semaphore::new(following.places));
-        Self { status, metrics, watchdog, picture, following, followers }
+        Self { status, metrics, watchdog, status_cache, following, followers }
     }
 
     /// The same, where those who follow have something else.
@@ -81,7 +81,7 @@ impl Site {
 
     /// The status as it is told to whoever asks now.
     fn told(&self, snapshot: &Snapshot) -> Bytes {
-        self.picture.of(snapshot, clock::now())
+        self.status_cache.get_or_render(snapshot, clock::now())
     }
 }
 

@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Says when it is dropped.
     struct Left(Arc<AtomicBool>);
@@ -162,7 +162,7 @@ mod tests {
             })
         };
         servers.start(one_that_does_not).unwrap();
-        assert_ne!(tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap(), here);
+        assert_ne!(tokio::time::timeout(TIMEOUT, told).await.unwrap().unwrap(), here);
         servers.end(Duration::from_millis(10)).await;
         assert!(dropped.iter().all(|dropped| dropped.load(Ordering::SeqCst)));
     }
@@ -172,7 +172,7 @@ mod tests {
         let mut servers = Servers::default();
         assert!(servers.ended().await.is_none());
         servers.start(|_| Ok(async { Err(io::ErrorKind::Other.into()) })).unwrap();
-        let ended = tokio::time::timeout(PATIENCE, servers.ended()).await.unwrap();
+        let ended = tokio::time::timeout(TIMEOUT, servers.ended()).await.unwrap();
         assert!(ended.unwrap().unwrap().is_err());
         let refused = servers.start(|_| anyhow::bail!("no") as anyhow::Result<BoxFuture<'_, io::Result<()>>>);
         assert_eq!(refused.unwrap_err().to_string(), "no");

@@ -1,7 +1,7 @@
-//! The gauges, as the agent's picture says at the instant of a scrape.
+//! The gauges, as the agent's snapshot has them at the instant of a scrape.
 
 use super::{Metrics, NO_SLOT, secs};
-use crate::status::{Lease, Mode, Semaphore, Snapshot, State};
+use crate::status::{Lease, Mode, Moments, Semaphore, Snapshot, State};
 use slotkeeper_semaphore::{Moment, Wall};
 
 impl Metrics {
@@ -16,19 +16,17 @@ impl Metrics {
             let held = is_held(semaphore.mode, semaphore.state);
             let limit = semaphore.limit.unwrap_or(semaphore.configured_limit);
             let mismatch = limit != semaphore.configured_limit;
-            self.holders.with_label_values(name).set(semaphore.taken.unwrap_or(0).into());
+            self.holders.with_label_values(name).set(semaphore.slots_taken.unwrap_or(0).into());
             self.limit.with_label_values(name).set(limit.into());
             self.limit_mismatch.with_label_values(name).set(mismatch.into());
-            self.waiters.with_label_values(name).set(semaphore.waiters.into());
-            self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
+            self.waiters.with_label_values(name).set(semaphore.queue_length.unwrap_or(0).into());
+            self.queue_position.with_label_values(name).set(semaphore.queue_position.unwrap_or(0).into());
             self.slots.with_label_values(name).set(taken_at_once(semaphore, now));
             let share = Share {
                 state: semaphore.state,
                 held,
-                held_since: semaphore.held_since,
-                asked_at: semaphore.asked_at,
-                seen_at: semaphore.seen_at,
-                slot: semaphore.indexes.first().copied(),
+                moments: semaphore.moments,
+                slot: semaphore.slot_indexes.first().copied(),
                 token: semaphore.fencing_token,
                 leases: of_name(&snapshot.semaphores, |one| {
                     (one.name == semaphore.name).then_some(&one.leases)
@@ -41,9 +39,7 @@ impl Metrics {
             let share = Share {
                 state: lock.state,
                 held: is_held(lock.mode, lock.state),
-                held_since: lock.held_since,
-                asked_at: lock.asked_at,
-                seen_at: lock.seen_at,
+                moments: lock.moments,
                 slot: Some(0),
                 token: lock.fencing_token,
                 leases: of_name(&snapshot.locks, |one| (one.name == lock.name).then_some(&one.leases)),
@@ -51,8 +47,8 @@ impl Metrics {
             self.set_share(&lock.name, &share, now, wall);
         }
         let session = snapshot.session.as_ref();
-        self.session_expiry.set(date(session.map(|session| session.lease_ends), wall));
-        self.session_ttl.set(session.map_or(0.0, |session| secs(session.ttl)));
+        self.session_expiry.set(date(session.and_then(|session| session.lease_ends), wall));
+        self.session_ttl.set(session.map_or(0.0, |session| session.ttl_seconds));
         self.ready.set(snapshot.is_ready(now).into());
     }
 
@@ -71,13 +67,17 @@ impl Metrics {
         // An index is far below 2⁵³, above which a float would round it.
         #[allow(clippy::cast_precision_loss, reason = "see above")]
         self.fencing_token.with_label_values(name).set(share.token.unwrap_or(0) as f64);
-        let held = share.held_since.filter(|_| share.held);
-        let held = held.into_iter().chain(lent.iter().filter_map(|lease| lease.held_since)).min();
+        let held = share.moments.held_since.filter(|_| share.held);
+        let held = held.into_iter().chain(lent.iter().filter_map(|lease| lease.moments.held_since)).min();
         self.held_since.with_label_values(name).set(date(held, wall));
-        let asked =
-            share.asked_at.into_iter().chain(share.leases.iter().filter_map(|one| one.asked_at)).min();
+        let asked = share
+            .moments
+            .asked_at
+            .into_iter()
+            .chain(share.leases.iter().filter_map(|one| one.moments.asked_at))
+            .min();
         self.waiting_since.with_label_values(name).set(date(asked, wall));
-        self.seen.with_label_values(name).set(date(share.seen_at, wall));
+        self.seen.with_label_values(name).set(date(share.moments.seen_at, wall));
     }
 }
 
@@ -86,9 +86,7 @@ struct Share<'a> {
     state: State,
     /// Whether the agent itself holds it, with a fresh lease.
     held: bool,
-    held_since: Option<Moment>,
-    asked_at: Option<Moment>,
-    seen_at: Option<Moment>,
+    moments: Moments,
     slot: Option<u32>,
     token: Option<u64>,
     leases: Vec<&'a Lease>,
@@ -102,9 +100,12 @@ fn of_name<'a, E>(entries: &'a [E], leases: impl Fn(&'a E) -> Option<&'a Vec<Lea
 /// By the one that has been held longest, as [`Metrics::held_since`] is: a configuration read since counts from the next
 /// one on.
 fn taken_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
-    let lent =
-        semaphore.leases.iter().filter(|lease| lease.is_held(now)).min_by_key(|lease| lease.held_since);
-    let held = lent.map_or(&semaphore.indexes, |lease| &lease.indexes);
+    let lent = semaphore
+        .leases
+        .iter()
+        .filter(|lease| lease.is_held(now))
+        .min_by_key(|lease| lease.moments.held_since);
+    let held = lent.map_or(&semaphore.slot_indexes, |lease| &lease.slot_indexes);
     if held.is_empty() { semaphore.slots.into() } else { i64::try_from(held.len()).unwrap_or(i64::MAX) }
 }
 

@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 use crate::clock;
 use screen::Screen;
 use slotkeeper_semaphore::Moment;
-pub use text::{Awaited, View, time, who};
+pub use text::{View, time};
 
 /// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const WIPE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// For how long it is looked all the time where there is no terminal: until the first line is told.
 const AT_FIRST: Duration = Duration::from_secs(6);
@@ -76,7 +76,7 @@ impl Progress {
     async fn ask(&self, ask: impl FnOnce(oneshot::Sender<()>) -> Ask) {
         let (done, is_done) = oneshot::channel();
         if self.asks.send(ask(done)).is_ok() {
-            let _ = tokio::time::timeout(PATIENCE, is_done).await;
+            let _ = tokio::time::timeout(WIPE_TIMEOUT, is_done).await;
         }
     }
 }

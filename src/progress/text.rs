@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::escape::{harmless, printable};
-use crate::status::{Lock, Mode, Semaphore, Snapshot, Stage, State};
-use slotkeeper_semaphore::{Identity, Moment};
+use crate::escape::{escape_control_chars, printable};
+use crate::status::{Lock, Mode, Semaphore, State, Status};
+use slotkeeper_semaphore::Identity;
 
 /// Holders that are named.
 const NAMED: usize = 2;
@@ -50,15 +50,12 @@ pub struct Awaited {
 }
 
 impl View {
-    /// What an agent's snapshot shows: nothing, where it holds all or does not ask.
-    pub fn of(snapshot: &Snapshot, now: Moment) -> Self {
-        if snapshot.stage != Stage::Running {
-            return Self::Nothing;
-        }
-        let semaphores = snapshot.semaphores.iter().filter(|one| one.required && one.mode == Mode::Hold);
-        let semaphores = semaphores.map(|one| (one.state, Awaited::semaphore(one, now)));
-        let locks = snapshot.locks.iter().filter(|one| one.required && one.mode == Mode::Hold);
-        let locks = locks.map(|one| (one.state, Awaited::lock(one, now)));
+    /// The required semaphores and locks that the agent does not hold.
+    pub fn of(status: &Status) -> Self {
+        let semaphores = status.semaphores.iter().filter(|one| one.required && one.mode != Mode::OnDemand);
+        let semaphores = semaphores.map(|one| (one.state, Awaited::semaphore(one)));
+        let locks = status.locks.iter().filter(|one| one.required && one.mode != Mode::OnDemand);
+        let locks = locks.map(|one| (one.state, Awaited::lock(one)));
         let (held, missing): (Vec<_>, Vec<_>) =
             semaphores.chain(locks).partition(|(state, _)| *state == State::Held);
         let of = held.len() + missing.len();
@@ -131,31 +128,30 @@ impl View {
 }
 
 impl Awaited {
-    fn semaphore(one: &Semaphore, now: Moment) -> Self {
+    fn semaphore(one: &Semaphore) -> Self {
         let holders = one.holders.iter().filter(|holder| !holder.mine);
         Self {
             name: one.name.clone(),
-            waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
-            seen: one.seen_at.is_some(),
-            place: one.position.map(|position| (position, one.waiters)),
+            waited: duration(one.waiting_seconds),
+            seen: one.queue_length.is_some(),
+            place: one.queue_position.zip(one.queue_length),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
-            unlisted: (one.holder_count as usize).saturating_sub(one.holders.len()),
+            unlisted: one.unlisted(),
             delayed: None,
             reason: one.reason.clone(),
         }
     }
 
-    fn lock(one: &Lock, now: Moment) -> Self {
+    fn lock(one: &Lock) -> Self {
         let leader = one.leader.iter().filter(|leader| !leader.mine);
-        let delayed = one.delayed_until.map(|until| until.since(now));
         Self {
             name: one.name.clone(),
-            waited: one.asked_at.map(|since| now.since(since)).unwrap_or_default(),
+            waited: duration(one.waiting_seconds),
             seen: true,
             place: None,
             holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
             unlisted: 0,
-            delayed: delayed.filter(|left| *left > Duration::ZERO),
+            delayed: one.delayed_seconds.map(|left| duration(Some(left))),
             reason: one.reason.clone(),
         }
     }
@@ -178,7 +174,7 @@ impl Awaited {
             parts.push(held);
         }
         parts.extend(self.delayed.map(|left| format!("nobody gets it for {} (lock-delay)", time(left))));
-        parts.extend(self.reason.as_deref().map(|reason| harmless(&reason.replace('\n', " "))));
+        parts.extend(self.reason.as_deref().map(|reason| escape_control_chars(&reason.replace('\n', " "))));
         if parts.is_empty() {
             parts.push("nothing is known of it yet".into());
         }
@@ -187,7 +183,7 @@ impl Awaited {
 }
 
 /// Who has a slot, as people call it.
-pub fn who(session: &str, who: Option<&Identity>) -> String {
+fn who(session: &str, who: Option<&Identity>) -> String {
     who.and_then(Identity::in_words).unwrap_or_else(|| {
         format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
     })
@@ -220,6 +216,11 @@ fn ordinal(number: u32) -> String {
         (_, _) => "th",
     };
     format!("{number}{suffix}")
+}
+
+/// The JSON's seconds.
+fn duration(seconds: Option<f64>) -> Duration {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The configuration in force.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use slotkeeper_semaphore::{Moment, Wall};
@@ -15,7 +15,7 @@ pub struct Configuration {
 }
 
 /// What came of the last reload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LastReload {
     /// There was none.
@@ -24,10 +24,14 @@ pub enum LastReload {
     Done,
     /// The configuration was refused or could not be read, and nothing has changed. The log says why.
     Refused,
+    /// Of an agent of another version: none that this version knows.
+    #[default]
+    #[serde(other, skip_serializing)]
+    Unknown,
 }
 
 /// The configuration in force.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Configuration)]
 pub(super) struct ConfigurationReport {
     /// When it was taken over, at the start or by a reload, in UTC.

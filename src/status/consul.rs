@@ -1,26 +1,28 @@
 //! Consul's addresses, as the world may see them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What is known of one of Consul's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressState {
     /// Requests go there.
     Used,
     /// It belongs to the same cluster, and is used next.
     Standby,
-    /// Nothing is known of it yet.
-    Unknown,
     /// It could not be asked, or confirms nothing; `reason` says why.
     Failed,
     /// It may belong to another cluster, so that it is not used; `reason` says why.
     Foreign,
+    /// Nothing is known of it yet.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 /// One of Consul's addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ConsulAddress)]
 pub struct Address {
     /// The address as configured; with the IP address where its name has several.
@@ -34,9 +36,9 @@ pub struct Address {
 }
 
 /// How Consul is reached.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Consul)]
-pub(super) struct ConsulReport<'a> {
+pub(super) struct ConsulReport {
     /// Its addresses, in the configuration's order.
-    pub(super) addresses: &'a [Address],
+    pub(super) addresses: Vec<Address>,
 }

@@ -1,57 +1,86 @@
-//! A single-key lock as the world may see it.
+//! A single-key lock.
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
-use super::{Check, Lease, LeaseReport, Mode, Snapshot, State, seconds};
+use super::{Check, Lease, Mode, Moments, State, seconds};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
-/// One lock of an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One single-key lock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Lock {
     /// Its configured name.
     pub name: String,
     /// Its key.
+    #[serde(default)]
+    #[schema(required = true)]
     pub key: String,
-    /// Whether readiness waits for it.
-    pub required: bool,
-    /// How it is taken.
-    pub mode: Mode,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// What is wrong, if anything is.
+    /// What is wrong; missing where nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub reason: Option<String>,
-    /// What the configuration says otherwise by now, if an automatic reload has left it as it was.
+    /// What the changed configuration says, where an automatic reload has not applied it: an explicit reload applies it.
+    /// Missing where there is nothing of the kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub deferred: Option<String>,
-    /// Since when it is held.
-    pub held_since: Option<Moment>,
-    /// The key's ModifyIndex at the grant.
+    /// Whether readiness waits for it.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub required: bool,
+    /// How it is acquired.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub mode: Mode,
+    /// Since when this agent holds it, in UTC; null where it does not.
+    #[schema(required = true, format = DateTime)]
+    pub held_since: Option<String>,
+    /// Its key's ModifyIndex at the grant, which grows from grant to grant; null where this agent does not hold it.
+    #[schema(required = true)]
     pub fencing_token: Option<u64>,
-    /// How often the lock has been taken since its key was made: Consul's LockIndex.
+    /// How often it has been acquired since its key was created (Consul's LockIndex); null where there is no key, or it was not
+    /// read yet.
+    #[schema(required = true)]
     pub lock_index: Option<u64>,
-    /// Who has it, as last seen.
+    /// The time until it is no longer safe to use; null where this agent does not hold it.
+    #[schema(required = true, minimum = 0)]
+    pub lease_remaining_seconds: Option<f64>,
+    /// How long the agent has waited for it; null where it does not wait.
+    #[schema(required = true, minimum = 0)]
+    pub waiting_seconds: Option<f64>,
+    /// What is left of its lock-delay, as far as is known: its last owner's session has ended; null otherwise.
+    #[schema(required = true, minimum = 0)]
+    pub delayed_seconds: Option<f64>,
+    /// Its holder, which is the leader; null where it has none, or its key was not read yet.
+    #[schema(required = true)]
     pub leader: Option<Leader>,
-    /// Since when it is asked for, while it is not held.
-    pub asked_at: Option<Moment>,
-    /// Until when Consul gives it to nobody, as far as is known.
-    pub delayed_until: Option<Moment>,
-    /// When its key was looked at last; `None` where nothing is known of it.
-    pub seen_at: Option<Moment>,
-    /// What clients have of it, or wait for.
+    /// The age of the last read of its key, which its watch has kept current since; null before the first.
+    #[schema(required = true, minimum = 0)]
+    pub seen_seconds_ago: Option<f64>,
+    /// The leases that clients hold or wait for.
+    #[serde(default)]
+    #[schema(required = true)]
     pub leases: Vec<Lease>,
+    /// From which a report computes its dates and durations.
+    #[serde(skip)]
+    pub moments: Moments,
 }
 
-/// Who has a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// The holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leader {
-    /// The session.
+    /// Its session.
     pub session: String,
     /// Whether it is this agent's.
+    #[serde(default)]
+    #[schema(required = true)]
     pub mine: bool,
-    /// Who it says it is; missing for another kind of client.
+    /// Its identity as it wrote it; missing for a foreign client.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<IdentitySchema>)]
     pub who: Option<Identity>,
@@ -61,88 +90,25 @@ impl Lock {
     pub(super) fn check(&self) -> Check {
         let mut detail = self.state.as_str().to_owned();
         if let (State::Waiting, Some(leader)) = (self.state, &self.leader) {
-            detail.push_str(&format!(", {} has it", leader.session));
+            detail.push_str(&format!(", held by {}", leader.session));
         }
         if let Some(reason) = &self.reason {
             detail.push_str(&format!(": {reason}"));
         }
         Check { name: format!("lock/{}", self.name), passed: self.state == State::Held, detail }
     }
-}
 
-/// One single-key lock.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Lock)]
-pub struct LockReport<'a> {
-    /// Its configured name.
-    name: &'a str,
-    /// Its key.
-    key: &'a str,
-    /// Where it stands.
-    state: State,
-    /// What is wrong; missing where nothing is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<&'a str>,
-    /// What the configuration says otherwise by now, where an automatic reload has left it as it was: an explicit reload takes it
-    /// over. Missing where there is nothing of the kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    deferred: Option<&'a str>,
-    /// Whether readiness waits for it.
-    required: bool,
-    /// How it is taken.
-    mode: Mode,
-    /// Since when this agent has it, in UTC; null where it has not.
-    #[schema(required = true, format = DateTime)]
-    held_since: Option<String>,
-    /// Its key's ModifyIndex at the grant, which grows from grant to grant; null where this agent has it not.
-    #[schema(required = true)]
-    fencing_token: Option<u64>,
-    /// How often it has been taken since its key was made (Consul's LockIndex); null where there is no key, or nothing
-    /// was seen.
-    #[schema(required = true)]
-    lock_index: Option<u64>,
-    /// Until then it may be believed in; null where this agent has it not.
-    #[schema(required = true, minimum = 0)]
-    lease_remaining_seconds: Option<f64>,
-    /// For how long it has been asked for; null where it is not.
-    #[schema(required = true, minimum = 0)]
-    waiting_seconds: Option<f64>,
-    /// For how long Consul will give it to nobody, as far as is known: its last owner's session has ended; null otherwise.
-    #[schema(required = true, minimum = 0)]
-    delayed_seconds: Option<f64>,
-    /// Who has it, which is who leads; null where nobody has it, or nothing was seen.
-    #[schema(required = true)]
-    leader: Option<&'a Leader>,
-    /// How old the last look at its key is, which its watch has kept up with since; null before there was one.
-    #[schema(required = true, minimum = 0)]
-    seen_seconds_ago: Option<f64>,
-    /// What clients have of it, or wait for.
-    leases: Vec<LeaseReport<'a>>,
-}
-
-impl Snapshot {
-    /// One lock, as the endpoint gives it.
-    pub fn lock_report<'a>(&'a self, lock: &'a Lock, now: Moment, wall: Wall) -> LockReport<'a> {
-        let delayed = lock.delayed_until.map(|until| until.since(now)).filter(|left| *left > Duration::ZERO);
-        LockReport {
-            name: &lock.name,
-            key: &lock.key,
-            state: lock.state,
-            reason: lock.reason.as_deref(),
-            deferred: lock.deferred.as_deref(),
-            required: lock.required,
-            mode: lock.mode,
-            held_since: lock.held_since.map(|since| wall.text(since)),
-            fencing_token: lock.fencing_token,
-            lock_index: lock.lock_index,
-            lease_remaining_seconds: lock.held_since.and_then(|_| self.lease_left(now)).map(seconds),
-            waiting_seconds: lock.asked_at.map(|since| seconds(now.since(since))),
+    pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
+        let Moments { held_since, asked_at, seen_at, delayed_until, .. } = self.moments;
+        let delayed = delayed_until.map(|until| until.since(now)).filter(|left| *left > Duration::ZERO);
+        Self {
+            held_since: held_since.map(|since| wall.text(since)),
+            lease_remaining_seconds: held_since.and(lease_left).map(seconds),
+            waiting_seconds: asked_at.map(|since| seconds(now.since(since))),
             delayed_seconds: delayed.map(seconds),
-            leader: lock.leader.as_ref(),
-            seen_seconds_ago: lock.seen_at.map(|at| seconds(now.since(at))),
-            leases: lock.leases.iter().map(|lease| lease.report(now, wall)).collect(),
+            seen_seconds_ago: seen_at.map(|at| seconds(now.since(at))),
+            leases: self.leases.iter().map(|lease| lease.report(now, wall)).collect(),
+            ..self.clone()
         }
     }
 }

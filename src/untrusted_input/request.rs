@@ -141,7 +141,7 @@ async fn reply(mut requests: mpsc::Receiver<Request>) {
         match request {
             Request::Drain => {}
             Request::Reload { reply } => drop(reply.send(Ok(Reloaded::default()))),
-            Request::Acquire { reply, .. } => drop(reply.send(Err(Refusal::NotInTime))),
+            Request::Acquire { reply, .. } => drop(reply.send(Err(Refusal::Timeout))),
             Request::Renew { reply, .. } | Request::Show { reply, .. } => {
                 drop(reply.send(Err(NoLease::Expired)));
             }

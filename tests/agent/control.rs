@@ -90,8 +90,8 @@ fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
         let expires = lease["expires_in"].as_f64().unwrap();
         assert!(expires > 0.0 && expires <= 10.0, "{lease}");
         // Another one is not to be had meanwhile.
-        assert_eq!(Desk::code(&desk.acquire(what, "0s")), (409, "not_in_time".into()));
-        assert_eq!(Desk::code(&desk.acquire(what, "100ms")), (409, "not_in_time".into()));
+        assert_eq!(Desk::code(&desk.acquire(what, "0s")), (409, "timed_out".into()));
+        assert_eq!(Desk::code(&desk.acquire(what, "100ms")), (409, "timed_out".into()));
         let renewed = desk.of("POST", &lease, "/renew");
         let renewed: Value = serde_json::from_str(&renewed.body).unwrap();
         assert_eq!(

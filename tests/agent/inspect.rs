@@ -153,11 +153,11 @@ fn the_dead_and_what_they_left_and_who_was_taken_out() {
     assert_eq!(field(&rows, "state"), ["taken_out", "dead", "dead", "dead"]);
     let table = table_of(&consul, PREFIX);
     assert!(!table.contains('\u{1b}') && table.contains(r"gone\u{1b}[1m"), "{table}");
-    assert!(table.contains("3 slots more are held than the limit has"), "{table}");
+    assert!(table.contains("over the limit by 3 slots"), "{table}");
     assert!(
         table.contains("3 holders are dead, with 4 slots") && table.contains("slotkeeper prune service/s")
     );
-    assert!(table.contains("1 entry is left by ended sessions"), "{table}");
+    assert!(table.contains("1 contender key is left by ended sessions"), "{table}");
     assert!(table.contains("taken out"), "{table}");
 }
 
@@ -371,7 +371,7 @@ fn in_a_usual_window_who_and_how_they_are_can_be_seen() {
     shell.resize(24, 80);
     shell.press(&format!("clear; {BINARY} inspect {PREFIX} --watch --http-addr {}\n", consul.address()));
     let screen = shell.await_screen("all of it", |screen| {
-        let sentence = "1 slot more is held than the limit has: none is given on until fewer than 1 are held";
+        let sentence = "over the limit by 1 slot: no slot is granted until fewer than 1 are held";
         screen.contains("  next  ") && screen.replace('\n', " ").contains(sentence)
     });
     let words = |begin: &str| -> Vec<_> {
@@ -379,7 +379,7 @@ fn in_a_usual_window_who_and_how_they_are_can_be_seen() {
         row.split_whitespace().collect()
     };
     let [holder, waiter] = [&holder, &waiter].map(|one| one.session());
-    assert_eq!(words("HOLDER")[..8], ["HOLDER", "STATE", "SLOTS", "WHO", "HEALTH", "FOR", "TTL", "INDEX"]);
+    assert_eq!(words("HOLDER")[..8], ["HOLDER", "STATE", "SLOTS", "WHO", "HEALTH", "FOR", "TTL", "SLOT"]);
     assert_eq!(words(&holder[..8])[..5], [&holder[..8], "held", "1", "batch-7", "live"], "{screen}");
     assert_eq!((words(&holder[..8])[6], words(&holder[..8])[7]), ("10s", "0"), "{screen}");
     assert_eq!(words(&waiter[..8])[..6], [&waiter[..8], "1", "1", "0", "batch-8", "live"], "{screen}");

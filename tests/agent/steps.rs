@@ -32,7 +32,7 @@ fn assert_runs(consul: &str) {
         "the lock is lost: 80",
         "and yet not to be had: 75",
         "the lock-delay is over",
-        r#""code":"not_in_time""#,
+        r#""code":"timed_out""#,
         r#""code":"lease_expired""#,
         "it has flags 42 and the value",
         "kept out: 75",

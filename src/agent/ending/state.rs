@@ -260,7 +260,7 @@ mod tests {
         let mut ending = Ending::default();
         ending.note_stop();
         assert!(!ending.stop_was_requested(), "a stop either holds or decides");
-        ending.decide(Exit::NotInTime, Some("timed out"));
+        ending.decide(Exit::Timeout, Some("timed out"));
         assert!(!ending.stop_was_requested() && ending.deadlines().is_none());
         ending.note_stop();
         assert!(ending.stop_was_requested() && ending.deadlines().is_none());

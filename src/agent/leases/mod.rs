@@ -512,7 +512,7 @@ impl Leases {
         }
         let grant = self.grant(key, now);
         let is_lost = grant.is_err();
-        if !self.answer(key, grant.map_err(|_lost| Refusal::NotInTime)) || is_lost {
+        if !self.answer(key, grant.map_err(|_lost| Refusal::Timeout)) || is_lost {
             debug!("{LEASE_UNCLAIMED}; releasing the slot");
             self.table.released(key, now);
             self.leave(key, now);
@@ -626,7 +626,7 @@ fn wait_refusal(reached: bool, trouble: &Option<String>, waited: Duration) -> Re
         // Whether a slot is free is not known, whatever Consul has answered before.
         Some(trouble) => Refusal::Unavailable(trouble.clone()),
         // So short a wait says nothing about Consul.
-        None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::NotInTime,
+        None if reached || waited < MIN_CONCLUSIVE_WAIT => Refusal::Timeout,
         None => Refusal::Unavailable("timed out waiting for Consul".into()),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{holder_count, holders, limit, never_fits, queue, taken, waiters};
+use super::{holder_count, holders, limit, never_fits, queue, taken};
 use crate::agent::labels;
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
-use crate::status::{self, Mode, Semaphore, State};
+use crate::status::{self, Mode, Moments, Semaphore, State};
 use slotkeeper_semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
 
 /// All that is lent of one semaphore or lock.
@@ -77,30 +77,24 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
     Semaphore {
         name: name.to_owned(),
         prefix: settings.prefix.clone(),
-        required: false,
         mode: Mode::OnDemand,
         state: lent.state(),
         reason: too_small.or_else(|| lent.trouble().map(str::to_owned)),
-        deferred: None,
         slots: settings.slots,
-        held_since: None,
-        fencing_token: None,
-        indexes: Vec::new(),
         limit: freshest.and_then(|(view, ..)| limit(view, settings.limit)),
         configured_limit: settings.limit,
-        taken: freshest.and_then(|(view, ..)| taken(view)),
+        slots_taken: freshest.and_then(|(view, ..)| taken(view)),
         holders: freshest
             .map(|(view, _, keeper)| holders(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
-        holder_count: freshest.map_or(0, |(view, ..)| holder_count(view)),
-        waiters: freshest.map_or(0, |(view, ..)| waiters(view)),
+        holder_count: freshest.and_then(|(view, ..)| holder_count(view)),
+        queue_length: freshest.map(|(view, ..)| view.waiting()),
         queue: freshest
             .map(|(view, _, keeper)| queue(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
-        position: None,
-        asked_at: None,
-        seen_at: freshest.map(|(_, at, _)| at),
+        moments: Moments { seen_at: freshest.map(|(_, at, _)| at), ..Moments::default() },
         leases: lent.shown,
+        ..Semaphore::default()
     }
 }
 
@@ -109,25 +103,25 @@ fn shown(lease: &Lease, keeper: &Keeper, leases: &Leases) -> status::Lease {
     let waiting = status::Lease {
         session,
         state: State::Waiting,
-        indexes: Vec::new(),
-        fencing_token: None,
-        held_since: None,
-        expires_at: None,
-        asked_at: Some(lease.asked_at()),
+        moments: Moments { asked_at: Some(lease.asked_at()), ..Moments::default() },
+        ..status::Lease::default()
     };
     match lease.stage() {
         Stage::Waiting => waiting,
         Stage::Held { granted, renewed } => status::Lease {
             session: Some(granted.session.to_string()),
             state: State::Held,
-            indexes: granted.indexes.clone(),
+            slot_indexes: granted.indexes.clone(),
             fencing_token: Some(granted.token),
-            held_since: Some(granted.since),
-            expires_at: leases.expires_at(*renewed, keeper),
-            asked_at: None,
+            moments: Moments {
+                held_since: Some(granted.since),
+                expires_at: leases.expires_at(*renewed, keeper),
+                ..Moments::default()
+            },
+            ..waiting
         },
         Stage::Evicted { .. } | Stage::Leaving { .. } => {
-            status::Lease { state: State::Leaving, asked_at: None, ..waiting }
+            status::Lease { state: State::Leaving, moments: Moments::default(), ..waiting }
         }
     }
 }

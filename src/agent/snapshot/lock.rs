@@ -5,7 +5,7 @@ use super::{WaiterState, told};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
-use crate::status::{Leader, Lock, Mode, State};
+use crate::status::{Leader, Lock, Mode, Moments, State};
 use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, SingleKeyLock};
 
 /// One that the agent takes itself.
@@ -22,16 +22,18 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
         required: wanted.required,
         mode: Mode::Hold,
         state: standing.state,
-        held_since: held.map(|(since, _)| since),
         fencing_token: held.map(|(_, token)| token),
         lock_index: single.map(|single| single.times_locked),
         leader,
-        asked_at: machine.asked_at(),
-        delayed_until: machine.delayed_until().filter(|_| free),
-        seen_at: machine.listed_at().filter(|_| !standing.rests()),
+        moments: Moments {
+            held_since: held.map(|(since, _)| since),
+            asked_at: machine.asked_at(),
+            delayed_until: machine.delayed_until().filter(|_| free),
+            seen_at: machine.listed_at().filter(|_| !standing.rests()),
+            ..Moments::default()
+        },
         reason: standing.why.or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned)),
-        leases: Vec::new(),
-        deferred: None,
+        ..Lock::default()
     }
 }
 
@@ -43,19 +45,14 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
     Lock {
         name: name.to_owned(),
         key: key.to_owned(),
-        required: false,
         mode: Mode::OnDemand,
         state: lent.state(),
         reason: lent.trouble().map(str::to_owned),
-        held_since: None,
-        fencing_token: None,
         lock_index: single.map(|single| single.times_locked),
         leader: single.and_then(|single| leader(single, |owner| lent.has(owner))),
-        asked_at: None,
-        delayed_until: None,
-        seen_at: freshest.map(|(_, at, _)| at),
+        moments: Moments { seen_at: freshest.map(|(_, at, _)| at), ..Moments::default() },
         leases: lent.shown,
-        deferred: None,
+        ..Lock::default()
     }
 }
 

@@ -14,22 +14,10 @@ pub(super) fn semaphore(wanted: &config::Semaphore, reason: Option<&String>, lea
         mode: mode(wanted.mode),
         state: State::Pending,
         reason: reason.cloned(),
-        deferred: None,
         slots: wanted.slots,
-        held_since: None,
-        fencing_token: None,
-        indexes: Vec::new(),
-        limit: None,
         configured_limit: wanted.limit,
-        taken: None,
-        holders: Vec::new(),
-        holder_count: 0,
-        waiters: 0,
-        queue: Vec::new(),
-        position: None,
-        asked_at: None,
-        seen_at: None,
         leases: Lent::of(Kind::Semaphore, &wanted.prefix, leases).shown,
+        ..Semaphore::default()
     }
 }
 
@@ -41,15 +29,8 @@ pub(super) fn lock(wanted: &config::Lock, reason: Option<&String>, leases: &Leas
         mode: mode(wanted.mode),
         state: State::Pending,
         reason: reason.cloned(),
-        deferred: None,
-        held_since: None,
-        fencing_token: None,
-        lock_index: None,
-        leader: None,
-        asked_at: None,
-        delayed_until: None,
-        seen_at: None,
         leases: Lent::of(Kind::Lock, &wanted.key, leases).shown,
+        ..Lock::default()
     }
 }
 

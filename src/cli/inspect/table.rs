@@ -97,7 +97,7 @@ fn headline(report: &Report, hint: &str) -> String {
 }
 
 fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
-    let header = "HOLDER\tSTATE\tSLOTS\tWHO\tHEALTH\tFOR\tTTL\tINDEX\tSINCE\tBEHAVIOR\tCHECKS";
+    let header = "HOLDER\tSTATE\tSLOTS\tWHO\tHEALTH\tFOR\tTTL\tSLOT\tSINCE\tBEHAVIOR\tCHECKS";
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
         let Some(part) = &one.row.part else { return Ok(()) };
         let indexes: Vec<_> = part.slot_indexes.iter().map(u32::to_string).collect();
@@ -170,7 +170,7 @@ fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
             one.row.checks(),
         )
     };
-    rows("BESIDE\tSTATE\tWHO\tHEALTH\tTTL\tKEYS\tBEHAVIOR\tCHECKS", &report.others, write)
+    rows("OTHER\tSTATE\tWHO\tHEALTH\tTTL\tKEYS\tBEHAVIOR\tCHECKS", &report.others, write)
 }
 
 /// The columns WHO and HEALTH. What people look for stands before what is long, since a window cuts rows at their ends.
@@ -219,8 +219,8 @@ fn remarks(report: &Report) -> Vec<String> {
         && taken > limit
     {
         remarks.push(format!(
-            "{} than the limit has: none is given on until fewer than {limit} are held",
-            counted((taken - limit) as usize, "slot more is held", "slots more are held")
+            "over the limit by {}: no slot is granted until fewer than {limit} are held",
+            counted((taken - limit) as usize, "slot", "slots")
         ));
     }
     let is_dead = |one: &&Member| one.row.part.as_ref().is_some_and(|part| part.state == "dead");
@@ -228,15 +228,15 @@ fn remarks(report: &Report) -> Vec<String> {
     if !dead.is_empty() {
         let slots: u32 = dead.iter().filter_map(|one| one.row.part.as_ref()?.slots).sum();
         remarks.push(format!(
-            "{} dead, with {}: given on by whoever acts next, after its prune_delay; at once: slotkeeper prune {prefix}",
+            "{} dead, with {}: reclaimed by the next client after its prune_delay; at once: slotkeeper prune {prefix}",
             counted(dead.len(), "holder is", "holders are"),
             counted(slots as usize, "slot", "slots"),
         ));
     }
     if report.leftovers > 0 {
         remarks.push(format!(
-            "{} left by ended sessions: swept up by whoever acts next, or slotkeeper prune {prefix}",
-            counted(report.leftovers, "entry is", "entries are"),
+            "{} left by ended sessions: removed by the next client, or slotkeeper prune {prefix}",
+            counted(report.leftovers, "contender key is", "contender keys are"),
         ));
     }
     if let Some(rule) = &report.hidden.keys {

@@ -86,30 +86,28 @@ fn the_tables_show_what_people_ask_for() {
     let expected = "\
 p: semaphore (list), 3 of 2 slots taken, fencing token 101
 
-HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  INDEX  SINCE                 BEHAVIOR  CHECKS
-gone    dead   1      -                            ended   -       -    -      -                     -         -
-b       held   1      batch-7 on n1                live    2m 13s  30s  1      2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      another client: db\\u{1b}[2J  live    -       30s  -      -                     delete    serfHealth
+HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
+gone    dead   1      -                            ended   -       -    -     -                     -         -
+b       held   1      batch-7 on n1                live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
+a       held   1      another client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
 large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth
 w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
 x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
 
-BESIDE  STATE      WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
-out     taken out  -    live    30s  p/out  delete    serfHealth
+OTHER  STATE      WHO  HEALTH  TTL  KEYS   BEHAVIOR  CHECKS
+out    taken out  -    live    30s  p/out  delete    serfHealth
 
-1 slot more is held than the limit has: none is given on until fewer than 2 are held
-1 holder is dead, with 1 slot: given on by whoever acts next, after its prune_delay; at once: slotkeeper prune p
-1 entry is left by ended sessions: swept up by whoever acts next, or slotkeeper prune p
+over the limit by 1 slot: no slot is granted until fewer than 2 are held
+1 holder is dead, with 1 slot: reclaimed by the next client after its prune_delay; at once: slotkeeper prune p
+1 contender key is left by ended sessions: removed by the next client, or slotkeeper prune p
 ";
     let shown = table::of(&report, "", WHOLE).unwrap();
     assert_eq!(shown, expected);
     let narrow = table::of(&report, "", Look { short: true, columns: 50 }).unwrap();
     assert!(
-        narrow.contains(
-            "\n1 slot more is held than the limit has: none is\ngiven on until fewer than 2 are held\n"
-        ),
+        narrow.contains("\nover the limit by 1 slot: no slot is granted until\nfewer than 2 are held\n"),
         "{narrow}"
     );
     assert!(narrow.starts_with("p: semaphore (list), 3 of 2 slots taken, fencing\ntoken 101\n"), "{narrow}");

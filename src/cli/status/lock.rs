@@ -2,53 +2,19 @@
 
 use std::io::{self, Write};
 
-use serde::Deserialize;
 use tabwriter::TabWriter;
 
-use super::{Holder, duration};
+use super::describe;
 use crate::cli::row::text_of;
 use crate::cli::window;
-use crate::progress::Awaited;
+use crate::status::Lock;
 
-/// A lock of the local agent.
-#[derive(Debug, Deserialize)]
-pub(super) struct Lock {
-    name: String,
-    state: String,
-    reason: Option<String>,
-    deferred: Option<String>,
-    pub(super) required: bool,
-    fencing_token: Option<u64>,
-    held_since: Option<String>,
-    waiting_seconds: Option<f64>,
-    delayed_seconds: Option<f64>,
-    leader: Option<Holder>,
-}
-
-impl Lock {
-    pub(super) fn is_held(&self) -> bool {
-        self.state == "held"
-    }
-
-    pub(super) fn awaited(&self) -> Awaited {
-        Awaited {
-            name: self.name.clone(),
-            waited: duration(self.waiting_seconds),
-            seen: true,
-            place: None,
-            holders: self.leader.iter().filter(|leader| !leader.mine).map(Holder::name).collect(),
-            unlisted: 0,
-            delayed: self.delayed_seconds.map(|left| duration(Some(left))),
-            reason: self.reason.clone(),
-        }
-    }
-
-    fn leader(&self) -> String {
-        match (&self.leader, self.delayed_seconds) {
-            (Some(leader), _) => leader.describe(),
-            (None, Some(left)) => format!("nobody for {left:.0} s (lock-delay)"),
-            (None, None) => "-".into(),
-        }
+/// The lock's holder, or what is left of its lock-delay.
+fn leader(lock: &Lock) -> String {
+    match (&lock.leader, lock.delayed_seconds) {
+        (Some(leader), _) => describe(&leader.session, leader.who.as_ref(), leader.mine, None),
+        (None, Some(left)) => format!("free in {left:.0} s (lock-delay)"),
+        (None, None) => "-".into(),
     }
 }
 
@@ -67,7 +33,13 @@ pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
         };
         let required = if lock.required { "yes" } else { "no" };
         let token = lock.fencing_token.map_or("-".into(), |token| token.to_string());
-        writeln!(table, "{}\t{}\t{required}\t{}\t{token}\t{since}", lock.name, lock.state, lock.leader())?;
+        writeln!(
+            table,
+            "{}\t{}\t{required}\t{}\t{token}\t{since}",
+            lock.name,
+            lock.state.as_str(),
+            leader(lock)
+        )?;
     }
     let mut text = text_of(table)?;
     for lock in locks {
@@ -93,11 +65,11 @@ mod tests {
              "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
         let expected = "\
-LOCK     STATE    REQUIRED  HELD BY                      TOKEN  SINCE
-nightly  waiting  no        batch-7                      -      waiting 3 s
-other    waiting  yes       nobody for 8 s (lock-delay)  -      waiting 1 s
-mine     held     yes       vm pid 1 (this agent)        7      2026-01-02T03:04:05Z
-foreign  waiting  yes       session f0                   -      -
+LOCK     STATE    REQUIRED  HELD BY                   TOKEN  SINCE
+nightly  waiting  no        batch-7                   -      waiting 3 s
+other    waiting  yes       free in 8 s (lock-delay)  -      waiting 1 s
+mine     held     yes       vm pid 1 (this agent)     7      2026-01-02T03:04:05Z
+foreign  waiting  yes       session f0                -      -
 other: trouble
 ";
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::watchdog::Watchdog;
 use crate::{agent, http};
 use slotkeeper_serve::{Limits, serve};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longer than any of these tests takes.
 const NEVER: Duration = Duration::from_secs(60 * 60);
 
@@ -59,7 +59,7 @@ async fn line(reader: &mut Reader, start: &str) -> Option<String> {
             }
         }
     };
-    timeout(PATIENCE, read).await.unwrap()
+    timeout(TIMEOUT, read).await.unwrap()
 }
 
 #[tokio::test]

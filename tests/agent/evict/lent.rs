@@ -65,7 +65,7 @@ fn one_that_waits_for_a_lease_is_told() {
         wait_for("it to stand in line", || contenders().count() == 2);
         evicted(&consul, &["p/s", &contenders().find(|session| *session != holder).unwrap()]);
         let reply = waiting.join().unwrap();
-        assert_eq!(Desk::code(&reply), (409, "not_in_time".into()));
+        assert_eq!(Desk::code(&reply), (409, "timed_out".into()));
         assert!(reply.body.contains("ops@") && reply.body.contains("out of the line"), "{}", reply.body);
     });
 }

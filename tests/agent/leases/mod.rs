@@ -66,7 +66,7 @@ fn each_lease_has_a_session_and_a_slot_of_its_own_and_leaves_nothing() {
     assert_eq!(agent.metric("slotkeeper_slot_held{semaphore=\"s\"}"), 2.0);
     assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"s\"}"), 2.0);
 
-    assert_eq!(agent.acquire(0), Err(Refusal::NotInTime));
+    assert_eq!(agent.acquire(0), Err(Refusal::Timeout));
     assert_eq!(agent.release(&first.lease), Ok(Released::Done));
     assert_eq!(operator.holders("service/s"), [&*second.session]);
     assert_eq!(sessions(&operator), [&*second.session]);
@@ -82,7 +82,7 @@ fn each_lease_has_a_session_and_a_slot_of_its_own_and_leaves_nothing() {
 }
 
 #[test]
-fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_not_in_time() {
+fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_timed_out() {
     let consul = Consul::start();
     let agent = Lender::of(&consul, 1);
     let first = agent.acquire(60).unwrap();
@@ -92,7 +92,7 @@ fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_not_in_tim
     #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
     let began = Instant::now();
     // Long enough for Consul's answer, without which it would not be known whether there is a slot.
-    assert_eq!(agent.acquire(3), Err(Refusal::NotInTime));
+    assert_eq!(agent.acquire(3), Err(Refusal::Timeout));
     assert!((Duration::from_millis(2900)..Duration::from_secs(30)).contains(&began.elapsed()));
     assert_eq!(agent.release(&first.lease), Ok(Released::Done));
     let second = second.answer().unwrap();
@@ -232,7 +232,7 @@ fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
     }
     wait_for("all waits to end", || operator.keys("service/s").len() == 2);
     assert!(agent.renew(&first.lease).is_ok());
-    wait_for("room again", || agent.acquire(0) == Err(Refusal::NotInTime));
+    wait_for("room again", || agent.acquire(0) == Err(Refusal::Timeout));
     assert_eq!(agent.stop(), Exit::Done);
     operator.assert_nothing_left("service/s");
     operator.assert_nothing_left("service/own");

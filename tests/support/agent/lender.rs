@@ -12,7 +12,7 @@ use slotkeeper::internals::exit::Exit;
 use slotkeeper::internals::http::servers::Servers;
 use slotkeeper::internals::metrics::Metrics;
 use slotkeeper::internals::shutdown::{Ask, Asks};
-use slotkeeper::internals::status::{Report, Snapshot, State};
+use slotkeeper::internals::status::{Snapshot, State, Status};
 use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
 use slotkeeper_consul::{Code, Operation};
@@ -171,7 +171,7 @@ impl Lender {
     /// The same, and nobody looks.
     pub(super) fn report(&self) -> serde_json::Value {
         let snapshot = self.snapshot();
-        let report: Report<'_> = snapshot.report(clock::now(), clock::wall());
+        let report: Status = snapshot.report(clock::now(), clock::wall());
         serde_json::to_value(report).unwrap()["semaphores"][0].clone()
     }
 

@@ -15,11 +15,11 @@ use crate::http::error::{Code, Error};
 
 /// The way to the agent's loop.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct AgentHandle {
     requests: mpsc::Sender<Request>,
 }
 
-impl Desk {
+impl AgentHandle {
     pub(super) fn new(requests: mpsc::Sender<Request>) -> Self {
         Self { requests }
     }
@@ -66,7 +66,7 @@ pub(super) struct Begun {
     pub(super) state: Progress,
 }
 
-pub(super) fn endpoints() -> OpenApiRouter<Desk> {
+pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(drain)).routes(routes!(reload))
 }
 
@@ -81,9 +81,9 @@ pub(super) fn endpoints() -> OpenApiRouter<Desk> {
     tag = "agent",
     responses((status = 202, description = "It has begun, or had before.", body = Begun))
 )]
-async fn drain(State(desk): State<Desk>) -> Response {
+async fn drain(State(agent): State<AgentHandle>) -> Response {
     // Waits for room, which the agent makes at once: this one must not be lost. Where nobody takes it, it has ended.
-    let _ = desk.requests.send(Request::Drain).await;
+    let _ = agent.requests.send(Request::Drain).await;
     (StatusCode::ACCEPTED, Json(Begun { state: Progress::Draining })).into_response()
 }
 
@@ -107,8 +107,8 @@ enum Answers {
 /// The configuration is read again, and the agent takes over what can change, as on SIGHUP: an entry that is not configured any
 /// more is released. Under `slotkeeper run` nothing is released. The answer comes when that is done, after at most some 20 s.
 #[utoipa::path(post, path = "/v1/reload", operation_id = "reload", tag = "agent", responses(Answers))]
-async fn reload(State(desk): State<Desk>) -> Result<Json<Reloaded>, Error> {
-    let reloaded = desk.ask(|reply| Request::Reload { reply }).await?;
+async fn reload(State(agent): State<AgentHandle>) -> Result<Json<Reloaded>, Error> {
+    let reloaded = agent.ask(|reply| Request::Reload { reply }).await?;
     reloaded.map(Json).map_err(|refusal| {
         let code = match refusal {
             NoReload::Refused(_) => Code::ReloadRefused,
