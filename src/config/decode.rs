@@ -10,8 +10,8 @@ use serde_yaml::{Mapping, Value};
 
 use super::document::{look_up, value_at};
 use super::findings::Findings;
-use super::locate::Part;
 use super::path::FieldPath;
+use super::spans::Part;
 use super::{raw, schema, suggest};
 
 /// Values emptied before we give up; more faults than this nobody reads.
@@ -33,12 +33,12 @@ pub(super) fn decode(findings: &mut Findings) -> raw::Config {
             Err(error) => {
                 let field = of_tracked(&track.path());
                 findings.fault(&field, reworded(&error.to_string()));
-                findings.hush(empty(&mut tree, field));
+                findings.suppress(empty(&mut tree, field));
             }
         }
     }
     // Far too much is wrong; what we have not understood is not judged.
-    findings.hush(FieldPath::root());
+    findings.suppress(FieldPath::root());
     raw::Config::default()
 }
 
@@ -58,7 +58,7 @@ fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
         findings.fault_at(key, Part::Key, message);
         // That the key which was meant is missing is the same mistake, and told by now.
         let meant = near.map(|near| parent.key(near)).filter(|meant| look_up(tree, meant).is_none());
-        meant.into_iter().for_each(|meant| findings.hush(meant));
+        meant.into_iter().for_each(|meant| findings.suppress(meant));
     }
 }
 

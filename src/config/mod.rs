@@ -17,11 +17,11 @@ pub mod duration;
 mod environment;
 mod fault;
 mod findings;
-mod locate;
 mod overrides;
 mod path;
 mod raw;
 pub mod schema;
+mod spans;
 mod suggest;
 mod yaml;
 
@@ -115,23 +115,23 @@ pub fn consul_settings(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Loaded<slotkeeper_consul::Settings>, Faults> {
-    let mut findings = lay_over(Document::empty(), overrides, environment);
+    let mut findings = apply_overrides(Document::empty(), overrides, environment);
     let raw = decode::decode(&mut findings);
     let config = check::check_consul(raw, &mut findings);
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
 fn finish(document: Document, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
-    let mut findings = lay_over(document, overrides, environment);
+    let mut findings = apply_overrides(document, overrides, environment);
     let raw = decode::decode(&mut findings);
     let config = check::check(raw, environment.identity(), &mut findings);
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
-fn lay_over(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
-    document.lay_over(&environment.overrides());
-    document.lay_over(overrides);
-    document.lay_over_login(environment.login_meta().unwrap_or_default());
+fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
+    document.apply_overrides(&environment.overrides());
+    document.apply_overrides(overrides);
+    document.apply_login_meta(environment.login_meta().unwrap_or_default());
     if let Some(variable) = environment.asks_for_tls() {
         document.ask_for_tls(variable);
     }
