@@ -27,7 +27,8 @@ mod yaml;
 
 pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
 pub use checked::{
-    Config, Control, Drain, Hooks, Identity, Listen, Lock, Log, Semaphore, Session, Wait, Workload,
+    Config, Control, Drain, Hooks, Http, Identity, Listen, Lock, Log, Reload, Semaphore, Session, Wait,
+    Workload,
 };
 pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
 #[cfg(test)]
