@@ -153,5 +153,5 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
 
 /// The TTL of a session that was renewed; Consul gives back what its creator wrote, such as `30s` or `1m30s`.
 pub(super) fn ttl(session: &slotkeeper_consul::Session, configured: Duration) -> Duration {
-    config::duration::parse(&session.ttl).unwrap_or(configured)
+    crate::duration::parse(&session.ttl).unwrap_or(configured)
 }

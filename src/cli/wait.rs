@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::local::{LocalAgent, NoAnswer, get};
 use super::status::Report;
 use super::{Ended, Exit, block_on, end_with};
-use crate::config::duration;
+use crate::duration;
 use crate::escape::harmless;
 use crate::progress::{Progress, View};
 use crate::workload::signals;

@@ -11,21 +11,22 @@ use serde_yaml::{Mapping, Value};
 use super::document::{look_up, value_at};
 use super::findings::Findings;
 use super::path::FieldPath;
+use super::sections::RawConfig;
 use super::spans::Part;
-use super::{raw, schema, suggest};
+use super::{schema, suggest};
 
 /// Values emptied before we give up; more faults than this nobody reads.
 const MAX_ROUNDS: usize = 200;
 
 /// Reads the document that `findings` is about.
-pub(super) fn decode(findings: &mut Findings) -> raw::Config {
+pub(super) fn decode(findings: &mut Findings) -> RawConfig {
     let mut tree = findings.document().tree.clone();
     for _ in 0..MAX_ROUNDS {
         let unknown = RefCell::new(Vec::new());
         let mut track = Track::new();
         let reader = serde_path_to_error::Deserializer::new(&tree, &mut track);
         let mut note = |path: serde_ignored::Path<'_>| unknown.borrow_mut().push(of_ignored(&path));
-        match raw::Config::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
+        match RawConfig::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
             Ok(raw) => {
                 tell_unknown(findings, &tree, &unknown.into_inner());
                 return raw;
@@ -39,7 +40,7 @@ pub(super) fn decode(findings: &mut Findings) -> raw::Config {
     }
     // Far too much is wrong; what we have not understood is not judged.
     findings.suppress(FieldPath::root());
-    raw::Config::default()
+    RawConfig::default()
 }
 
 fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {

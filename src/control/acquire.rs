@@ -17,7 +17,7 @@ use super::LONGEST_WAIT;
 use super::desk::Desk;
 use super::lease::Lease;
 use super::request::{Kind, Refusal, Request};
-use crate::config::duration;
+use crate::duration;
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
 
