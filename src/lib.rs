@@ -10,6 +10,7 @@ mod cli;
 mod clock;
 mod config;
 mod control;
+mod duration;
 mod escape;
 mod exit;
 mod files;

@@ -34,9 +34,9 @@ use tokio::task::JoinError;
 use tracing::{error, info, warn};
 
 use crate::clock::{self, Alarm};
-use crate::config::duration::show;
 use crate::config::{Config, Faults, Loaded, Mode, Wait};
 use crate::control::request::Request;
+use crate::duration::show;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;

@@ -19,7 +19,7 @@ use super::files::FILE_TIMEOUT;
 use super::labels::{Entry, entries as all_entries};
 use super::{Agent, translate};
 use crate::clock;
-use crate::config::{Config, Lock, Mode, Semaphore};
+use crate::config::{self, Config, Http, Lock, Log, Mode, Semaphore, Session};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::log_events::{
@@ -33,7 +33,7 @@ use entries::{Difference, Told, difference};
 pub(super) use read::Reload;
 use read::{Failed, Fresh, Outcome, Source};
 pub use settle::Fingerprints;
-use slotkeeper_consul::TokenSource;
+use slotkeeper_consul::{Settings, TokenSource};
 use slotkeeper_semaphore::{Moment, Name};
 pub use watch::fingerprints;
 pub(super) use watch::tls_files;
@@ -330,61 +330,111 @@ pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) 
     changes
 }
 
-/// What only a restart can change. Token and TLS files are not among it: a new client takes them. A login is, since requests
-/// under way with its token would be refused once it is ended.
+/// Brings `new` back to `old` in whatever takes effect only at a restart. Token and TLS files are not among it: a new client takes
+/// them. A login is, since requests under way with its token would be refused once it is ended.
+///
+/// The patterns have no `..`, so that no key is forgotten: here or in [`changed_keys`].
 fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
-    let (was, wants) = (&old.consul, &new.consul);
+    let Config {
+        consul,
+        session,
+        acquire,
+        http: Http { listen },
+        control,
+        readiness,
+        workload,
+        log: Log { format, level: _ },
+        // Compared entry by entry.
+        semaphores: _,
+        locks: _,
+        // Taken over.
+        hooks: _,
+        drain: _,
+        reload: _,
+        // Of the environment, which does not change.
+        identity: _,
+    } = old;
+    let Settings { address, token, datacenter, namespace, partition, max_wait: _, tls: _ } = consul;
+    let Session {
+        name,
+        ttl,
+        behavior,
+        lock_delay,
+        watch_grace,
+        node_checks,
+        service_checks,
+        node,
+        state_file,
+    } = session;
     let logs_in = |token: &Option<TokenSource>| matches!(token, Some(TokenSource::Login(_)));
-    let other_login = was.token != wants.token && (logs_in(&was.token) || logs_in(&wants.token));
-    let (had, asks) = (&old.session, &new.session);
+    let other_login = *token != new.consul.token && (logs_in(token) || logs_in(&new.consul.token));
+    let (to, asks) = (&new.consul, &new.session);
     let fields = [
-        ("consul.address", was.address != wants.address),
-        ("consul.datacenter", was.datacenter != wants.datacenter),
-        ("consul.namespace", was.namespace != wants.namespace),
-        ("consul.partition", was.partition != wants.partition),
+        ("consul.address", *address != to.address),
+        ("consul.datacenter", *datacenter != to.datacenter),
+        ("consul.namespace", *namespace != to.namespace),
+        ("consul.partition", *partition != to.partition),
         ("consul.login", other_login),
-        ("session.name", had.name != asks.name),
-        ("session.ttl", had.ttl != asks.ttl),
-        ("session.behavior", had.behavior != asks.behavior),
-        ("session.lock_delay", had.lock_delay != asks.lock_delay),
-        ("session.watch_grace", had.watch_grace != asks.watch_grace),
-        ("session.node_checks", had.node_checks != asks.node_checks),
-        ("session.service_checks", had.service_checks != asks.service_checks),
-        ("session.node", had.node != asks.node),
-        ("session.state_file", had.state_file != asks.state_file),
-        ("acquire", old.acquire != new.acquire),
-        ("http.listen", old.http != new.http),
-        ("control", old.control != new.control),
-        ("readiness.file", old.readiness != new.readiness),
-        ("workload", old.workload != new.workload),
-        ("log.format", old.log.format != new.log.format),
+        ("session.name", *name != asks.name),
+        ("session.ttl", *ttl != asks.ttl),
+        ("session.behavior", *behavior != asks.behavior),
+        ("session.lock_delay", *lock_delay != asks.lock_delay),
+        ("session.watch_grace", *watch_grace != asks.watch_grace),
+        ("session.node_checks", *node_checks != asks.node_checks),
+        ("session.service_checks", *service_checks != asks.service_checks),
+        ("session.node", *node != asks.node),
+        ("session.state_file", *state_file != asks.state_file),
+        ("acquire", *acquire != new.acquire),
+        ("http.listen", *listen != new.http.listen),
+        ("control", *control != new.control),
+        ("readiness.file", *readiness != new.readiness),
+        ("workload", *workload != new.workload),
+        ("log.format", *format != new.log.format),
     ];
     let differing = fields.into_iter().filter(|(_, differs)| *differs);
     refused.extend(differing.map(|(field, _)| format!("{field} takes effect only at a restart")));
-    new.consul = slotkeeper_consul::Settings {
-        token: if other_login { old.consul.token.clone() } else { new.consul.token.clone() },
+    new.consul = Settings {
+        token: if other_login { token.clone() } else { new.consul.token.clone() },
         tls: new.consul.tls.clone(),
         max_wait: new.consul.max_wait,
-        ..old.consul.clone()
+        ..consul.clone()
     };
-    new.session = old.session.clone();
-    new.acquire = old.acquire;
-    new.http = old.http.clone();
-    new.control.clone_from(&old.control);
-    new.readiness.clone_from(&old.readiness);
-    new.workload.clone_from(&old.workload);
-    new.log.format = old.log.format;
+    new.session = session.clone();
+    new.acquire = *acquire;
+    new.http.listen = *listen;
+    new.control.clone_from(control);
+    new.readiness.clone_from(readiness);
+    new.workload.clone_from(workload);
+    new.log.format = *format;
 }
 
-/// The keys of what has changed beside the semaphores.
+/// The keys of what has changed beside the semaphores and locks.
 fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
+    let Config {
+        consul: Settings { token, max_wait, tls, address: _, datacenter: _, namespace: _, partition: _ },
+        hooks,
+        drain,
+        reload: config::Reload { watch },
+        log: Log { level, format: _ },
+        // Fixed, or compared entry by entry.
+        session: _,
+        semaphores: _,
+        locks: _,
+        acquire: _,
+        http: _,
+        control: _,
+        readiness: _,
+        workload: _,
+        identity: _,
+    } = old;
     let fields = [
-        ("consul.token", old.consul.token != new.consul.token),
-        ("consul.max_wait", old.consul.max_wait != new.consul.max_wait),
-        ("consul.tls", old.consul.tls != new.consul.tls),
-        ("hooks", old.hooks != new.hooks),
-        ("drain", old.drain != new.drain),
-        ("log.level", old.log.level != new.log.level),
+        ("consul.token", *token != new.consul.token),
+        ("consul.max_wait", *max_wait != new.consul.max_wait),
+        ("consul.tls", *tls != new.consul.tls),
+        ("hooks", *hooks != new.hooks),
+        ("drain", *drain != new.drain),
+        ("reload.watch", *watch != new.reload.watch),
+        ("log.level", *level != new.log.level),
     ];
     fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field.to_owned())
 }
@@ -394,7 +444,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{self, Acquire, Environment, Overrides};
+    use crate::config::{Acquire, Environment, Overrides};
 
     fn config(text: &str) -> Config {
         let environment = Environment::default();
@@ -454,6 +504,15 @@ mod tests {
     }
 
     #[test]
+    fn watching_changes_without_a_restart_and_is_reported() {
+        let entry = "semaphores: [{name: a, prefix: p, limit: 1}]";
+        let (old, mut new) = (config(entry), config(&format!("reload: {{watch: false}}\n{entry}")));
+        let changes = compared(&old, &mut new);
+        assert_eq!((changes.fields, changes.refused), (vec!["reload.watch".to_owned()], vec![]));
+        assert!(!new.reload.watch);
+    }
+
+    #[test]
     fn another_prefix_kind_or_mode_is_another_entry() {
         let control = "control: {listen: 'unix:/c'}\n";
         let held = format!("{control}semaphores: [{{name: a, prefix: p, limit: 1}}]");
@@ -488,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_stays_as_it_was_and_is_said() {
+    fn fixed_keys_stay_and_are_reported() {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 2}]");
         let mut new = config(
             "semaphores: [{name: b, prefix: p/a, limit: 3, slots: 2}]\nsession: {ttl: 60s}\n\

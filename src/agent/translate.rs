@@ -8,50 +8,64 @@ use crate::config::{self, Acquire, Mode, Wait};
 use slotkeeper_consul::{self, SessionSpec};
 use slotkeeper_semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
 
+/// The patterns here have no `..`, so that no key is forgotten.
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
+    let config::Semaphore {
+        name: _,
+        mode: _,
+        required: _,
+        prefix,
+        limit,
+        slots,
+        priority,
+        wait,
+        on_lost,
+        limit_policy,
+        prune_delay,
+        format,
+        body,
+    } = semaphore;
     Settings {
         primitive: Primitive::Semaphore,
-        prefix: semaphore.prefix.clone(),
-        limit: semaphore.limit,
-        slots: semaphore.slots,
-        priority: semaphore.priority,
-        wait: wait(semaphore.wait),
-        on_lost: on_lost(semaphore.on_lost),
-        limit_policy: match semaphore.limit_policy {
+        prefix: prefix.clone(),
+        limit: *limit,
+        slots: *slots,
+        priority: *priority,
+        wait: max_wait(*wait),
+        on_lost: to_core(*on_lost),
+        limit_policy: match limit_policy {
             config::LimitPolicy::Adopt => LimitPolicy::Adopt,
             config::LimitPolicy::Set => LimitPolicy::Set,
             config::LimitPolicy::Refuse => LimitPolicy::Refuse,
         },
-        prune_delay: semaphore.prune_delay,
-        form: match semaphore.format {
+        prune_delay: *prune_delay,
+        form: match format {
             config::Format::List => Form::List,
             config::Format::Map => Form::Map,
         },
-        body: semaphore.body.clone(),
+        body: body.clone(),
     }
 }
 
 pub(super) fn lock(lock: &config::Lock, session: &config::Session) -> Settings {
+    let config::Lock { name: _, mode: _, required: _, key, wait, on_lost, body } = lock;
+    let stays = session.behavior == config::Behavior::Release;
     Settings {
-        wait: wait(lock.wait),
-        on_lost: on_lost(lock.on_lost),
-        body: lock.body.clone(),
-        ..Settings::of_lock(
-            lock.key.clone(),
-            session.behavior == config::Behavior::Release,
-            session.lock_delay,
-        )
+        wait: max_wait(*wait),
+        on_lost: to_core(*on_lost),
+        body: body.clone(),
+        ..Settings::of_lock(key.clone(), stays, session.lock_delay)
     }
 }
 
-fn wait(wait: Wait) -> Option<Duration> {
+fn max_wait(wait: Wait) -> Option<Duration> {
     match wait {
         Wait::Forever => None,
         Wait::AtMost(wait) => Some(wait),
     }
 }
 
-fn on_lost(on_lost: config::OnLost) -> OnLost {
+fn to_core(on_lost: config::OnLost) -> OnLost {
     match on_lost {
         config::OnLost::Reacquire => OnLost::Reacquire,
         config::OnLost::Exit => OnLost::Exit,
@@ -99,17 +113,28 @@ pub(super) fn together(config: &config::Config) -> Vec<Name> {
 }
 
 pub(super) fn session_spec(session: &config::Session) -> SessionSpec {
+    let config::Session {
+        watch_grace: _,
+        state_file: _,
+        name,
+        ttl,
+        behavior,
+        lock_delay,
+        node,
+        node_checks,
+        service_checks,
+    } = session;
     SessionSpec {
-        name: session.name.clone(),
-        ttl: session.ttl,
-        behavior: match session.behavior {
+        name: name.clone(),
+        ttl: *ttl,
+        behavior: match behavior {
             config::Behavior::Delete => slotkeeper_consul::Behavior::Delete,
             config::Behavior::Release => slotkeeper_consul::Behavior::Release,
         },
-        lock_delay: session.lock_delay,
-        node: session.node.clone(),
-        node_checks: session.node_checks.clone(),
-        service_checks: session.service_checks.clone(),
+        lock_delay: *lock_delay,
+        node: node.clone(),
+        node_checks: node_checks.clone(),
+        service_checks: service_checks.clone(),
     }
 }
 
@@ -127,5 +152,5 @@ pub(super) fn identity(identity: &config::Identity) -> Identity {
 
 /// The TTL of a renewed session. Consul returns the text of its creator, such as `30s` or `1m30s`.
 pub(super) fn ttl(session: &slotkeeper_consul::Session, configured: Duration) -> Duration {
-    config::duration::parse(&session.ttl).unwrap_or(configured)
+    crate::duration::parse(&session.ttl).unwrap_or(configured)
 }

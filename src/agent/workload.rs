@@ -224,7 +224,8 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
         snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
     );
     let semaphores = snapshot.semaphores.iter().filter(|one| one.mode == Mode::Hold);
-    let semaphores = semaphores.map(|one| (&one.name, one.fencing_token, one.slot_indexes.first().copied(), None));
+    let semaphores =
+        semaphores.map(|one| (&one.name, one.fencing_token, one.slot_indexes.first().copied(), None));
     // A lock is slot 0.
     let locks = snapshot.locks.iter().filter(|one| one.mode == Mode::Hold);
     let locks = locks.map(|one| {

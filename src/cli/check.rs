@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Exit;
-use crate::config::duration::show;
 use crate::config::{self, Config, Environment, Faults, Loaded, Overrides};
+use crate::duration::show;
 use crate::workload::guard::fence;
 use slotkeeper_semaphore::{DEFAULT_TTL, Terms};
 

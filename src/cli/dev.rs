@@ -9,7 +9,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 
 use super::Exit;
-use crate::config;
 use crate::shutdown::{Ask, Asks};
 use slotkeeper_consul_dev::{BindError, Dialect, Options, Restricted, Server};
 
@@ -141,7 +140,7 @@ fn bound(text: &str) -> Result<Duration, String> {
 }
 
 fn bounded(text: &str, most: Duration) -> Result<Duration, String> {
-    let parsed = config::duration::parse(text).map_err(|error| error.to_string())?;
+    let parsed = crate::duration::parse(text).map_err(|error| error.to_string())?;
     if (Duration::from_millis(1)..=most).contains(&parsed) {
         Ok(parsed)
     } else {

@@ -10,7 +10,7 @@ use super::operator_flags::OperatorFlags;
 use super::row::LetIn;
 use super::sessions::lock_or_prefix;
 use super::{Exit, ask, complain, say};
-use crate::config::duration;
+use crate::duration;
 use crate::escape::printable;
 use crate::operator::evict::{self, Aim, Way};
 use crate::operator::{Error, Part, Place};

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::local::{LocalAgent, get};
 use super::{Exit, block_on, complain};
-use crate::config::duration;
+use crate::duration;
 use crate::escape::escape_control_chars;
 
 /// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.

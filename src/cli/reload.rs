@@ -20,9 +20,9 @@ use tokio::time::timeout_at;
 use super::local::exchange_over;
 use super::{Exit, block_on, complain};
 use crate::clock;
-use crate::config::duration::{self, show};
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
 use crate::control::request::Reloaded;
+use crate::duration::{self, show};
 use crate::escape::escape_control_chars;
 use crate::files::claimant::{Found, NotFound, SignalAnswer, find};
 

@@ -68,7 +68,7 @@ struct Done {
 }
 
 fn limit(text: &str) -> Result<u32, String> {
-    let bounds = 1..=config::MOST_SLOTS;
+    let bounds = 1..=config::MAX_SLOTS;
     let limit = text.parse().ok().filter(|limit| bounds.contains(limit));
     limit.ok_or_else(|| format!("write a whole number from {} to {}", bounds.start(), bounds.end()))
 }

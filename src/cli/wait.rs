@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::local::{LocalAgent, NoAnswer, get};
 use super::{Ended, Exit, block_on, end_with};
-use crate::config::duration;
+use crate::duration;
 use crate::escape::escape_control_chars;
 use crate::progress::{Progress, View};
 use crate::status::Status;

@@ -10,22 +10,23 @@ use serde_yaml::{Mapping, Value};
 
 use super::document::{look_up, value_at};
 use super::findings::Findings;
-use super::locate::Part;
 use super::path::FieldPath;
-use super::{raw, schema, suggest};
+use super::sections::RawConfig;
+use super::spans::Part;
+use super::{schema, suggest};
 
 /// Values emptied before we give up; more faults than this nobody reads.
 const MAX_ROUNDS: usize = 200;
 
 /// Reads the document that `findings` is about.
-pub(super) fn decode(findings: &mut Findings) -> raw::Config {
+pub(super) fn decode(findings: &mut Findings) -> RawConfig {
     let mut tree = findings.document().tree.clone();
     for _ in 0..MAX_ROUNDS {
         let unknown = RefCell::new(Vec::new());
         let mut track = Track::new();
         let reader = serde_path_to_error::Deserializer::new(&tree, &mut track);
         let mut note = |path: serde_ignored::Path<'_>| unknown.borrow_mut().push(of_ignored(&path));
-        match raw::Config::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
+        match RawConfig::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
             Ok(raw) => {
                 tell_unknown(findings, &tree, &unknown.into_inner());
                 return raw;
@@ -33,13 +34,13 @@ pub(super) fn decode(findings: &mut Findings) -> raw::Config {
             Err(error) => {
                 let field = of_tracked(&track.path());
                 findings.fault(&field, reworded(&error.to_string()));
-                findings.hush(empty(&mut tree, field));
+                findings.suppress(empty(&mut tree, field));
             }
         }
     }
     // Far too much is wrong; what we have not understood is not judged.
-    findings.hush(FieldPath::root());
-    raw::Config::default()
+    findings.suppress(FieldPath::root());
+    RawConfig::default()
 }
 
 fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
@@ -58,7 +59,7 @@ fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
         findings.fault_at(key, Part::Key, message);
         // That the key which was meant is missing is the same mistake, and told by now.
         let meant = near.map(|near| parent.key(near)).filter(|meant| look_up(tree, meant).is_none());
-        meant.into_iter().for_each(|meant| findings.hush(meant));
+        meant.into_iter().for_each(|meant| findings.suppress(meant));
     }
 }
 

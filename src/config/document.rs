@@ -1,13 +1,15 @@
 //! One configuration document: the file's tree of values with the overrides laid over it, and where each came from.
 
+use std::cell::OnceCell;
+
 use serde_yaml::{Mapping, Value};
 
 use super::fault::{Fault, Place};
 use super::findings::one_line;
-use super::locate::{self, Part};
 use super::overrides::{Override, Overrides};
 use super::path::{FieldPath, Step};
-use super::yaml::{self, Oddity};
+use super::spans::{Part, Spans};
+use super::yaml::{self, YamlIssue};
 
 const LOGIN: &str = "consul.login";
 
@@ -15,7 +17,7 @@ const LOGIN: &str = "consul.login";
 pub(super) struct Document {
     pub(super) tree: Value,
     /// What the YAML itself has wrong.
-    pub(super) oddities: Vec<(FieldPath, Oddity)>,
+    pub(super) issues: Vec<(FieldPath, YamlIssue)>,
     file: Option<File>,
     origins: Vec<(FieldPath, Place)>,
 }
@@ -23,12 +25,14 @@ pub(super) struct Document {
 struct File {
     name: String,
     text: String,
+    /// Read for the first fault or warning: most files have none.
+    spans: OnceCell<Spans>,
 }
 
 impl Document {
     /// A document with nothing in it.
     pub(super) fn empty() -> Self {
-        Self { tree: Value::Mapping(Mapping::new()), oddities: Vec::new(), file: None, origins: Vec::new() }
+        Self { tree: Value::Mapping(Mapping::new()), issues: Vec::new(), file: None, origins: Vec::new() }
     }
 
     /// The document `text`, which faults call `name`.
@@ -47,15 +51,15 @@ impl Document {
             let place = Place::File { name: name.to_owned(), at };
             Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {message}") }
         })?;
-        let file = Some(File { name: name.to_owned(), text: text.to_owned() });
-        Ok(Self { tree: tree.root, oddities: tree.oddities, file, origins: Vec::new() })
+        let file = Some(File { name: name.to_owned(), text: text.to_owned(), spans: OnceCell::new() });
+        Ok(Self { tree: tree.root, issues: tree.issues, file, origins: Vec::new() })
     }
 
     /// Lays `overrides` over what is there.
     ///
     /// A token, a token file and a login are three ways of saying the same: one of them drops whatever weaker sources said
     /// of the others. Of token and file in one source the file counts, as for `consul`, and either of them before a login.
-    pub(super) fn lay_over(&mut self, overrides: &Overrides) {
+    pub(super) fn apply_overrides(&mut self, overrides: &Overrides) {
         const WAYS: [&str; 3] = ["consul.token", "consul.token_file", LOGIN];
         let [token, token_file, login] = WAYS.map(FieldPath::of);
         let gives = |field: &FieldPath| overrides.0.iter().any(|one| field.covers(&one.field));
@@ -81,7 +85,7 @@ impl Document {
     }
 
     /// Lays what belongs to a login over one that is there. Whoever gives a token instead needs none of it.
-    pub(super) fn lay_over_login(&mut self, parts: Vec<Override>) {
+    pub(super) fn apply_login_meta(&mut self, parts: Vec<Override>) {
         if look_up(&self.tree, &FieldPath::of(LOGIN)).is_some_and(Value::is_mapping) {
             parts.iter().for_each(|part| self.lay(part));
         }
@@ -117,8 +121,9 @@ impl Document {
         let origin = self.origins.iter().rev().find(|(path, _)| path.covers(field));
         match (origin, &self.file) {
             (Some((_, origin)), _) => origin.clone(),
-            (None, Some(File { name, text })) => {
-                Place::File { name: name.clone(), at: locate::locate(text, field, part) }
+            (None, Some(File { name, text, spans })) => {
+                let spans = spans.get_or_init(|| Spans::read(text));
+                Place::File { name: name.clone(), at: Some(spans.locate(field, part)) }
             }
             (None, None) => Place::Nowhere,
         }

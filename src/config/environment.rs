@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use super::checked::Identity;
 use super::fault::{Fault, Place};
 use super::overrides::{Override, Overrides};
 use super::path::FieldPath;
@@ -61,6 +60,17 @@ const OTHERS: &[&str] = &[
 const LOGIN_META: &str = "SLOTKEEPER_CONSUL_LOGIN_META";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
+
+/// Who we are, for people who read contender entries: what the environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The pod's name.
+    pub pod: Option<String>,
+    /// The pod's Kubernetes namespace.
+    pub namespace: Option<String>,
+    /// The machine's or Kubernetes node's name.
+    pub node: Option<String>,
+}
 
 /// Variables by name. An empty one counts as absent, as it does for `consul`, but for the names of our own files.
 #[derive(Clone, Default)]

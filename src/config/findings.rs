@@ -2,12 +2,12 @@
 
 use super::document::Document;
 use super::fault::{Fault, Faults};
-use super::locate::Part;
 use super::path::FieldPath;
-use super::yaml::Oddity;
+use super::spans::Part;
+use super::yaml::YamlIssue;
 use slotkeeper_semaphore::printable;
 
-/// Faults told in one run. Finding the place of each costs a pass over the text.
+/// Faults in one report. Nobody reads more of them.
 const MAX_FAULTS: usize = 100;
 
 /// Collects faults and warnings about one document.
@@ -17,24 +17,20 @@ pub(super) struct Findings {
     warnings: Vec<String>,
     /// Fields whose value is not known since something is wrong with them already; nothing more is said of those.
     unsure: Vec<FieldPath>,
-    untold: usize,
+    omitted: usize,
 }
 
 impl Findings {
     pub(super) fn of(document: Document) -> Self {
-        let oddities = document.oddities.clone();
+        let issues = document.issues.clone();
         let mut findings =
-            Self { document, faults: Vec::new(), warnings: Vec::new(), unsure: Vec::new(), untold: 0 };
-        for (field, oddity) in oddities {
-            match oddity {
-                Oddity::Duplicate => {
-                    findings.fault_at(
-                        &field,
-                        Part::SecondKey,
-                        "this key stands here for the second time; remove one",
-                    );
+            Self { document, faults: Vec::new(), warnings: Vec::new(), unsure: Vec::new(), omitted: 0 };
+        for (field, issue) in issues {
+            match issue {
+                YamlIssue::Duplicate => {
+                    findings.fault_at(&field, Part::DuplicateKey, "duplicate key; remove one");
                 }
-                Oddity::Tagged => {
+                YamlIssue::Tagged => {
                     findings.fault(&field, "has a YAML tag, which means nothing here; remove it");
                 }
             }
@@ -58,7 +54,7 @@ impl Findings {
             return;
         }
         if self.faults.len() == MAX_FAULTS {
-            self.untold += 1;
+            self.omitted += 1;
             return;
         }
         let place = self.document.place(field, part);
@@ -71,8 +67,8 @@ impl Findings {
         self.warnings.extend(warnings);
     }
 
-    /// Says nothing more of `field` and what lies below it.
-    pub(super) fn hush(&mut self, field: FieldPath) {
+    /// Suppresses further faults of `field` and of what lies below it.
+    pub(super) fn suppress(&mut self, field: FieldPath) {
         if !self.is_unsure(&field) {
             self.unsure.push(field);
         }
@@ -99,9 +95,9 @@ impl Findings {
             return Ok(self.warnings);
         }
         self.faults.sort();
-        if self.untold > 0 {
+        if self.omitted > 0 {
             let place = self.document.whole();
-            let message = format!("and {} more; mend these first", self.untold);
+            let message = format!("and {} more errors; fix these first", self.omitted);
             self.faults.push(Fault { place, field: FieldPath::root(), message });
         }
         Err(Faults(self.faults))

@@ -1,47 +1,47 @@
 //! Configuration: what the user wrote, parsed into checked values.
 //!
-//! On its way a configuration is a tree of values (`yaml`), then, with flags and variables laid over it, a `document`,
-//! then typed (`raw`), then checked (`check`). Every step tells of all that is wrong and goes on, so that one
-//! run shows every fault with its file, line and field. Nothing here talks to Consul or looks whether a file that the
-//! configuration names is there: that may differ between the machine that checks and the one that runs.
+//! A configuration is first a tree of values (`yaml`), then a `document` with the overrides of flags and variables. It is then
+//! decoded into raw `sections` and checked. Each step reports every fault and goes on, so that one run shows all of them, each
+//! with its file, line (`spans`) and field. Nothing here talks to Consul or tests whether a file that the configuration names
+//! exists: that may differ between the machine that checks and the machine that runs.
 
 use std::io::Read;
 use std::path::Path;
 
-mod check;
-mod checked;
-mod choice;
+mod address;
 mod decode;
 mod document;
-pub mod duration;
 mod environment;
 mod fault;
 mod findings;
-mod locate;
 mod overrides;
 mod path;
-mod raw;
+mod scalar;
 pub mod schema;
+mod sections;
+mod spans;
 mod suggest;
+mod value;
 mod yaml;
 
-pub use check::{MOST_SLOTS, plain_key, variable_part, without_needless_brackets};
-pub use checked::{
-    Config, Control, Drain, Hooks, Identity, Listen, Lock, Log, Semaphore, Session, Wait, Workload,
-};
-pub use choice::{Acquire, Behavior, Format, LimitPolicy, LogFormat, LogLevel, Mode, OnLost, Release};
-pub use environment::Environment;
+pub use address::without_needless_brackets;
 #[cfg(test)]
 pub(crate) use environment::known as known_variables;
+pub use environment::{Environment, Identity};
 pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;
 pub use path::FieldPath;
+pub use sections::{
+    Acquire, Behavior, Config, Control, Drain, Format, Hooks, Http, LimitPolicy, Listen, Lock, Log,
+    LogFormat, LogLevel, MAX_SLOTS, Mode, OnLost, Release, Reload, Semaphore, Session, Wait, Workload,
+    plain_key, variable_part,
+};
 
 use document::Document;
 use findings::Findings;
 
 /// Bytes of a configuration file. A real one has a few thousand; 256 semaphores fit.
-const LARGEST_FILE: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 /// What was configured, and what its user should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,11 +71,11 @@ pub fn load(path: &Path, overrides: &Overrides, environment: &Environment) -> Re
 /// Where it cannot be read, is too large, or is not UTF-8.
 pub fn read(name: &str, file: impl Read) -> Result<String, Faults> {
     let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1)
+    file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| whole(name, format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(whole(name, format!("is larger than {LARGEST_FILE} bytes; a configuration never is")));
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(whole(name, format!("is larger than {MAX_FILE_BYTES} bytes; a configuration never is")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -115,23 +115,23 @@ pub fn consul_settings(
     overrides: &Overrides,
     environment: &Environment,
 ) -> Result<Loaded<slotkeeper_consul::Settings>, Faults> {
-    let mut findings = lay_over(Document::empty(), overrides, environment);
+    let mut findings = apply_overrides(Document::empty(), overrides, environment);
     let raw = decode::decode(&mut findings);
-    let config = check::check_consul(raw, &mut findings);
+    let config = raw.check_consul(&mut findings);
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
 fn finish(document: Document, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
-    let mut findings = lay_over(document, overrides, environment);
+    let mut findings = apply_overrides(document, overrides, environment);
     let raw = decode::decode(&mut findings);
-    let config = check::check(raw, environment.identity(), &mut findings);
+    let config = raw.check(environment.identity(), &mut findings);
     findings.finish().map(|warnings| Loaded { config, warnings })
 }
 
-fn lay_over(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
-    document.lay_over(&environment.overrides());
-    document.lay_over(overrides);
-    document.lay_over_login(environment.login_meta().unwrap_or_default());
+fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &Environment) -> Findings {
+    document.apply_overrides(&environment.overrides());
+    document.apply_overrides(overrides);
+    document.apply_login_meta(environment.login_meta().unwrap_or_default());
     if let Some(variable) = environment.asks_for_tls() {
         document.ask_for_tls(variable);
     }

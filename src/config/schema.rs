@@ -4,7 +4,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::path::{FieldPath, Step};
-use super::raw;
+use super::sections::RawConfig;
 
 /// The JSON Schema (draft 2020-12) as text, one line feed at its end.
 pub fn text() -> String {
@@ -27,7 +27,7 @@ pub(super) fn keys_at<'s>(schema: &'s Value, at: &FieldPath) -> Vec<&'s str> {
 pub(super) fn schema() -> Value {
     // Everything in its place, nothing by reference: people read the file too.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<raw::Config>().to_value();
+    let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>().to_value();
     simplify(&mut schema);
     schema
 }

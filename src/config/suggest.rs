@@ -1,39 +1,25 @@
-//! Did you mean: the known name nearest to a misspelt one.
+//! "Did you mean": the known name nearest to a misspelt one.
 
-/// The one of `known` that `name` was probably meant to be: at most a third of it written wrongly.
+/// The one of `known` that `name` is a misspelling of: at most a third of it is wrong. Two characters in the wrong order count
+/// as one error.
 pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Beyond this nobody misspelt one of our names, and the distance costs the product of both lengths.
-    const LONGEST: usize = 64;
-    if name.chars().count() > LONGEST {
+    // A longer name is no misspelling of a known one, and the distance costs the product of both lengths.
+    const MAX_CHARS: usize = 64;
+    if name.chars().count() > MAX_CHARS {
         return None;
     }
     let name = normalised(name);
     known
         .into_iter()
-        .map(|known| (distance(&name, &normalised(known)), known))
+        .map(|known| (strsim::osa_distance(&name, &normalised(known)), known))
         .filter(|(distance, known)| *distance <= known.chars().count().div_ceil(3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
 }
 
-/// `camelCase` and `kebab-case` are the commonest misspellings of `snake_case`: they count as none.
-fn normalised(name: &str) -> Vec<char> {
+/// `camelCase` and `kebab-case` are the commonest misspellings of `snake_case`: they count as no error.
+fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | '.')).flat_map(char::to_lowercase).collect()
-}
-
-/// Levenshtein's distance: insertions, deletions and replacements of one character each.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ pub(super) struct Tree {
     /// The values; merge keys (`<<`) are merged.
     pub(super) root: Value,
     /// What is wrong, by field.
-    pub(super) oddities: Vec<(FieldPath, Oddity)>,
+    pub(super) issues: Vec<(FieldPath, YamlIssue)>,
 }
 
 /// What YAML allows and a configuration does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Oddity {
+pub(super) enum YamlIssue {
     /// The key stands twice in its mapping; the first one counts.
     Duplicate,
     /// The value has a tag (`!name`).
@@ -39,19 +39,19 @@ pub(super) enum Oddity {
 ///
 /// Where the text is no YAML, or more than one document, or far too much.
 pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
-    let mut reading = Reading { values: 0, oddities: Vec::new() };
+    let mut reading = Reading { values: 0, issues: Vec::new() };
     let seed = Node { path: FieldPath::root(), reading: &mut reading };
     let mut root = seed.deserialize(serde_yaml::Deserializer::from_str(text))?;
     root.apply_merge()?;
     if root.is_null() {
         root = Value::Mapping(Mapping::new());
     }
-    Ok(Tree { root, oddities: reading.oddities })
+    Ok(Tree { root, issues: reading.issues })
 }
 
 struct Reading {
     values: usize,
-    oddities: Vec<(FieldPath, Oddity)>,
+    issues: Vec<(FieldPath, YamlIssue)>,
 }
 
 struct Node<'a> {
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if !mapping.contains_key(key.as_str()) {
                 mapping.insert(key.into(), value);
             } else if repeated.insert(key) {
-                self.reading.oddities.push((path, Oddity::Duplicate));
+                self.reading.issues.push((path, YamlIssue::Duplicate));
             }
         }
         Ok(Value::Mapping(mapping))
@@ -135,7 +135,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         // That is how serde_yaml presents `!tag value`.
         let (_, contents) = tagged.variant::<Key>()?;
-        self.reading.oddities.push((self.path.clone(), Oddity::Tagged));
+        self.reading.issues.push((self.path.clone(), YamlIssue::Tagged));
         contents.newtype_variant_seed(self)
     }
 }
@@ -147,8 +147,8 @@ type Key = String;
 mod tests {
     use super::*;
 
-    fn oddities(text: &str) -> Vec<(String, Oddity)> {
-        parse(text).unwrap().oddities.into_iter().map(|(path, oddity)| (path.to_string(), oddity)).collect()
+    fn issues(text: &str) -> Vec<(String, YamlIssue)> {
+        parse(text).unwrap().issues.into_iter().map(|(path, issue)| (path.to_string(), issue)).collect()
     }
 
     #[test]
@@ -163,14 +163,14 @@ mod tests {
         let tree = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n").unwrap();
         assert_eq!(tree.root["a"], Value::from(1));
         assert_eq!(
-            oddities("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n"),
-            [("b.c".to_owned(), Oddity::Duplicate), ("a".to_owned(), Oddity::Duplicate)]
+            issues("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n"),
+            [("b.c".to_owned(), YamlIssue::Duplicate), ("a".to_owned(), YamlIssue::Duplicate)]
         );
     }
 
     #[test]
     fn tags_are_told_and_keys_are_text() {
-        assert_eq!(oddities("a: !secret x\n"), [("a".to_owned(), Oddity::Tagged)]);
+        assert_eq!(issues("a: !secret x\n"), [("a".to_owned(), YamlIssue::Tagged)]);
         assert_eq!(parse("1: x\ntrue: y\n").unwrap().root["1"], Value::from("x"));
     }
 

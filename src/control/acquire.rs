@@ -17,7 +17,7 @@ use super::MAX_WAIT;
 use super::agent_handle::AgentHandle;
 use super::lease::Lease;
 use super::request::{Kind, Refusal, Request};
-use crate::config::duration;
+use crate::duration;
 use crate::http::error::{Code, Error};
 use crate::http::segment::Segment;
 

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, IntoResponses};
 use super::Site;
 use super::error::{Code, Error};
 use crate::clock;
-use crate::config::duration;
+use crate::duration;
 use crate::status::Check;
 
 /// What is asked.

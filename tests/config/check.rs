@@ -160,10 +160,7 @@ fn what_is_no_yaml_is_told_with_its_line() {
 fn keys_given_twice_and_tags_are_told_at_their_own_line() {
     assert_faults(
         "semaphores:\n- name: a\n  prefix: b\n  limit: 1\n  limit: 2\n  body: !secret x\n",
-        &[
-            ":5:3: semaphores[0].limit: this key stands here for the second time",
-            ":6:9: semaphores[0].body: has a YAML tag",
-        ],
+        &[":5:3: semaphores[0].limit: duplicate key; remove one", ":6:9: semaphores[0].body: has a YAML tag"],
     );
 }
 
@@ -205,7 +202,7 @@ fn thousands_of_faults_are_cut_short() {
     let text = format!("{GOOD}{}", (0..3000).map(|key| format!("key{key}: x\n")).collect::<String>());
     let faults = faults(&text);
     assert_eq!(faults.len(), 101);
-    assert_eq!(faults[100], ": and 2900 more; mend these first");
+    assert_eq!(faults[100], ": and 2900 more errors; fix these first");
 }
 
 #[test]

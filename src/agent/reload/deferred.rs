@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::entries::{ConfigEntry, Terms, predecessor};
 use crate::agent::labels::{Entry, entries};
-use crate::config::{self, Config, Mode, Release, Wait, duration};
+use crate::config::{self, Config, Mode, Release, Wait};
 use crate::control::request::Kind;
+use crate::duration;
 use slotkeeper_semaphore::Name;
 
 /// What a reload has left for later, by the entry that stays as it was.

@@ -164,18 +164,34 @@ impl ConfigEntry for Semaphore {
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
+        // Without `..`, so that no key is forgotten here. A new name is a rename, another mode another entry.
+        let Self {
+            name: _,
+            mode: _,
+            prefix,
+            limit,
+            slots,
+            priority,
+            required,
+            wait,
+            on_lost,
+            limit_policy,
+            prune_delay,
+            format,
+            body,
+        } = self;
         differing([
-            ("prefix", self.prefix != wanted.prefix),
-            ("slots", self.slots != wanted.slots),
-            ("limit", self.limit != wanted.limit),
-            ("priority", self.priority != wanted.priority),
-            ("required", self.required != wanted.required),
-            ("wait", self.wait != wanted.wait),
-            ("on_lost", self.on_lost != wanted.on_lost),
-            ("limit_policy", self.limit_policy != wanted.limit_policy),
-            ("prune_delay", self.prune_delay != wanted.prune_delay),
-            ("format", self.format != wanted.format),
-            ("body", self.body != wanted.body),
+            ("prefix", *prefix != wanted.prefix),
+            ("slots", *slots != wanted.slots),
+            ("limit", *limit != wanted.limit),
+            ("priority", *priority != wanted.priority),
+            ("required", *required != wanted.required),
+            ("wait", *wait != wanted.wait),
+            ("on_lost", *on_lost != wanted.on_lost),
+            ("limit_policy", *limit_policy != wanted.limit_policy),
+            ("prune_delay", *prune_delay != wanted.prune_delay),
+            ("format", *format != wanted.format),
+            ("body", *body != wanted.body),
         ])
     }
 }
@@ -204,12 +220,13 @@ impl ConfigEntry for Lock {
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
+        let Self { name: _, mode: _, key, required, wait, on_lost, body } = self;
         differing([
-            ("key", self.key != wanted.key),
-            ("required", self.required != wanted.required),
-            ("wait", self.wait != wanted.wait),
-            ("on_lost", self.on_lost != wanted.on_lost),
-            ("body", self.body != wanted.body),
+            ("key", *key != wanted.key),
+            ("required", *required != wanted.required),
+            ("wait", *wait != wanted.wait),
+            ("on_lost", *on_lost != wanted.on_lost),
+            ("body", *body != wanted.body),
         ])
     }
 }

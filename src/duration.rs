@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// The pattern of a duration, for the JSON Schema.
-pub(super) const PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
+pub const PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
 
 /// What is wrong with a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,16 +6,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::DEFAULT_HTTP;
-use super::contended::{MOST_ENTRIES, MOST_SLOTS, is_required};
-use crate::config::choice::{Acquire, Format, Mode, Release};
-use crate::config::duration::show;
+use super::RawConfig;
+use super::acquire::Acquire;
+use super::drain::Release;
+use super::http::DEFAULT_LISTEN;
+use super::resource::{Format, MAX_ENTRIES, MAX_SLOTS, Mode, RawSemaphore, is_required};
+use super::session::DEFAULT_LOCK_DELAY;
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
-use crate::config::raw::{self, WrittenDuration};
+use crate::config::scalar::DurationString;
+use crate::duration::show;
 use slotkeeper_semaphore::{Acquisition, DEFAULT_TTL, Form};
 
-pub(super) fn check(raw: &raw::Config, findings: &mut Findings) {
+pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
     let contended = contended(raw);
     if contended.is_empty() {
         findings.fault(
@@ -55,9 +58,9 @@ struct Contended<'r> {
     says_on_lost: bool,
 }
 
-fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
+fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
     let semaphores =
-        raw.semaphores.iter().flatten().take(MOST_ENTRIES).enumerate().map(|(index, one)| Contended {
+        raw.semaphores.iter().flatten().take(MAX_ENTRIES).enumerate().map(|(index, one)| Contended {
             at: FieldPath::of("semaphores").index(index),
             name: one.as_ref().and_then(|one| one.name.as_deref()),
             key: one.as_ref().and_then(|one| one.prefix.as_deref()),
@@ -67,7 +70,7 @@ fn contended(raw: &raw::Config) -> Vec<Contended<'_>> {
             waits: one.as_ref().is_some_and(|one| one.wait.is_some()),
             says_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
         });
-    let locks = raw.locks.iter().flatten().take(MOST_ENTRIES).enumerate().map(|(index, one)| Contended {
+    let locks = raw.locks.iter().flatten().take(MAX_ENTRIES).enumerate().map(|(index, one)| Contended {
         at: FieldPath::of("locks").index(index),
         name: one.as_ref().and_then(|one| one.name.as_deref()),
         key: one.as_ref().and_then(|one| one.key.as_deref()),
@@ -141,7 +144,7 @@ fn lies_below(key: &str, prefix: &str) -> bool {
 
 /// What is taken in one transaction is waited for as one. Consul takes 64 steps in a transaction, of which a semaphore
 /// needs up to four where there are many, and up to five where there are few.
-fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
+fn together_is_as_one(raw: &RawConfig, findings: &mut Findings) {
     const MOST: usize = 16;
     if raw.acquire != Some(Acquire::Together) {
         return;
@@ -179,13 +182,13 @@ fn together_is_as_one(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of all of them.
-fn fits_into_one_transaction(required: &[(FieldPath, &raw::Semaphore)], findings: &mut Findings) {
-    let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MOST_SLOTS);
+fn fits_into_one_transaction(required: &[(FieldPath, &RawSemaphore)], findings: &mut Findings) {
+    let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MAX_SLOTS);
     let prefixes: Vec<_> = required
         .iter()
         .filter_map(|(_, one)| one.prefix.as_deref().map(|prefix| normalised(prefix).to_owned()))
         .collect();
-    let part = |one: &raw::Semaphore| {
+    let part = |one: &RawSemaphore| {
         let form = match one.format.unwrap_or_default() {
             Format::List => Form::List,
             Format::Map => Form::Map,
@@ -193,7 +196,7 @@ fn fits_into_one_transaction(required: &[(FieldPath, &raw::Semaphore)], findings
         let prefix = one.prefix.as_deref().map(normalised).unwrap_or_default();
         Acquisition::configured(form, prefix, one.body.as_deref(), &prefixes)
     };
-    let of = |holders: fn(&raw::Semaphore) -> Option<i64>| {
+    let of = |holders: fn(&RawSemaphore) -> Option<i64>| {
         required.iter().map(move |(_, one)| (part(one), number(holders(one)), number(one.slots)))
     };
     let at = FieldPath::of("acquire");
@@ -215,7 +218,7 @@ fn fits_into_one_transaction(required: &[(FieldPath, &raw::Semaphore)], findings
 
 /// Others let a party in by what its contenders say, and of a lock there is none. Held one after the other, a lock and a
 /// party could wait for each other.
-fn no_lock_is_taken_together(raw: &raw::Config, findings: &mut Findings) {
+fn no_lock_is_taken_together(raw: &RawConfig, findings: &mut Findings) {
     if raw.acquire != Some(Acquire::Together) {
         return;
     }
@@ -231,7 +234,7 @@ fn no_lock_is_taken_together(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// Each is written anew, or made, by us.
-fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
+fn files_are_apart(raw: &RawConfig, findings: &mut Findings) {
     let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_deref());
     let state = raw.session.as_ref().and_then(|session| session.state_file.as_deref());
     let token = raw.control.as_ref().and_then(|control| control.token_file.as_deref());
@@ -254,8 +257,8 @@ fn files_are_apart(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// Both can be read at the control endpoints; what they change cannot be changed at the others.
-fn listeners_are_apart(raw: &raw::Config, findings: &mut Findings) {
-    let http = raw.http.as_ref().and_then(|http| http.listen.as_deref()).unwrap_or(DEFAULT_HTTP);
+fn listeners_are_apart(raw: &RawConfig, findings: &mut Findings) {
+    let http = raw.http.as_ref().and_then(|http| http.listen.as_deref()).unwrap_or(DEFAULT_LISTEN);
     let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
     if control == Some(http) && !http.ends_with(":0") {
         findings.fault(
@@ -266,7 +269,7 @@ fn listeners_are_apart(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// Without the control endpoints nobody can say that the workload is done.
-fn somebody_can_say_it(raw: &raw::Config, findings: &mut Findings) {
+fn somebody_can_say_it(raw: &RawConfig, findings: &mut Findings) {
     let release = raw.drain.as_ref().and_then(|drain| drain.release);
     if release == Some(Release::AfterWorkload) && raw.control.is_none() {
         findings.warn(
@@ -278,7 +281,7 @@ fn somebody_can_say_it(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// Of the ways to learn that the workload is done, one is enough.
-fn one_thing_says_it(raw: &raw::Config, findings: &mut Findings) {
+fn one_thing_says_it(raw: &RawConfig, findings: &mut Findings) {
     let Some(drain) = &raw.drain else { return };
     let waits = drain.release == Some(Release::AfterWorkload);
     let sees = raw.workload.is_some();
@@ -288,7 +291,7 @@ fn one_thing_says_it(raw: &raw::Config, findings: &mut Findings) {
             "with the section `workload` the agent sees by itself when the workload is done; remove one of them",
         );
     }
-    let holds = drain.hold.is_some_and(|WrittenDuration(hold)| hold > Duration::ZERO);
+    let holds = drain.hold.is_some_and(|DurationString(hold)| hold > Duration::ZERO);
     if holds && (waits || sees) {
         let other = if sees { "the section `workload`" } else { "`release: after_workload`" };
         let message = format!(
@@ -299,7 +302,7 @@ fn one_thing_says_it(raw: &raw::Config, findings: &mut Findings) {
 }
 
 /// What runs without a slot is ended at once.
-fn what_is_ended_runs_on_something(raw: &raw::Config, contended: &[Contended<'_>], findings: &mut Findings) {
+fn what_is_ended_runs_on_something(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
     let stops = raw.workload.as_ref().is_some_and(|workload| workload.stop == Some(true));
     if stops && any_held(contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
         findings.fault(
@@ -310,11 +313,7 @@ fn what_is_ended_runs_on_something(raw: &raw::Config, contended: &[Contended<'_>
 }
 
 /// What is taken on demand is nobody's to wait for before, and each request brings its own terms.
-fn what_is_on_demand_can_be_asked_for(
-    raw: &raw::Config,
-    contended: &[Contended<'_>],
-    findings: &mut Findings,
-) {
+fn what_is_on_demand_can_be_asked_for(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
     for one in contended.iter().filter(|one| one.mode == Some(Mode::OnDemand)) {
         if raw.control.is_none() {
             findings.fault(
@@ -346,7 +345,7 @@ fn what_is_on_demand_can_be_asked_for(
 /// A health check ends the session at once, and a holder that is cut off then believes for up to a TTL more that it
 /// holds. Only a rest of the dead holder's slot covers that, and only where every client of the semaphore keeps it:
 /// we cannot know, so this is told and not refused.
-fn checks_leave_time(raw: &raw::Config, findings: &mut Findings) {
+fn checks_leave_time(raw: &RawConfig, findings: &mut Findings) {
     let Some(session) = &raw.session else { return };
     let lists =
         [("session.node_checks", &session.node_checks), ("session.service_checks", &session.service_checks)];
@@ -354,9 +353,9 @@ fn checks_leave_time(raw: &raw::Config, findings: &mut Findings) {
     else {
         return;
     };
-    let ttl = session.ttl.map_or(DEFAULT_TTL, |WrittenDuration(ttl)| ttl);
-    let rest = |one: &raw::Semaphore| one.prune_delay.map_or(Duration::ZERO, |WrittenDuration(rest)| rest);
-    let delay = session.lock_delay.map_or(Duration::from_secs(15), |WrittenDuration(delay)| delay);
+    let ttl = session.ttl.map_or(DEFAULT_TTL, |DurationString(ttl)| ttl);
+    let rest = |one: &RawSemaphore| one.prune_delay.map_or(Duration::ZERO, |DurationString(rest)| rest);
+    let delay = session.lock_delay.map_or(DEFAULT_LOCK_DELAY, |DurationString(delay)| delay);
     if delay < ttl && raw.locks.iter().flatten().next().is_some() {
         let ttl = show(ttl);
         findings.warn(

@@ -4,20 +4,23 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::duration::show;
-use crate::config::findings::Findings;
-use crate::config::path::FieldPath;
-use crate::config::raw::WrittenDuration;
+use super::findings::Findings;
+use super::path::FieldPath;
+use super::scalar::DurationString;
+use crate::duration::show;
+
+/// The maximum of durations that nothing else bounds.
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A duration within `bounds`.
 pub(super) fn duration(
-    written: Option<WrittenDuration>,
+    written: Option<DurationString>,
     default: Duration,
     bounds: RangeInclusive<Duration>,
     field: &FieldPath,
     findings: &mut Findings,
 ) -> Duration {
-    let duration = written.map_or(default, |WrittenDuration(duration)| duration);
+    let duration = written.map_or(default, |DurationString(duration)| duration);
     if !bounds.contains(&duration) {
         let (least, most) = (show(*bounds.start()), show(*bounds.end()));
         findings.fault(field, format!("{} is out of bounds; write {least} to {most}", show(duration)));
@@ -87,12 +90,12 @@ pub(super) fn no_system_path(path: &Path) -> Result<(), String> {
 
 /// A text that stands in a header, a query or a line: not empty, at most 256 bytes, no control characters.
 pub(super) fn line(text: Option<String>, field: &FieldPath, findings: &mut Findings) -> Option<String> {
-    const LONGEST: usize = 256;
+    const MAX_BYTES: usize = 256;
     let text = text?;
     if text.is_empty() {
         findings.fault(field, "is empty; write a text or remove the key");
-    } else if text.len() > LONGEST {
-        findings.fault(field, format!("has {} bytes; write at most {LONGEST}", text.len()));
+    } else if text.len() > MAX_BYTES {
+        findings.fault(field, format!("has {} bytes; write at most {MAX_BYTES}", text.len()));
     } else if text.contains(char::is_control) {
         findings.fault(field, "holds control characters; remove them");
     }

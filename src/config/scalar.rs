@@ -9,21 +9,20 @@ use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
-use crate::config::checked::Wait;
-use crate::config::duration;
+use crate::duration;
 use slotkeeper_consul::MAX_ADDRESSES;
 
 /// A duration, written such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::config) struct WrittenDuration(pub(in crate::config) Duration);
+pub(super) struct DurationString(pub(super) Duration);
 
-impl<'de> Deserialize<'de> for WrittenDuration {
+impl<'de> Deserialize<'de> for DurationString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Text { what: "a duration such as 30s", read: duration::parse }).map(Self)
     }
 }
 
-impl JsonSchema for WrittenDuration {
+impl JsonSchema for DurationString {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
     }
@@ -33,31 +32,10 @@ impl JsonSchema for WrittenDuration {
     }
 }
 
-impl<'de> Deserialize<'de> for Wait {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = |text: &str| match text {
-            "forever" => Ok(Self::Forever),
-            bounded => duration::parse(bounded).map(Self::AtMost),
-        };
-        deserializer.deserialize_any(Text { what: "`forever` or a duration such as 30s", read })
-    }
-}
-
-impl JsonSchema for Wait {
-    fn schema_name() -> Cow<'static, str> {
-        "Wait".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let pattern = duration::PATTERN.replacen('^', "^(forever|", 1).replacen('$', ")$", 1);
-        json_schema!({ "type": "string", "pattern": pattern })
-    }
-}
-
 /// Reads a text; a bare number too, in order to say what is wrong with it.
-struct Text<F> {
-    what: &'static str,
-    read: F,
+pub(super) struct Text<F> {
+    pub(super) what: &'static str,
+    pub(super) read: F,
 }
 
 impl<T, E: fmt::Display, F: Fn(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
@@ -79,7 +57,7 @@ impl<T, E: fmt::Display, F: Fn(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
 /// A command and its arguments: a list, so that no shell takes it apart.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(inline)]
-pub(in crate::config) struct Argv(#[schemars(length(min = 1))] pub(in crate::config) Vec<String>);
+pub(super) struct Argv(#[schemars(length(min = 1))] pub(super) Vec<String>);
 
 impl<'de> Deserialize<'de> for Argv {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -101,41 +79,41 @@ impl<'de> Deserialize<'de> for Argv {
 
 /// Addresses of Consul: a list of texts, or one text with commas between them, as a variable has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::config) struct WrittenAddresses {
-    pub(in crate::config) all: Vec<String>,
+pub(super) struct AddressList {
+    pub(super) all: Vec<String>,
     /// Written as a list, whose entries are places of their own.
-    pub(in crate::config) is_list: bool,
+    pub(super) is_list: bool,
 }
 
-impl<'de> Deserialize<'de> for WrittenAddresses {
+impl<'de> Deserialize<'de> for AddressList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
-            type Value = WrittenAddresses;
+            type Value = AddressList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an address or a list of addresses")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<WrittenAddresses, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<AddressList, E> {
                 let all = if text.contains(',') {
                     text.split(',').map(|one| one.trim().to_owned()).collect()
                 } else {
                     vec![text.to_owned()]
                 };
-                Ok(WrittenAddresses { all, is_list: false })
+                Ok(AddressList { all, is_list: false })
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<WrittenAddresses, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<AddressList, A::Error> {
                 let all = Vec::deserialize(SeqAccessDeserializer::new(texts))?;
-                Ok(WrittenAddresses { all, is_list: true })
+                Ok(AddressList { all, is_list: true })
             }
         }
         deserializer.deserialize_any(Either)
     }
 }
 
-impl JsonSchema for WrittenAddresses {
+impl JsonSchema for AddressList {
     fn inline_schema() -> bool {
         true
     }

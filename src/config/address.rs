@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use hyper::http::uri::Authority;
 
+use super::sections::Listen;
 use super::value;
-use crate::config::checked::Listen;
 use slotkeeper_consul::Address;
 
 /// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as `CONSUL_HTTP_ADDR` may be.
@@ -78,13 +78,13 @@ pub(super) fn local(text: &str) -> Result<Listen, String> {
 
 fn socket(path: &str) -> Result<PathBuf, String> {
     // `sun_path` has 108 bytes with its closing NUL.
-    const LONGEST: usize = 107;
+    const MAX_BYTES: usize = 107;
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         return Err("is no socket's path; write unix:/path/to/socket, absolute".to_owned());
     }
-    if path.len() > LONGEST {
+    if path.len() > MAX_BYTES {
         return Err(format!(
-            "the socket's path has {} bytes; the system takes at most {LONGEST}",
+            "the socket's path has {} bytes; the system takes at most {MAX_BYTES}",
             path.len()
         ));
     }

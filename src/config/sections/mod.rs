@@ -1,0 +1,176 @@
+//! The sections of the configuration, one file each: the raw form, the checked form and the check between them.
+//!
+//! A raw section has every field optional and nothing checked but its type. The comments on its fields are the descriptions of
+//! the JSON Schema, so they address the user. Its `check` reports a value that breaks a rule and puts a harmless one in its place,
+//! so that the rest can be checked too. No checked value is used where a fault was reported. Checks take their section apart
+//! without `..`: the compiler refuses a key that is forgotten.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::environment::Identity;
+use super::findings::Findings;
+use super::path::FieldPath;
+
+mod acquire;
+mod consul;
+mod control;
+mod drain;
+mod hooks;
+mod http;
+mod log;
+mod readiness;
+mod reload;
+mod resource;
+mod rules;
+mod session;
+mod workload;
+
+pub use acquire::Acquire;
+use consul::RawConsul;
+use control::RawControl;
+pub use control::{Control, Listen};
+use drain::RawDrain;
+pub use drain::{Drain, Release};
+pub use hooks::Hooks;
+use hooks::RawHooks;
+pub use http::Http;
+use http::RawHttp;
+use log::RawLog;
+pub use log::{Log, LogFormat, LogLevel};
+use readiness::RawReadiness;
+use reload::RawReload;
+pub use reload::Reload;
+pub use resource::{Format, LimitPolicy, Lock, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
+use resource::{RawLock, RawSemaphore};
+pub use rules::variable_part;
+use session::RawSession;
+pub use session::{Behavior, Session};
+use workload::RawWorkload;
+pub use workload::Workload;
+
+/// Configuration of the slotkeeper agent. Flags and environment variables win over what is written here.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, title = "slotkeeper")]
+pub(in crate::config) struct RawConfig {
+    /// How to reach Consul.
+    consul: Option<RawConsul>,
+    /// The Consul session that all slots of this agent belong to.
+    session: Option<RawSession>,
+    /// The semaphores to hold slots of.
+    #[schemars(with = "Option<Vec<RawSemaphore>>", length(max = 256))]
+    semaphores: Option<Vec<Option<RawSemaphore>>>,
+    /// Single-key locks: mutual exclusion, leader election.
+    #[schemars(with = "Option<Vec<RawLock>>", length(max = 256))]
+    locks: Option<Vec<Option<RawLock>>>,
+    /// `independently`: each slot is taken as soon as it is to be had. `together`: all required ones in one
+    /// transaction, or none; these must have the same `wait` and `priority`.
+    #[schemars(extend("default" = "independently"))]
+    acquire: Option<Acquire>,
+    /// The read-only HTTP endpoints.
+    http: Option<RawHttp>,
+    /// The endpoints that change state; off unless set.
+    control: Option<RawControl>,
+    /// The file that stands while all required slots are held.
+    readiness: Option<RawReadiness>,
+    /// Commands run when slots come and go.
+    hooks: Option<RawHooks>,
+    /// The workload beside the agent, where its processes can be seen.
+    workload: Option<RawWorkload>,
+    /// How the agent stops.
+    drain: Option<RawDrain>,
+    /// How a running agent takes over what has changed.
+    reload: Option<RawReload>,
+    /// What the agent writes to standard error.
+    log: Option<RawLog>,
+}
+
+/// A whole configuration. Two that are equal ask for the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How to reach Consul.
+    pub consul: slotkeeper_consul::Settings,
+    /// The session that all slots belong to.
+    pub session: Session,
+    /// The semaphores; names and prefixes are unique and no prefix lies below another.
+    pub semaphores: Vec<Semaphore>,
+    /// The single-key locks; names are unique among the semaphores' too.
+    pub locks: Vec<Lock>,
+    /// How several slots are taken.
+    pub acquire: Acquire,
+    /// The read-only endpoints.
+    pub http: Http,
+    /// The endpoints that change state; none: there are none.
+    pub control: Option<Control>,
+    /// The readiness file, where one is wanted.
+    pub readiness: Option<PathBuf>,
+    /// Commands run when slots come and go.
+    pub hooks: Hooks,
+    /// The workload beside us, where its processes can be seen; none: they are not looked for.
+    pub workload: Option<Workload>,
+    /// How the agent stops.
+    pub drain: Drain,
+    /// How it takes over what has changed.
+    pub reload: Reload,
+    /// What is logged.
+    pub log: Log,
+    /// Who we are, for people.
+    pub identity: Identity,
+}
+
+impl Config {
+    /// The names of the semaphores and locks that readiness waits for, and that a command runs on.
+    pub fn required(&self) -> impl Iterator<Item = &str> {
+        let semaphores = self.semaphores.iter().map(|one| (one.required, one.mode, one.name.as_str()));
+        let locks = self.locks.iter().map(|one| (one.required, one.mode, one.name.as_str()));
+        let all = semaphores.chain(locks);
+        all.filter(|(required, mode, _)| *required && *mode == Mode::Hold).map(|(.., name)| name)
+    }
+}
+
+impl RawConfig {
+    /// Checks the whole configuration. The result counts only where `findings` has no fault at the end.
+    pub(in crate::config) fn check(self, identity: Identity, findings: &mut Findings) -> Config {
+        rules::check(&self, findings);
+        let Self {
+            consul,
+            session,
+            semaphores,
+            locks,
+            acquire,
+            http,
+            control,
+            readiness,
+            hooks,
+            workload,
+            drain,
+            reload,
+            log,
+        } = self;
+        let at = |section: &str| FieldPath::root().key(section);
+        let session = session.unwrap_or_default().check(&at("session"), findings);
+        Config {
+            consul: consul.unwrap_or_default().check(&at("consul"), findings),
+            semaphores: resource::semaphores(semaphores.unwrap_or_default(), findings),
+            locks: resource::locks(locks.unwrap_or_default(), findings),
+            acquire: acquire.unwrap_or_default(),
+            http: http.unwrap_or_default().check(&at("http"), findings),
+            control: control.and_then(|control| control.check(&at("control"), findings)),
+            readiness: readiness.and_then(|readiness| readiness.check(&at("readiness"), findings)),
+            hooks: hooks.unwrap_or_default().check(&at("hooks"), findings),
+            workload: workload.and_then(|workload| workload.check(&at("workload"), session.ttl, findings)),
+            drain: drain.unwrap_or_default().check(&at("drain"), findings),
+            session,
+            reload: reload.unwrap_or_default().check(),
+            log: log.unwrap_or_default().check(),
+            identity,
+        }
+    }
+
+    /// Checks the section `consul` alone, for the commands that need nothing else.
+    pub(in crate::config) fn check_consul(self, findings: &mut Findings) -> slotkeeper_consul::Settings {
+        self.consul.unwrap_or_default().check(&FieldPath::of("consul"), findings)
+    }
+}

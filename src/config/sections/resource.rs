@@ -1,0 +1,472 @@
+//! The sections `semaphores` and `locks`: each entry by itself.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::scalar::{DurationString, Text};
+use crate::config::value::{self, DAY};
+use crate::duration;
+use slotkeeper_semaphore::{Acquisition, Form, is_printable};
+
+/// Entries in one list; each is a metric label and several long polls.
+pub(super) const MAX_ENTRIES: usize = 256;
+/// Slots of one semaphore: as many as the transaction that takes the last one can list, in 512 KiB.
+pub const MAX_SLOTS: u32 = 10_000;
+/// Bytes of a body. Every client that lists the semaphore reads it.
+const MAX_BODY_BYTES: usize = 1024;
+
+/// A semaphore to hold slots of.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct RawSemaphore {
+    /// Unique. The label of its metrics and the last part of its URL.
+    #[schemars(required, regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
+    pub(super) name: Option<String>,
+    /// Where the semaphore is in Consul's key-value store: `<prefix>/.lock` and `<prefix>/<session>`. No leading slash, no
+    /// blank at either end.
+    #[schemars(required, length(min = 1, max = 400))]
+    pub(super) prefix: Option<String>,
+    /// How many slots there are, for all its users together.
+    #[schemars(required, range(min = 1, max = 10000))]
+    pub(super) limit: Option<i64>,
+    /// How many of them this workload takes; at most the limit. More than 1 needs the format `list`.
+    #[schemars(range(min = 1, max = 10000), extend("default" = 1))]
+    pub(super) slots: Option<i64>,
+    /// Higher goes first; equal priority is first come, first served.
+    #[schemars(range(min = -2_147_483_648_i64, max = 2_147_483_647), extend("default" = 0))]
+    pub(super) priority: Option<i64>,
+    /// Whether readiness waits for it; never with the mode `on_demand`.
+    #[schemars(extend("default" = true))]
+    pub(super) required: Option<bool>,
+    /// Who takes the slot and when.
+    #[schemars(extend("default" = "hold"))]
+    pub(super) mode: Option<Mode>,
+    /// How long to wait for the slot: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
+    /// it.
+    #[schemars(extend("default" = "forever"))]
+    pub(super) wait: Option<Wait>,
+    /// What follows a lost slot. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
+    #[schemars(extend("default" = "reacquire"))]
+    pub(super) on_lost: Option<OnLost>,
+    /// What is done where the limit stored in Consul is another than `limit`.
+    #[schemars(extend("default" = "adopt"))]
+    limit_policy: Option<LimitPolicy>,
+    /// How long a dead holder's slot rests before it is given on; at most 24h.
+    #[schemars(extend("default" = "0s"))]
+    pub(super) prune_delay: Option<DurationString>,
+    /// How a new `.lock` is written.
+    #[schemars(extend("default" = "list"))]
+    pub(super) format: Option<Format>,
+    /// Text for operators in the contender entry, at most 1024 bytes.
+    #[schemars(length(max = 1024))]
+    pub(super) body: Option<String>,
+}
+
+/// One semaphore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Semaphore {
+    /// Metric label and URL segment.
+    pub name: String,
+    /// Key prefix, without a slash at either end.
+    pub prefix: String,
+    /// Slots there are, at least 1.
+    pub limit: u32,
+    /// Slots we take: 1 to `limit`.
+    pub slots: u32,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Whether readiness waits for it; not where it is taken on demand.
+    pub required: bool,
+    /// Who takes the slot and when.
+    pub mode: Mode,
+    /// How long to wait for it.
+    pub wait: Wait,
+    /// What follows its loss.
+    pub on_lost: OnLost,
+    /// What is done where the stored limit differs.
+    pub limit_policy: LimitPolicy,
+    /// How long a dead holder's slot rests.
+    pub prune_delay: Duration,
+    /// How a new `.lock` is written; `List` where `slots` is above 1.
+    pub format: Format,
+    /// Text for operators in the contender entry.
+    pub body: Option<String>,
+}
+
+/// A single-key lock to hold.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct RawLock {
+    /// Unique among locks and semaphores. The label of its metrics and the last part of its URL.
+    #[schemars(required, regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
+    pub(super) name: Option<String>,
+    /// The key in Consul's key-value store. No leading slash, no blank at either end.
+    #[schemars(required, length(min = 1, max = 400))]
+    pub(super) key: Option<String>,
+    /// Whether readiness waits for it; never with the mode `on_demand`.
+    #[schemars(extend("default" = true))]
+    pub(super) required: Option<bool>,
+    /// Who takes the lock and when.
+    #[schemars(extend("default" = "hold"))]
+    pub(super) mode: Option<Mode>,
+    /// How long to wait for the lock: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
+    /// it.
+    #[schemars(extend("default" = "forever"))]
+    pub(super) wait: Option<Wait>,
+    /// What follows a lost lock. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
+    #[schemars(extend("default" = "reacquire"))]
+    pub(super) on_lost: Option<OnLost>,
+    /// Text for operators in the lock's value, at most 1024 bytes.
+    #[schemars(length(max = 1024))]
+    pub(super) body: Option<String>,
+}
+
+/// One single-key lock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lock {
+    /// Metric label and URL segment.
+    pub name: String,
+    /// The key, without a slash at either end.
+    pub key: String,
+    /// Whether readiness waits for it; not where it is taken on demand.
+    pub required: bool,
+    /// Who takes the lock and when.
+    pub mode: Mode,
+    /// How long to wait for it.
+    pub wait: Wait,
+    /// What follows its loss.
+    pub on_lost: OnLost,
+    /// Text for operators in the lock's value.
+    pub body: Option<String>,
+}
+
+/// How long to wait for a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Until it is to be had.
+    #[default]
+    Forever,
+    /// At most so long; zero tries once.
+    AtMost(Duration),
+}
+
+impl<'de> Deserialize<'de> for Wait {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = |text: &str| match text {
+            "forever" => Ok(Self::Forever),
+            bounded => duration::parse(bounded).map(Self::AtMost),
+        };
+        deserializer.deserialize_any(Text { what: "`forever` or a duration such as 30s", read })
+    }
+}
+
+impl JsonSchema for Wait {
+    fn schema_name() -> Cow<'static, str> {
+        "Wait".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = duration::PATTERN.replacen('^', "^(forever|", 1).replacen('$', ")$", 1);
+        json_schema!({ "type": "string", "pattern": pattern })
+    }
+}
+
+/// Who takes the slot and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The agent takes it at its start and holds it until it stops.
+    #[default]
+    Hold,
+    /// The workload takes and returns it through the control endpoints (`control.listen`). Readiness does not wait for it.
+    OnDemand,
+}
+
+/// What follows a lost slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLost {
+    /// The agent gets in line again.
+    #[default]
+    Reacquire,
+    /// The agent drains and exits with 80.
+    Exit,
+}
+
+/// What is done where the limit stored in Consul is another than the configured one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitPolicy {
+    /// The stored one governs; the difference is warned of and exported.
+    #[default]
+    Adopt,
+    /// The configured one is written.
+    Set,
+    /// No slot is taken.
+    Refuse,
+}
+
+/// How a new `.lock` is written. One that is there keeps its form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// The semaphore guide's form: holders as a list.
+    #[default]
+    List,
+    /// The form of Consul's own Go API and of `consul lock`: holders as a map. It cannot say that one holder has
+    /// several slots.
+    Map,
+}
+
+pub(super) fn semaphores(raw: Vec<Option<RawSemaphore>>, findings: &mut Findings) -> Vec<Semaphore> {
+    entries(raw, "semaphores", semaphore, findings)
+}
+
+pub(super) fn locks(raw: Vec<Option<RawLock>>, findings: &mut Findings) -> Vec<Lock> {
+    entries(raw, "locks", lock, findings)
+}
+
+fn entries<R, C>(
+    raw: Vec<Option<R>>,
+    list: &str,
+    check: impl Fn(R, &FieldPath, &mut Findings) -> Option<C>,
+    findings: &mut Findings,
+) -> Vec<C> {
+    let list = FieldPath::of(list);
+    if raw.len() > MAX_ENTRIES {
+        findings.fault(&list, format!("has {} entries; write at most {MAX_ENTRIES}", raw.len()));
+    }
+    let mut checked = Vec::new();
+    for (index, entry) in raw.into_iter().take(MAX_ENTRIES).enumerate() {
+        let at = list.index(index);
+        match entry {
+            Some(entry) => checked.extend(check(entry, &at, findings)),
+            None => findings.fault(&at, "is empty; write the entry or remove the dash"),
+        }
+    }
+    checked
+}
+
+/// One semaphore; none where what makes it one is missing or wrong.
+fn semaphore(raw: RawSemaphore, at: &FieldPath, findings: &mut Findings) -> Option<Semaphore> {
+    let RawSemaphore {
+        name: written_name,
+        prefix,
+        limit: written_limit,
+        slots: written_slots,
+        priority,
+        required,
+        mode,
+        wait,
+        on_lost,
+        limit_policy,
+        prune_delay,
+        format,
+        body: written_body,
+    } = raw;
+    let name = name(written_name, &at.key("name"), findings);
+    let prefix = key(prefix, "service/warehouse/writers", plain_key, &at.key("prefix"), findings);
+    let limit = limit(written_limit, &at.key("limit"), findings);
+    let format = format.unwrap_or_default();
+    let slots = slots(written_slots, limit, format, at, findings);
+    let priority = priority.unwrap_or(0);
+    let priority = value::number(priority, i32::MIN..=i32::MAX, &at.key("priority"), findings);
+    let prune_at = at.key("prune_delay");
+    let prune_delay = value::duration(prune_delay, Duration::ZERO, Duration::ZERO..=DAY, &prune_at, findings);
+    let body = body(written_body, &at.key("body"), findings);
+    if let (Some(limit), Some(slots)) = (limit, slots) {
+        let form = match format {
+            Format::List => Form::List,
+            Format::Map => Form::Map,
+        };
+        let prefix = prefix.as_deref().unwrap_or_default();
+        let acquisition = Acquisition::configured(form, prefix, body.as_deref(), &[]);
+        fits_into_a_transaction(acquisition, limit, slots, at, findings);
+    }
+    Some(Semaphore {
+        name: name?,
+        prefix: prefix?,
+        limit: limit?,
+        slots: slots?,
+        priority: priority?,
+        required: is_required(mode, required),
+        mode: mode.unwrap_or_default(),
+        wait: wait.unwrap_or_default(),
+        on_lost: on_lost.unwrap_or_default(),
+        limit_policy: limit_policy.unwrap_or_default(),
+        prune_delay,
+        format,
+        body,
+    })
+}
+
+/// One lock; none where what makes it one is missing or wrong.
+fn lock(raw: RawLock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
+    let RawLock { name: written_name, key: written_key, required, mode, wait, on_lost, body: written_body } =
+        raw;
+    let name = name(written_name, &at.key("name"), findings);
+    let key = key(written_key, "service/nightly/leader", plain_lock_key, &at.key("key"), findings);
+    let body = body(written_body, &at.key("body"), findings);
+    Some(Lock {
+        name: name?,
+        key: key?,
+        required: is_required(mode, required),
+        mode: mode.unwrap_or_default(),
+        wait: wait.unwrap_or_default(),
+        on_lost: on_lost.unwrap_or_default(),
+        body,
+    })
+}
+
+/// Readiness cannot wait for what nobody may ever ask for.
+pub(super) fn is_required(mode: Option<Mode>, required: Option<bool>) -> bool {
+    mode != Some(Mode::OnDemand) && required != Some(false)
+}
+
+fn limit(limit: Option<i64>, at: &FieldPath, findings: &mut Findings) -> Option<u32> {
+    let Some(limit) = limit else {
+        findings.fault(at, "missing; write how many slots there are, at least 1");
+        return None;
+    };
+    value::number(limit, 1..=MAX_SLOTS, at, findings)
+}
+
+fn slots(
+    slots: Option<i64>,
+    limit: Option<u32>,
+    format: Format,
+    at: &FieldPath,
+    findings: &mut Findings,
+) -> Option<u32> {
+    let slots_at = at.key("slots");
+    let slots = value::number(slots.unwrap_or(1), 1..=MAX_SLOTS, &slots_at, findings)?;
+    if let Some(limit) = limit.filter(|limit| slots > *limit) {
+        findings.fault(&slots_at, format!("{slots} is more than the limit, {limit}; write at most {limit}"));
+    }
+    // A map has a key once: it cannot say that one session has several slots.
+    if slots > 1 && format == Format::Map {
+        findings.fault(
+            &at.key("format"),
+            "`map` cannot hold more than one slot a holder; write `list`, or 1 slot",
+        );
+    }
+    Some(slots)
+}
+
+/// Consul refuses a transaction of more than 512 KiB, as which slots are acquired.
+fn fits_into_a_transaction(
+    acquisition: Acquisition,
+    limit: u32,
+    slots: u32,
+    at: &FieldPath,
+    findings: &mut Findings,
+) {
+    let largest = acquisition.max_limit();
+    if limit > largest {
+        findings.fault(
+            &at.key("limit"),
+            format!(
+                "{limit} is more than Consul takes in one transaction with this `format`, `prefix` and `body`; write at \
+                 most {largest}"
+            ),
+        );
+    }
+    if !acquisition.fits(slots) {
+        let most = acquisition.max_slots();
+        findings.fault(
+            &at.key("slots"),
+            format!("{slots} are more than Consul takes in one transaction, so that they could never be acquired; write at most {most}"),
+        );
+    }
+}
+
+/// Metric label, URL segment and, in capitals, part of a variable's name.
+fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+    const LONGEST: usize = 63;
+    let Some(name) = name else {
+        findings.fault(at, "missing; write a name such as warehouse-writers");
+        return None;
+    };
+    let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let goes_on_well = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if !starts_well || !goes_on_well || name.len() > LONGEST {
+        findings.fault(
+            at,
+            "cannot be a metric label and a URL segment; write at most 63 letters, digits, dots, dashes and \
+             underscores, a letter or digit first",
+        );
+    }
+    Some(name)
+}
+
+/// A key or prefix in Consul's store as it is written, without the slash it may end in.
+///
+/// # Errors
+///
+/// What is wrong with it, and what to write.
+pub fn plain_key(written: &str) -> Result<String, &'static str> {
+    let plain = plain_lock_key(written)?;
+    if plain.rsplit('/').next() == Some(".lock") {
+        return Err(
+            "ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone",
+        );
+    }
+    Ok(plain)
+}
+
+/// The same of a lock's key, which may be one that `consul lock` takes: `<prefix>/.lock`.
+fn plain_lock_key(written: &str) -> Result<String, &'static str> {
+    wrong_with_key(written).map_or_else(|| Ok(written.trim_end_matches('/').to_owned()), Err)
+}
+
+fn key(
+    key: Option<String>,
+    example: &str,
+    plain: fn(&str) -> Result<String, &'static str>,
+    at: &FieldPath,
+    findings: &mut Findings,
+) -> Option<String> {
+    let Some(key) = key else {
+        findings.fault(at, format!("missing; write where it is in the key-value store, such as {example}"));
+        return None;
+    };
+    plain(&key).map_err(|wrong| findings.fault(at, format!("{wrong}, such as {example}"))).ok()
+}
+
+fn wrong_with_key(key: &str) -> Option<&'static str> {
+    const LONGEST: usize = 400;
+    let segments = || key.trim_end_matches('/').split('/');
+    if key.is_empty() {
+        Some("is empty; write a path")
+    } else if key.starts_with('/') {
+        // The server refuses such keys.
+        Some("begins with a slash; write it without")
+    } else if key.len() > LONGEST {
+        Some("has more than 400 bytes; write a shorter one")
+    } else if key.trim() != key || key.trim_end_matches('/').trim_end() != key.trim_end_matches('/') {
+        // Consul 1.21.5 and newer: `invalid key name, leading/trailing spaces are not allowed`.
+        Some("begins or ends with a blank, which Consul refuses from 1.21.5 on; write it without")
+    } else if !key.chars().all(is_printable) {
+        // Consul's HTTP server answers 400 without a word, in all versions.
+        Some("holds characters that cannot be printed, which Consul refuses; write a path")
+    } else if segments().any(|segment| matches!(segment, "" | "." | "..")) {
+        // Go's HTTP server redirects such a path to the cleaned one, which is another key, and Consul 1.21.5 and newer
+        // refuse one that leads out of the root: `invalid key name, path traversal is not allowed`.
+        Some("has an empty, `.` or `..` segment, which Consul's HTTP server resolves; write a plain path")
+    } else {
+        None
+    }
+}
+
+fn body(body: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option<String> {
+    let body = body?;
+    if body.len() > MAX_BODY_BYTES {
+        findings.fault(at, format!("has {} bytes; write at most {MAX_BODY_BYTES}", body.len()));
+    }
+    Some(body)
+}

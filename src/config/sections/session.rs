@@ -1,0 +1,131 @@
+//! The section `session`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::scalar::DurationString;
+use crate::config::value::{self, DAY};
+use crate::duration::show;
+use slotkeeper_semaphore::DEFAULT_TTL;
+
+/// The default lock-delay, which is Consul's own.
+pub(super) const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
+
+/// The Consul session that all slots of this agent belong to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct RawSession {
+    /// How the names of its sessions begin, for people who list sessions. Who it is and 16 digits follow.
+    #[schemars(extend("default" = "slotkeeper"))]
+    pub(super) name: Option<String>,
+    /// 10s to 24h. How long the slots outlive an agent that died: up to twice this.
+    #[schemars(extend("default" = "45s"))]
+    pub(super) ttl: Option<DurationString>,
+    /// What Consul does with the contender entries when the session ends.
+    #[schemars(extend("default" = "delete"))]
+    behavior: Option<Behavior>,
+    /// 0s to 60s. How long Consul refuses a single-key lock after its session was ended for its holder. It has no
+    /// effect on semaphores.
+    #[schemars(extend("default" = "15s"))]
+    pub(super) lock_delay: Option<DurationString>,
+    /// How long a failing watch is tolerated before the slot counts as lost; at most the TTL. By default up to the
+    /// lease's end; `0s` is the semaphore guide's strict rule. Not for what is taken on demand.
+    watch_grace: Option<DurationString>,
+    /// Health checks of the node that end the session when they fail. None by default: then only the TTL ends it.
+    pub(super) node_checks: Option<Vec<String>>,
+    /// Health checks of services, by check id, that end the session when they fail.
+    pub(super) service_checks: Option<Vec<String>>,
+    /// The catalog node that the session is tied to, where no client agent is near. By default the addressed agent's.
+    node: Option<String>,
+    /// The file from which a restarted agent takes its own session up again. None unless set; an empty text is none.
+    pub(super) state_file: Option<PathBuf>,
+}
+
+/// The session that all slots belong to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// Its name, for people.
+    pub name: String,
+    /// Consul's TTL: 10 s to 24 h.
+    pub ttl: Duration,
+    /// What Consul does with its keys when it ends.
+    pub behavior: Behavior,
+    /// Consul's lock-delay: 0 s to 60 s. Single-key locks only.
+    pub lock_delay: Duration,
+    /// How long a failing watch is tolerated, at most the TTL; none: to the lease's end.
+    pub watch_grace: Option<Duration>,
+    /// Checks of the node that end the session.
+    pub node_checks: Vec<String>,
+    /// Checks of services that end the session.
+    pub service_checks: Vec<String>,
+    /// The catalog node it is tied to; none: the addressed agent's.
+    pub node: Option<String>,
+    /// Where the session's id is kept for a restarted agent, where it is.
+    pub state_file: Option<PathBuf>,
+}
+
+/// What Consul does with the session's keys when the session ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Behavior {
+    /// Consul deletes them: nothing is left of a dead contender.
+    #[default]
+    Delete,
+    /// Consul leaves them, unlocked.
+    Release,
+}
+
+impl RawSession {
+    pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Session {
+        let Self {
+            name,
+            ttl,
+            behavior,
+            lock_delay,
+            watch_grace,
+            node_checks,
+            service_checks,
+            node,
+            state_file,
+        } = self;
+        let seconds = Duration::from_secs;
+        // Consul's own bounds (`session_ttl_min`, and the most it takes).
+        let ttl_at = at.key("ttl");
+        let ttl = value::duration(ttl, DEFAULT_TTL, seconds(10)..=DAY, &ttl_at, findings);
+        let watch_grace = watch_grace.map(|DurationString(grace)| grace);
+        let grace_at = at.key("watch_grace");
+        // A lease ends at the latest one TTL after the last renewal, whatever the watch does.
+        if let Some(grace) = watch_grace.filter(|grace| *grace > ttl && !findings.is_unsure(&ttl_at)) {
+            let (grace, ttl) = (show(grace), show(ttl));
+            findings.fault(
+                &grace_at,
+                format!(
+                    "{grace} is longer than session.ttl, {ttl}, which ends the lease anyway; write at most {ttl}"
+                ),
+            );
+        }
+        Session {
+            name: value::line(name, &at.key("name"), findings).unwrap_or_else(|| "slotkeeper".to_owned()),
+            ttl,
+            behavior: behavior.unwrap_or_default(),
+            // Consul cuts what is longer to 60 s without a word.
+            lock_delay: value::duration(
+                lock_delay,
+                DEFAULT_LOCK_DELAY,
+                Duration::ZERO..=seconds(60),
+                &at.key("lock_delay"),
+                findings,
+            ),
+            watch_grace,
+            node_checks: value::lines(node_checks, &at.key("node_checks"), findings),
+            service_checks: value::lines(service_checks, &at.key("service_checks"), findings),
+            node: value::line(node, &at.key("node"), findings),
+            state_file: value::own_file(state_file, &at.key("state_file"), findings),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The section `workload`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::findings::Findings;
+use crate::config::path::FieldPath;
+use crate::config::scalar::DurationString;
+use crate::config::value::{self, DAY};
+use crate::duration::show;
+use crate::workload::guard::fence;
+
+/// The default time from SIGTERM to SIGKILL, as under `slotkeeper run`.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// The workload beside the agent, where its processes can be seen: in a pod with `shareProcessNamespace: true`. No slot is given
+/// back while one of them lives.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct RawWorkload {
+    /// A folder that lies on a volume of the pod. The workload is every process outside the agent's own container that has that
+    /// volume mounted.
+    volume: Option<PathBuf>,
+    /// Whether the agent ends the workload where the lease runs out, the slot is lost, or the workload runs without it: SIGTERM,
+    /// then SIGKILL before anybody else can have the slot. The agent has to run as the same user.
+    #[schemars(extend("default" = false))]
+    pub(super) stop: Option<bool>,
+    /// From SIGTERM to SIGKILL, at most what the session's TTL leaves.
+    #[schemars(extend("default" = "5s"))]
+    kill_after: Option<DurationString>,
+}
+
+/// The workload beside us, whose processes are in our process namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// A folder on the volume that its containers have mounted, as ours has.
+    pub volume: PathBuf,
+    /// How long it has for stopping where we end it; none: we do not.
+    pub kill_after: Option<Duration>,
+}
+
+impl RawWorkload {
+    pub(super) fn check(self, at: &FieldPath, ttl: Duration, findings: &mut Findings) -> Option<Workload> {
+        let Self { volume, stop, kill_after } = self;
+        let stops = stop.unwrap_or_default();
+        let kill_after_at = at.key("kill_after");
+        let kill_after =
+            value::duration(kill_after, KILL_AFTER, Duration::ZERO..=DAY, &kill_after_at, findings);
+        let longest = fence::longest_kill_after(ttl);
+        if stops && kill_after > longest && !findings.is_unsure(&FieldPath::of("session.ttl")) {
+            let fix = fence::shortest_ttl(kill_after)
+                .map_or(String::new(), |ttl| format!(", or a session.ttl of at least {}", show(ttl)));
+            let (ttl, kill_after, longest) = (show(ttl), show(kill_after), show(longest));
+            findings.fault(
+                &kill_after_at,
+                format!(
+                    "under a session.ttl of {ttl} the workload cannot have {kill_after} for stopping and surely be gone before its slot \
+                     is; write at most {longest}{fix}"
+                ),
+            );
+        }
+        let Some(volume) = value::path(volume, &at.key("volume"), findings) else {
+            findings.fault(
+                &at.key("volume"),
+                "missing; write a folder on the volume that the workload has mounted too",
+            );
+            return None;
+        };
+        if !volume.is_absolute() {
+            findings.fault(
+                &at.key("volume"),
+                "is no absolute path; write where the volume is mounted, such as /run/slotkeeper",
+            );
+        }
+        Some(Workload { volume, kill_after: stops.then_some(kill_after) })
+    }
+}
