@@ -429,7 +429,7 @@ mod tests {
     fn refuses_what_is_no_semaphore_and_says_what_it_found() {
         let cases: [(&[u8], u64, &str); 13] = [
             (b"", LOCK_FLAGS, "single-key lock"),
-            (b"", 0, "no JSON object but ``"),
+            (b"", 0, "not a JSON object but ``"),
             (b"hello \x1b[31m", 0, "hello \\u{1b}[31m"),
             (b"[1]", 0, "`[1]`"),
             (br#"{"Limit":1}"#, 0, "without the field Holders"),

@@ -148,7 +148,7 @@ fn a_lock_that_nobody_has_is_deleted_and_one_that_somebody_has_is_not() {
     assert_eq!(write.ops, [Op::DeleteCas { key: "k".into(), index: 7 }]);
     assert!(destroy(&lock(LOCK_FLAGS, None), 6, &nobody).unwrap_err().contains("was changed"));
     assert!(destroy(&lock(LOCK_FLAGS, Some("a")), 7, &nobody).unwrap_err().contains("session `a` has it"));
-    assert!(destroy(&lock(0, None), 7, &nobody).unwrap_err().contains("no single-key lock"));
+    assert!(destroy(&lock(0, None), 7, &nobody).unwrap_err().contains("not a single-key lock"));
 }
 
 proptest! {
