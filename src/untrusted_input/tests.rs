@@ -148,8 +148,10 @@ fn a_stream_of_events_is_had_from_its_beginning_to_its_end() {
         let has = |event: &str| text.contains(&format!("event: {event}\n"));
         has("status") && has("alive") && text.ends_with("\r\n0\r\n\r\n")
     };
-    // A busy machine may cut one short.
-    assert!((0..100).any(|_| is_whole(&follow())), "{}", follow());
+    // On a busy machine the time for one stream may end before the stream does. What has come until then is its beginning.
+    let streams: Vec<_> = (0..20).map(|_| follow()).collect();
+    assert!(streams.iter().all(|text| text.contains("event: status\n")), "{streams:?}");
+    assert!(streams.iter().any(is_whole), "{streams:?}");
 }
 
 #[test]

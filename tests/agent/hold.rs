@@ -138,7 +138,8 @@ fn several_semaphores_hang_on_one_session_and_readiness_waits_for_the_required_o
     }
 }
 
-/// Seed article's test: 15 threads on a limit of 3, each holding for a random time.
+/// 15 agents on a limit of 3, each holding for a random time. That never more hold is seen twice: by the agents' readiness and
+/// in `.lock`.
 #[test]
 fn fifteen_contenders_on_a_limit_of_three() {
     let consul = Consul::start();

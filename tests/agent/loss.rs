@@ -26,15 +26,14 @@ fn a_killed_holders_slot_is_given_on_after_its_ttl() {
     second.await_state("waiting");
     first.signal(Signal::KILL);
     first.ended();
-    // While the session lives the slot is its own, although nobody renews it.
-    loop {
-        // Looked at first: what is held later, after the session has ended, is as it should be.
+    // While the session lives the slot is its own, although it is not renewed.
+    wait_for("the end of the session", || {
+        // The state is read first: a slot that is held after the session has ended is as it should be.
         let state = second.semaphore()["state"].clone();
-        if !operator.sessions().iter().any(|session| session.id == dead) {
-            break;
-        }
-        assert_ne!(state, "held");
-    }
+        let lives = operator.sessions().iter().any(|session| session.id == dead);
+        assert!(!lives || state != "held", "held beside a live session");
+        !lives
+    });
     second.await_ready();
     assert_eq!(second.metric("slotkeeper_pruned_holders_total{semaphore=\"s\"}"), 1.0);
     assert_eq!(second.metric("slotkeeper_prune_duration_seconds_count{semaphore=\"s\"}"), 1.0);

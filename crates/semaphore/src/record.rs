@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn keeps_spelling_of_names() {
-        // Seed article's Java client writes them in lower case.
+        // A Java client of the semaphore guide writes them in lower case.
         let found = br#"{"limit":3,"holders":["x"]}"#;
         assert_eq!(Record::decode(found, 0).unwrap().encode(), found);
     }
