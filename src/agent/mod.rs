@@ -3,6 +3,7 @@
 
 mod announce;
 mod beside;
+mod client_observer;
 mod confirms;
 mod control;
 mod driver;
@@ -47,10 +48,11 @@ use crate::vitals::{BEAT, Vitals};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
-use slotkeeper_consul::{self, AddressNews, Client, Code, Operation, SessionSpec};
+use slotkeeper_consul::{self, Client, SessionSpec};
 use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
 
 use beside::Beside;
+use client_observer::{ClientLog, ClientObserver};
 use driver::{Done, Driver, Owner, Requests};
 use ending::{Drain, Patience};
 use eviction::Evictions;
@@ -642,41 +644,6 @@ impl Agent {
 }
 
 fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
-    let observer: Arc<dyn slotkeeper_consul::Observer> = Arc::<Metrics>::clone(metrics);
-    Client::new(&config.consul, observer).context("cannot make a client of Consul")
-}
-
-impl slotkeeper_consul::Observer for Metrics {
-    fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        self.consul_request(operation.as_str(), code.as_str(), took);
-    }
-
-    fn logged_in(&self, auth_method: &str, accessor: &str) {
-        info!(auth_method, accessor, "logged in to Consul");
-    }
-
-    fn not_logged_in(&self, error: &slotkeeper_consul::Error, serves_on: bool) {
-        warn!("{error}{}", if serves_on { "; the token that there is serves on" } else { "" });
-    }
-
-    fn addresses(&self, news: &AddressNews) {
-        match news {
-            AddressNews::Moved { from, to, why, proved: true } => {
-                warn!(from, to, reason = why, "{CONSUL_ADDRESS_CHANGED}");
-            }
-            AddressNews::Moved { from, to, why, proved: false } => warn!(
-                from,
-                to,
-                reason = why,
-                "{CONSUL_ADDRESS_CHANGED}; nothing proves that both are one cluster, so everything begins anew"
-            ),
-            AddressNews::NoSession { .. } => warn!("{news}"),
-            AddressNews::Foreign { address, used, why } => warn!(
-                address,
-                used,
-                reason = why,
-                "{CONSUL_ADDRESS_FOREIGN}; correct consul.address, or remove it there"
-            ),
-        }
-    }
+    let observer = ClientObserver { metrics: Arc::clone(metrics), log: ClientLog };
+    Client::new(&config.consul, Arc::new(observer)).context("cannot make a client of Consul")
 }

@@ -16,12 +16,15 @@ impl Metrics {
             let held = is_held(semaphore.mode, semaphore.state);
             let limit = semaphore.limit.unwrap_or(semaphore.configured_limit);
             let mismatch = limit != semaphore.configured_limit;
-            self.holders.with_label_values(name).set(semaphore.taken.unwrap_or(0).into());
-            self.limit.with_label_values(name).set(limit.into());
-            self.limit_mismatch.with_label_values(name).set(mismatch.into());
-            self.waiters.with_label_values(name).set(semaphore.waiters.into());
-            self.queue_position.with_label_values(name).set(semaphore.position.unwrap_or(0).into());
-            self.slots.with_label_values(name).set(taken_at_once(semaphore, now));
+            self.semaphores.holders.with_label_values(name).set(semaphore.taken.unwrap_or(0).into());
+            self.semaphores.limit.with_label_values(name).set(limit.into());
+            self.semaphores.limit_mismatch.with_label_values(name).set(mismatch.into());
+            self.semaphores.waiters.with_label_values(name).set(semaphore.waiters.into());
+            self.semaphores
+                .queue_position
+                .with_label_values(name)
+                .set(semaphore.position.unwrap_or(0).into());
+            self.semaphores.slots.with_label_values(name).set(taken_at_once(semaphore, now));
             let share = Share {
                 state: semaphore.state,
                 held,
@@ -37,7 +40,7 @@ impl Metrics {
             self.set_share(&semaphore.name, &share, now, wall);
         }
         for lock in snapshot.locks.iter().rev().filter(|one| present.contains(&one.name)) {
-            self.holders.with_label_values(&[&lock.name]).set(lock.leader.is_some().into());
+            self.semaphores.holders.with_label_values(&[&lock.name]).set(lock.leader.is_some().into());
             let share = Share {
                 state: lock.state,
                 held: is_held(lock.mode, lock.state),
@@ -51,9 +54,9 @@ impl Metrics {
             self.set_share(&lock.name, &share, now, wall);
         }
         let session = snapshot.session.as_ref();
-        self.session_expiry.set(date(session.map(|session| session.lease_ends), wall));
-        self.session_ttl.set(session.map_or(0.0, |session| secs(session.ttl)));
-        self.ready.set(snapshot.is_ready(now).into());
+        self.agent.session_expiry.set(date(session.map(|session| session.lease_ends), wall));
+        self.agent.session_ttl.set(session.map_or(0.0, |session| secs(session.ttl)));
+        self.agent.ready.set(snapshot.is_ready(now).into());
     }
 
     /// What this agent and its clients have of a semaphore or lock, and wait for.
@@ -62,22 +65,22 @@ impl Metrics {
         let lent: Vec<_> = share.leases.iter().filter(|lease| lease.is_held(now)).collect();
         let waits = share.leases.iter().filter(|lease| lease.state == State::Waiting).count();
         let count = |leases: usize| i64::try_from(leases).unwrap_or(i64::MAX);
-        self.leases.with_label_values(name).set(count(lent.len()));
-        self.lease_waiters.with_label_values(name).set(count(waits));
-        self.slot_held.with_label_values(name).set(i64::from(share.held) + count(lent.len()));
-        self.blocked.with_label_values(name).set((share.state == State::Blocked).into());
+        self.semaphores.leases.with_label_values(name).set(count(lent.len()));
+        self.semaphores.lease_waiters.with_label_values(name).set(count(waits));
+        self.semaphores.slot_held.with_label_values(name).set(i64::from(share.held) + count(lent.len()));
+        self.semaphores.blocked.with_label_values(name).set((share.state == State::Blocked).into());
         let slot = share.slot.filter(|_| share.held).map_or(NO_SLOT, Into::into);
-        self.slot_index.with_label_values(name).set(slot);
+        self.semaphores.slot_index.with_label_values(name).set(slot);
         // An index is far below 2⁵³, above which a float would round it.
         #[allow(clippy::cast_precision_loss, reason = "see above")]
-        self.fencing_token.with_label_values(name).set(share.token.unwrap_or(0) as f64);
+        self.semaphores.fencing_token.with_label_values(name).set(share.token.unwrap_or(0) as f64);
         let held = share.held_since.filter(|_| share.held);
         let held = held.into_iter().chain(lent.iter().filter_map(|lease| lease.held_since)).min();
-        self.held_since.with_label_values(name).set(date(held, wall));
+        self.semaphores.held_since.with_label_values(name).set(date(held, wall));
         let asked =
             share.asked_at.into_iter().chain(share.leases.iter().filter_map(|one| one.asked_at)).min();
-        self.waiting_since.with_label_values(name).set(date(asked, wall));
-        self.seen.with_label_values(name).set(date(share.seen_at, wall));
+        self.semaphores.waiting_since.with_label_values(name).set(date(asked, wall));
+        self.semaphores.seen.with_label_values(name).set(date(share.seen_at, wall));
     }
 }
 

@@ -116,7 +116,7 @@ impl Servers {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let now = clock::now();
         let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
-        let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
         // A stream has all that it may ever have, in a life that nobody waits for long.
         let (pace, silence, life) = (Duration::ZERO, LIFE / 5, LIFE);
         let following = Following { pace, silence, life, ..Following::default() };

@@ -70,10 +70,7 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     assert!(matches!(error, Error::Timeout { .. }) && error.outcome_unknown(), "{error}");
     assert_eq!(
         error.to_string(),
-        format!(
-            "cannot write some/key at {}: no answer within 200ms; it may have been done all the same",
-            stub.addr()
-        )
+        format!("cannot write some/key at {}: no answer within 200ms; it may have been applied", stub.addr())
     );
     let error = client.kv_get("k", Read::default()).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }) && !error.outcome_unknown(), "{error}");

@@ -208,7 +208,7 @@ async fn json_of_any_depth_and_shape_is_no_danger() {
         (format!("[{}1]", "1,".repeat(deep / 2)), "it is JSON of another shape"),
         (format!("[\"{}\"]", "\\u0000".repeat(deep / 6)), "it is JSON of another shape"),
         (r#"[{"Key":"k","Value":"#.to_owned(), "it ends too early"),
-        ("<html>".to_owned(), "it is no JSON"),
+        ("<html>".to_owned(), "it is not JSON"),
     ] {
         let error = Impostor::saying(body(content.as_bytes())).await.error().await;
         assert!(
@@ -233,7 +233,7 @@ async fn a_session_whose_id_is_none_is_not_believed_in() {
         let answer = body(format!(r#"{{"ID":"{id}"}}"#).as_bytes());
         let error = Impostor::saying(answer).await.client().session_create(&crate::spec()).await.unwrap_err();
         assert!(
-            matches!(&error, Error::BadAnswer { why, .. } if why == "its ID is no session's"),
+            matches!(&error, Error::BadAnswer { why, .. } if why == "its ID is not a session ID"),
             "{id}: {error}"
         );
     }

@@ -200,8 +200,8 @@ struct Told(Mutex<Vec<(String, bool)>>);
 impl Observer for Told {
     fn finished(&self, _: Operation, _: Code, _: Duration) {}
 
-    fn not_logged_in(&self, error: &Error, serves_on: bool) {
-        self.0.lock().unwrap().push((error.to_string(), serves_on));
+    fn login_failed(&self, error: &Error, has_token: bool) {
+        self.0.lock().unwrap().push((error.to_string(), has_token));
     }
 }
 
@@ -229,7 +229,7 @@ async fn why_logins_fail_is_told_whenever_it_is_another_reason() {
     })
     .await;
     let told = told.0.lock().unwrap().clone();
-    assert!(told.len() == 2 && told.iter().all(|(_, serves_on)| *serves_on), "{told:?}");
+    assert!(told.len() == 2 && told.iter().all(|(_, has_token)| *has_token), "{told:?}");
     assert!(told[0].0.contains("no leader") && told[1].0.contains("no binding rule"), "{told:?}");
 }
 

@@ -8,12 +8,20 @@ pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Why a text is not a duration. The texts are those of Go's `time.ParseDuration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotADuration {
+    /// The text has no number where one has to be, or the duration is too long.
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
+    /// A number has no unit.
     #[error("time: missing unit in duration {0:?}")]
     NoUnit(String),
+    /// A unit is not one of `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`.
     #[error("time: unknown unit {unit:?} in duration {text:?}")]
-    Unit { unit: String, text: String },
+    Unit {
+        /// The unit.
+        unit: String,
+        /// The duration that contains it.
+        text: String,
+    },
 }
 
 /// Nanoseconds; negative for a text that begins with a minus.

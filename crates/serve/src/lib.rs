@@ -2,6 +2,8 @@
 //!
 //! axum's own `serve` has neither bound, which is why this exists.
 
+#![warn(missing_docs, unreachable_pub)]
+
 mod places;
 mod reader;
 
