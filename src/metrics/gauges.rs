@@ -1,4 +1,4 @@
-//! The gauges, as the agent's picture says at the instant of a scrape.
+//! The gauges, set from the agent's status at each scrape.
 
 use super::{Metrics, NO_SLOT, secs};
 use crate::status::{Lease, Mode, Semaphore, Snapshot, State};
@@ -9,8 +9,8 @@ impl Metrics {
         let lease_is_fresh = snapshot.lease_left(now).is_some_and(|left| !left.is_zero());
         let is_held = |mode, state| mode == Mode::Hold && state == State::Held && lease_is_fresh;
         let present = self.present();
-        // Of what is lent still under a name that another entry has by now, only the leases count: those that are configured
-        // come first.
+        // A removed entry whose leases remain may have the same name as a configured one. Configured entries come first in the status,
+        // and so set the gauges last.
         for semaphore in snapshot.semaphores.iter().rev().filter(|one| present.contains(&one.name)) {
             let name = &[semaphore.name.as_str()];
             let held = is_held(semaphore.mode, semaphore.state);
@@ -24,7 +24,7 @@ impl Metrics {
                 .queue_position
                 .with_label_values(name)
                 .set(semaphore.position.unwrap_or(0).into());
-            self.semaphores.slots.with_label_values(name).set(taken_at_once(semaphore, now));
+            self.semaphores.slots.with_label_values(name).set(slots_at_once(semaphore, now));
             let share = Share {
                 state: semaphore.state,
                 held,
@@ -59,7 +59,7 @@ impl Metrics {
         self.agent.ready.set(snapshot.is_ready(now).into());
     }
 
-    /// What this agent and its clients have of a semaphore or lock, and wait for.
+    /// Sets the gauges that semaphores and locks have in common.
     fn set_share(&self, name: &str, share: &Share<'_>, now: Moment, wall: Wall) {
         let name = &[name];
         let lent: Vec<_> = share.leases.iter().filter(|lease| lease.is_held(now)).collect();
@@ -71,7 +71,7 @@ impl Metrics {
         self.semaphores.blocked.with_label_values(name).set((share.state == State::Blocked).into());
         let slot = share.slot.filter(|_| share.held).map_or(NO_SLOT, Into::into);
         self.semaphores.slot_index.with_label_values(name).set(slot);
-        // An index is far below 2⁵³, above which a float would round it.
+        // An index is far below 2⁵³, so a float holds it exactly.
         #[allow(clippy::cast_precision_loss, reason = "see above")]
         self.semaphores.fencing_token.with_label_values(name).set(share.token.unwrap_or(0) as f64);
         let held = share.held_since.filter(|_| share.held);
@@ -84,10 +84,10 @@ impl Metrics {
     }
 }
 
-/// What this agent and its clients have of a semaphore or of a lock, and wait for.
+/// What this agent and its clients hold of a semaphore or lock, and wait for.
 struct Share<'a> {
     state: State,
-    /// Whether the agent itself holds it, with a fresh lease.
+    /// Whether the agent itself holds a slot, with a fresh lease.
     held: bool,
     held_since: Option<Moment>,
     asked_at: Option<Moment>,
@@ -97,14 +97,13 @@ struct Share<'a> {
     leases: Vec<&'a Lease>,
 }
 
-/// All leases of the entries that are meant.
+/// All leases of the entries that `leases` selects.
 fn of_name<'a, E>(entries: &'a [E], leases: impl Fn(&'a E) -> Option<&'a Vec<Lease>>) -> Vec<&'a Lease> {
     entries.iter().filter_map(leases).flatten().collect()
 }
 
-/// By the one that has been held longest, as [`Metrics::held_since`] is: a configuration read since counts from the next
-/// one on.
-fn taken_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
+/// The slots that the oldest lease takes, as for `held_since`. A changed configuration applies to later leases.
+fn slots_at_once(semaphore: &Semaphore, now: Moment) -> i64 {
     let lent =
         semaphore.leases.iter().filter(|lease| lease.is_held(now)).min_by_key(|lease| lease.held_since);
     let held = lent.map_or(&semaphore.indexes, |lease| &lease.indexes);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_in_the_words_of_go() {
+    fn errors_have_the_messages_of_go() {
         let text = |text| parse(text).unwrap_err().to_string();
         assert_eq!(text("abc"), "time: invalid duration \"abc\"");
         assert_eq!(text(""), "time: invalid duration \"\"");

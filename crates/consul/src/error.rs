@@ -207,7 +207,7 @@ fn doubt(tried: &Tried) -> &'static str {
     }
 }
 
-/// An error's kind, for decisions and metric labels.
+/// The kind of an error, for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the variant of `Error` with its name")]
 pub enum Class {
@@ -228,52 +228,6 @@ pub enum Class {
     Cut,
     Unexpected,
     BadAnswer,
-}
-
-impl Class {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
-        Self::NotFound,
-        Self::Denied,
-        Self::NoLeader,
-        Self::RateLimited,
-        Self::TooLarge,
-        Self::InvalidSession,
-        Self::Unfit,
-        Self::BadRequest,
-        Self::InvalidKey,
-        Self::Token,
-        Self::Unreachable,
-        Self::NotSent,
-        Self::Timeout,
-        Self::Interrupted,
-        Self::Cut,
-        Self::Unexpected,
-        Self::BadAnswer,
-    ];
-
-    /// The label's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::Denied => "denied",
-            Self::NoLeader => "no_leader",
-            Self::RateLimited => "rate_limited",
-            Self::TooLarge => "too_large",
-            Self::InvalidSession => "invalid_session",
-            Self::Unfit => "unfit",
-            Self::BadRequest => "bad_request",
-            Self::InvalidKey => "invalid_key",
-            Self::Token => "token",
-            Self::Unreachable => "unreachable",
-            Self::NotSent => "not_sent",
-            Self::Timeout => "timeout",
-            Self::Interrupted => "interrupted",
-            Self::Cut => "cut",
-            Self::Unexpected => "unexpected",
-            Self::BadAnswer => "bad_answer",
-        }
-    }
 }
 
 impl Error {

@@ -145,7 +145,7 @@ impl Client {
     }
 }
 
-/// A key for people.
+/// A key in messages.
 pub(super) fn shown(key: &str) -> String {
     key.escape_debug().to_string()
 }

@@ -65,7 +65,7 @@ fn instant(text: &str) -> Option<Duration> {
     if ahead { since.checked_sub(offset) } else { since.checked_add(offset) }
 }
 
-/// What to do about a login that was refused, for people.
+/// What to do about a refused login, for an error.
 pub(super) fn advice(said: &str) -> &'static str {
     if said.contains("ACL support disabled") {
         "this Consul has its ACLs turned off, and no auth method: log in to none there (consul.login)"

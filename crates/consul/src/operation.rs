@@ -42,7 +42,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, so that every series can exist from the start.
+    /// All values, for a program that creates its metrics at the start.
     pub const ALL: [Self; 16] = [
         Self::SessionCreate,
         Self::SessionRenew,
@@ -164,7 +164,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them, so that every series can exist from the start.
+    /// All values, for a program that creates its metrics at the start.
     pub const ALL: [Self; 15] = [
         Self::Ok,
         Self::BadRequest,
