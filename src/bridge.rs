@@ -1,5 +1,5 @@
-//! The core's requests about a semaphore, made of Consul, and what the answers mean to the core. Whoever follows a plan
-//! goes by here: an agent, and an operator's command.
+//! Translates between the core and the client of Consul: the core's operations into requests, and the answers into the core's types.
+//! The agent and the operators' commands use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use slotkeeper_semaphore::{Commit, Failure, FailureKind, LOCK_FLAGS, Listing, Op
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn list(client: &Client, prefix: &str, read: Read) -> Result<Listing, Failure> {
     let answer = client.kv_list(&below(prefix), read).await;
     answer.map(listing).map_err(|error| failure(&error))
@@ -23,18 +23,18 @@ pub async fn list(client: &Client, prefix: &str, read: Read) -> Result<Listing, 
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn read(client: &Client, key: &str, read: Read) -> Result<Reading, Failure> {
     let answer = client.kv_get(key, read).await;
     answer.map(reading).map_err(|error| failure(&error))
 }
 
-/// Reads a key that is watched. One that ends in a slash is a folder: what is read are the names of the keys in it. The
-/// names that the token may not read are not among them, which the next listing tells.
+/// Reads a watched key. A key that ends in a slash is a folder, of which the names of its keys are read. Names that the token may not
+/// read are missing; the next listing reports that.
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn watched(client: &Client, key: &str, read: Read) -> Result<Reading, slotkeeper_consul::Error> {
     if !is_folder(key) {
         return client.kv_get(key, read).await.map(reading);
@@ -43,25 +43,25 @@ pub async fn watched(client: &Client, key: &str, read: Read) -> Result<Reading, 
     Ok(Reading { index: answer.index, pair: Some(Pair::of_folder(key, answer.value, answer.index)) })
 }
 
-/// Whether a watch of that key is one of all keys below it.
+/// Whether a watch of the key is a watch of all keys below it.
 pub fn is_folder(key: &str) -> bool {
     key.ends_with('/')
 }
 
-/// What a transaction that reads has brought.
+/// The result of a transaction that reads.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// The keys as they are. One that is hidden from the token is not among them.
+    /// The keys. Those hidden from the token are missing.
     Pairs(Vec<Pair>),
-    /// Nothing, because these of the keys, counted from 0, do not exist or may not be read.
+    /// Nothing, because the keys with these indexes do not exist or may not be read.
     Refused(Vec<usize>),
 }
 
-/// Reads several keys by one transaction, no more than Consul takes in one.
+/// Reads several keys by one transaction: at most as many as one transaction may have.
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn read_many(client: &Client, keys: &[String]) -> Result<Found, Failure> {
     found(client.kv_get_many(keys, Consistency::Default).await, keys)
 }
@@ -70,21 +70,21 @@ fn found(answer: Result<Txn, slotkeeper_consul::Error>, keys: &[String]) -> Resu
     match answer {
         Ok(Txn::Committed(pairs)) => Ok(Found::Pairs(pairs.into_iter().map(pair).collect())),
         Ok(Txn::RolledBack(faults)) => {
-            let places = faults.iter().map(|fault| fault.op_index).filter(|place| *place < keys.len());
-            let places: Vec<_> = places.collect();
-            // A refusal of no key in particular says nothing of any.
-            Ok(Found::Refused(if places.is_empty() { (0..keys.len()).collect() } else { places }))
+            let missing = faults.iter().map(|fault| fault.op_index).filter(|index| *index < keys.len());
+            let missing: Vec<_> = missing.collect();
+            // A fault without a key may concern any of them.
+            Ok(Found::Refused(if missing.is_empty() { (0..keys.len()).collect() } else { missing }))
         }
         Err(error) => Err(failure(&error)),
     }
 }
 
-/// Reads several keys at one instant and consistently, by one transaction. Where one of them is missing or may not be read,
-/// which a transaction does not tell with an index, each is read alone.
+/// Reads several keys at one index and consistently, by one transaction. A transaction reports a missing key without an index, so if
+/// one is missing or may not be read, each key is read alone.
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, Failure> {
     match found(client.kv_get_many(keys, Consistency::Consistent).await, keys) {
         Ok(Found::Pairs(pairs)) => {
@@ -104,8 +104,8 @@ pub async fn confirm(client: &Client, keys: &[String]) -> Result<Vec<Reading>, F
     Ok(readings)
 }
 
-/// Reads several groups of keys, those of each group at one instant and consistently: all of them by one transaction, which must have
-/// room for them. Where something is missing, its group is read by itself. An answer for each group, in their order.
+/// Reads several groups of keys, each group at one index and consistently: all by one transaction, which must have room for them. If a
+/// key is missing, its group is read separately. Returns a result for each group, in their order.
 pub async fn confirm_all(client: &Client, groups: &[Vec<String>]) -> Vec<Result<Vec<Reading>, Failure>> {
     let mut answers: BTreeMap<usize, Result<Vec<Reading>, Failure>> = BTreeMap::new();
     let mut together: Vec<usize> = (0..groups.len()).collect();
@@ -117,59 +117,59 @@ pub async fn confirm_all(client: &Client, groups: &[Vec<String>]) -> Vec<Result<
             Ok(Found::Pairs(pairs)) => {
                 let pairs: BTreeMap<_, _> = pairs.into_iter().map(|pair| (pair.key.clone(), pair)).collect();
                 for group in together.drain(..) {
-                    // One with a key that is hidden is read by itself.
+                    // A group with a hidden key is read separately.
                     let pairs: Option<Vec<_>> = of(&group).map(|key| pairs.get(key).cloned()).collect();
                     answers.extend(pairs.map(|pairs| (group, Ok(pairs.into_iter().map(shown).collect()))));
                 }
             }
-            Ok(Found::Refused(places)) => {
-                let missing: BTreeSet<_> = places.iter().filter_map(|place| keys.get(*place)).collect();
+            Ok(Found::Refused(indexes)) => {
+                let missing: BTreeSet<_> = indexes.iter().filter_map(|index| keys.get(*index)).collect();
                 together.retain(|group| of(group).all(|key| !missing.contains(key)));
             }
             Err(failure) if failure.kind.is_transient() => {
                 answers.extend(together.drain(..).map(|group| (group, Err(failure.clone()))));
             }
-            // Together they may be more than Consul answers.
+            // The answer for all groups may be too long.
             Err(_) => break,
         }
     }
     let mut all = Vec::new();
-    // Where Consul does not answer one, the others need not wait for the same.
-    let mut away: Option<Failure> = None;
+    // If Consul is unreachable for one group, the other groups do not wait for it too.
+    let mut unreachable: Option<Failure> = None;
     for (group, keys) in groups.iter().enumerate() {
-        let answer = match (answers.remove(&group), &away) {
+        let answer = match (answers.remove(&group), &unreachable) {
             (Some(answer), _) => answer,
             (None, Some(failure)) => Err(failure.clone()),
             (None, None) => confirm(client, keys).await,
         };
-        away = answer.as_ref().err().filter(|failure| failure.kind.is_transient()).cloned().or(away);
+        unreachable =
+            answer.as_ref().err().filter(|failure| failure.kind.is_transient()).cloned().or(unreachable);
         all.push(answer);
     }
     all
 }
 
-/// A key as a transaction has shown it.
+/// A key from a transaction's answer.
 fn shown(pair: Pair) -> Reading {
     Reading { index: pair.modify_index, pair: Some(pair) }
 }
 
-/// Reads how long Consul keeps what a session has locked from everybody once it has ended; `None` where it has.
+/// Reads the lock-delay of a session; `None` if the session has ended.
 ///
 /// # Errors
 ///
-/// There is no answer to go on with.
+/// The request failed.
 pub async fn lock_delay(client: &Client, session: &SessionId) -> Result<Option<Duration>, Failure> {
     let answer = client.session_info(session.as_str(), Read::default()).await;
     answer.map(|info| info.value.map(|session| session.lock_delay)).map_err(|error| failure(&error))
 }
 
-/// Renews a session. A leader that has just been elected answers renewals before it knows of all sessions; that one does
-/// not exist is believed only after a consistent read, for which it has to know. All of it takes `timeout` and no longer:
-/// nothing else renews the session meanwhile.
+/// Renews a session. A new leader answers renewals before it has applied its log, so a 404 is confirmed by a consistent read. All of it
+/// takes at most `timeout`, since nothing else renews the session meanwhile.
 ///
 /// # Errors
 ///
-/// It was not renewed; [`FailureKind::NotFound`] where it does not exist.
+/// The session was not renewed; [`FailureKind::NotFound`] if it does not exist.
 pub async fn renew(
     client: &Client,
     session: &SessionId,
@@ -195,7 +195,7 @@ pub async fn renew(
         Ok(false) => Err(failed),
         Err(error) => {
             let unknown = failure(&error);
-            // As while servers elect a leader. A token or a gateway that never lets it be read leaves the first answer alone.
+            // A server error also occurs during an election. If a token or a gateway never permits the read, the first answer counts.
             let server_failed = matches!(error, slotkeeper_consul::Error::Unexpected { status: 500.., .. });
             let kind = if server_failed { FailureKind::Unavailable } else { unknown.kind };
             Err(if kind.is_transient() { Failure { kind, ..unknown } } else { failed })
@@ -203,13 +203,13 @@ pub async fn renew(
     }
 }
 
-/// Destroys the sessions whose names end in one of the marks; the marks of those that were found.
+/// Destroys the sessions whose names end in one of the marks. Returns the marks of the sessions found.
 ///
 /// # Errors
 ///
-/// There is no answer to go on with. What was found before is destroyed.
+/// The request failed. Sessions found before the failure are destroyed.
 pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<String>, Failure> {
-    // Of hidden sessions none can be meant: whoever may create a session on a node may read those of it.
+    // Hidden sessions do not matter: a token that may create sessions on a node may read those of the node.
     let sessions = client.session_list(Read::consistent()).await.map_err(|error| failure(&error))?;
     let mut found = Vec::new();
     for session in sessions.value {
@@ -225,7 +225,7 @@ pub async fn destroy_named(client: &Client, marks: &[String]) -> Result<Vec<Stri
 ///
 /// # Errors
 ///
-/// There is no answer to go on with, and where [`FailureKind::is_transient`] says so the transaction may have been done.
+/// There is no answer to go on with, If [`FailureKind::is_transient`], the transaction may have been applied.
 pub async fn commit(client: &Client, ops: Vec<Op>) -> Result<Commit, Failure> {
     let steps: Vec<_> = ops.iter().cloned().map(op).collect();
     committed(client.txn(&steps).await, &ops)
@@ -261,7 +261,7 @@ fn listing(answer: slotkeeper_consul::Indexed<Vec<KvPair>>) -> Listing {
     Listing { index: answer.index, filtered: answer.filtered, pairs }
 }
 
-/// A key as the core sees it.
+/// Converts a key to the core's type.
 pub fn reading(answer: slotkeeper_consul::Indexed<Option<KvPair>>) -> Reading {
     Reading { index: answer.index, pair: answer.value.map(pair) }
 }
@@ -278,11 +278,11 @@ fn pair(pair: KvPair) -> Pair {
     }
 }
 
-/// Where a transaction ends by listing everything: after how many other keys in its answer that comes. Each step that
-/// leaves its key in place shows it.
+/// The position of a listing in a transaction's answer, after the keys of the other operations; `None` without a listing. Operations
+/// that keep their key return it.
 fn listed_after(ops: &[Op]) -> Option<usize> {
-    let place = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
-    let shows = |op: &&Op| match op {
+    let list = ops.iter().position(|op| matches!(op, Op::List { .. }))?;
+    let returns_key = |op: &&Op| match op {
         Op::Lock { .. }
         | Op::Unlock { .. }
         | Op::Cas { .. }
@@ -290,10 +290,10 @@ fn listed_after(ops: &[Op]) -> Option<usize> {
         | Op::CheckSession { .. } => true,
         Op::Delete { .. } | Op::DeleteCas { .. } | Op::CheckNotExists { .. } | Op::List { .. } => false,
     };
-    Some(ops[..place].iter().filter(shows).count())
+    Some(ops[..list].iter().filter(returns_key).count())
 }
 
-/// Whether the key is a single-key lock's. The steps that guard one do not say so themselves.
+/// Whether the key is that of a lock. Of its operations, only those with flags show it.
 fn is_single(key: &str, ops: &[Op]) -> bool {
     ops.iter().any(|op| match op {
         Op::Lock { flags, .. } | Op::Unlock { flags, .. } => *flags == LOCK_FLAGS && op.key() == key,
@@ -307,15 +307,15 @@ fn is_single(key: &str, ops: &[Op]) -> bool {
     })
 }
 
-/// What the answer to a transaction of these steps means to the one who planned it.
+/// Converts the answer to a transaction of these operations.
 fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Result<Commit, Failure> {
     let faults = match answer {
-        // All that one transaction changes gets the same index; one that only deletes shows none.
+        // All changes of one transaction have the same index. A transaction of deletes alone returns none.
         Ok(Txn::Committed(pairs)) => {
             let index = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
             let listing = listed_after(ops)
                 .map(|before| pairs.into_iter().skip(before).map(pair).collect())
-                // The answer to a transaction that writes never says so (tried with 1.23).
+                // The answer to a transaction that writes never reports it (seen on 1.23).
                 .map(|pairs| Listing { index, filtered: false, pairs });
             return Ok(Commit::Done { index, listing });
         }
@@ -344,7 +344,7 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
         Err(Failure { kind: FailureKind::Denied, text })
     } else if is(&[Fault::StaleIndex, Fault::NoSuchKey, Fault::KeyExists, Fault::NotHolder, Fault::LockHeld])
     {
-        // Before a session that is gone: it may be that of the one who was to be let in, and its contender says so too.
+        // Checked before an invalid session, which may be that of the waiter to grant the slot to: its contender key is stale too.
         Ok(Commit::Stale { steps: faults.iter().map(|fault| fault.op_index).collect() })
     } else if is(&[Fault::InvalidSession]) {
         Ok(Commit::SessionGone)
@@ -356,7 +356,7 @@ fn committed(answer: Result<Txn, slotkeeper_consul::Error>, ops: &[Op]) -> Resul
     }
 }
 
-/// What a request that failed means to the core.
+/// Converts an error to the core's failure.
 pub fn failure(error: &slotkeeper_consul::Error) -> Failure {
     let kind = match error.class() {
         Class::NotFound | Class::InvalidSession => FailureKind::NotFound,

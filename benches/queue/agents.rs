@@ -16,7 +16,6 @@ use slotkeeper::internals::shutdown::Asks;
 use slotkeeper::internals::status::{Snapshot, State};
 use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
-use slotkeeper_consul::{Code, Operation};
 use tokio::sync::watch;
 
 /// What an agent shows of itself.
@@ -83,8 +82,6 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         config::parse("queue", &text, &Overrides::default(), &Environment::default())
     };
     let config = read_config().unwrap().config;
-    let operations = Operation::ALL.map(Operation::as_str);
-    let codes = Code::ALL.map(Code::as_str);
     Parts {
         progress: None,
         control: None,
@@ -93,7 +90,7 @@ fn parts(text: String, status: watch::Sender<Arc<Snapshot>>, asks: Asks) -> Part
         config,
         read_config: Arc::new(read_config),
         source: agent::Fingerprints::default(),
-        metrics: Arc::new(Metrics::new(&operations, &codes).unwrap()),
+        metrics: Arc::new(Metrics::new().unwrap()),
         watchdog: Arc::new(Watchdog::new(clock::now())),
         status,
         asks,

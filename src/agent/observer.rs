@@ -25,15 +25,15 @@ struct AgentObserver {
 
 impl Observer for AgentObserver {
     fn finished(&self, operation: Operation, code: Code, took: Duration) {
-        self.metrics.consul_request(operation.as_str(), code.as_str(), took);
+        self.metrics.finished(operation, code, took);
     }
 
     fn logged_in(&self, auth_method: &str, accessor: &str) {
         info!(auth_method, accessor, "{LOGGED_IN}");
     }
 
-    fn not_logged_in(&self, error: &Error, serves_on: bool) {
-        if serves_on {
+    fn login_failed(&self, error: &Error, has_token: bool) {
+        if has_token {
             warn!(%error, "{LOGIN_FAILED}; still using the current token");
         } else {
             warn!(%error, "{LOGIN_FAILED}");

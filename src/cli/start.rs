@@ -29,7 +29,7 @@ use crate::watchdog::Watchdog;
 use crate::workload::beside::Unfit;
 use crate::workload::{Command, open_files};
 use crate::{clock, telemetry};
-use slotkeeper_consul::{self, Address, Code, Operation};
+use slotkeeper_consul::{self, Address};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{listen, serve};
 
@@ -133,7 +133,7 @@ async fn start(
         });
     }
     let now = clock::now();
-    let metrics = metrics().context("cannot make the metrics")?;
+    let metrics = Arc::new(Metrics::new().context("cannot register the metrics")?);
     let watchdog = Arc::new(Watchdog::new(now));
     let (status, shown) = watch::channel(Arc::new(agent::before_start(now)));
     let progress = command.as_ref().and_then(|_| progress(config.log, shown.clone()));
@@ -232,12 +232,6 @@ fn control_server(
         }
     }
     Ok(receiver)
-}
-
-fn metrics() -> prometheus::Result<Arc<Metrics>> {
-    let operations = Operation::ALL.map(Operation::as_str);
-    let codes = Code::ALL.map(Code::as_str);
-    Metrics::new(&operations, &codes).map(Arc::new)
 }
 
 /// The development server where the configuration has Consul, if that is on this machine and free: a second agent then

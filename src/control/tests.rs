@@ -50,7 +50,7 @@ impl Scene {
     async fn with(requests: mpsc::Sender<Request>, asked: mpsc::UnboundedReceiver<Asked>) -> Self {
         let now = clock::now();
         let (_, status) = watch::channel(Arc::new(agent::before_start(now)));
-        let metrics = Metrics::new(&[], &[]).unwrap();
+        let metrics = Metrics::new().unwrap();
         let site = Site::new(status, Arc::new(metrics), Arc::new(Watchdog::new(now)));
         let folder = tempfile::tempdir().unwrap();
         let socket = Socket::bind(&folder.path().join("s.sock")).unwrap();

@@ -8,8 +8,8 @@ use crate::clock;
 
 const CPU: &str = "process_cpu_seconds_total";
 
-/// The crate's collector, which counts the processor's time in whole seconds: of an agent that needs one in an hour no rate
-/// could be told.
+/// The crate's collector, but with the CPU time in nanoseconds instead of whole seconds. An agent needs about one second an hour, so a
+/// rate of whole seconds would be useless.
 pub(super) struct Process(ProcessCollector);
 
 impl Process {

@@ -9,7 +9,7 @@ pub fn openmetrics(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        // The type stands on the line after the help.
+        // The type is on the line after the help.
         let about = if line.starts_with("# HELP ") { lines.peek().copied().unwrap_or("") } else { line };
         let counter = about.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix("_total counter"));
         match counter {

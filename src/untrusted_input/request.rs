@@ -116,7 +116,7 @@ impl Servers {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let now = clock::now();
         let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
-        let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
         // The stream has its maximum of data within a short time limit.
         let (pace, silence, life) = (Duration::ZERO, CONNECTION_TIME / 5, CONNECTION_TIME);
         let following = Following { pace, silence, life, ..Following::default() };

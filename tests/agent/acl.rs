@@ -3,6 +3,7 @@
 use std::fs;
 
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 use slotkeeper_consul::{Put, Secret, Settings, TokenSource};
 
 use crate::consul::Consul;
@@ -58,8 +59,7 @@ fn the_documented_policy_is_enough_and_a_token_file_may_change() {
     fs::write(&token, STRANGER).unwrap();
     let flags = ["--token-file", token.to_str().unwrap()];
     let mut agent = Agent::start_with(&home, &flags, &[]);
-    let denied = "slotkeeper_consul_requests_total{code=\"403\",operation=\"session_create\"}";
-    wait_for("the refusal", || agent.metric(denied) >= 1.0);
+    wait_for("the refusal", || agent.requests(Operation::SessionCreate, Code::Forbidden) >= 1.0);
     wait_for("its line in the log", || agent.log().contains(log_events::SESSION_REQUEST_FAILED));
     assert!(!agent.is_ready());
     fs::write(&token, format!("{WORKER}\n")).unwrap();
@@ -77,14 +77,13 @@ fn writes_that_are_denied_are_tried_ever_more_seldom_and_told_once() {
     home.configure(&consul.address(), crate::hold::ONE);
     let agent = Agent::start_with(&home, &["--token", READER], &[]);
     // Rolled-back transactions come as 409.
-    let denied = "slotkeeper_consul_requests_total{code=\"409\",operation=\"txn\"}";
-    wait_for("several refusals", || agent.metric(denied) >= 4.0);
+    wait_for("several refusals", || agent.requests(Operation::Txn, Code::Conflict) >= 4.0);
     let log = agent.log();
     assert_eq!(log.matches(log_events::REQUEST_FAILED).count(), 1, "{log}");
     assert!(log.contains(r#"the token needs `key_prefix "service/s/" { policy = "write" }`"#), "{log}");
     assert!(!log.contains(log_events::REQUEST_RECOVERED), "{log}");
     // Four waits of at least half of 0.2 s, 0.4 s, 0.8 s lie between them; a loop would have made hundreds.
-    assert!(agent.metric(denied) < 20.0);
+    assert!(agent.requests(Operation::Txn, Code::Conflict) < 20.0);
 }
 
 /// A token that may read the keys and not the sessions.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -45,12 +46,14 @@ fn holds_says_so_everywhere_and_leaves_nothing() {
         ("slotkeeper_holders{semaphore=\"s\"}", 1.0),
         ("slotkeeper_limit{semaphore=\"s\"}", 1.0),
         ("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}", 1.0),
-        // Entering takes four writes: the session, a place in line, the watch over all who wait, which lists them, and the slot.
-        ("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}", 1.0),
-        ("slotkeeper_consul_requests_total{code=\"200\",operation=\"txn\"}", 3.0),
-        ("slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_put\"}", 0.0),
     ] {
         assert_eq!(agent.metric(series), value, "{series}");
+    }
+    // An acquisition takes four writes: the session, the contender key, the transaction that lists all waiters, and the slot.
+    for (operation, count) in
+        [(Operation::SessionCreate, 1.0), (Operation::Txn, 3.0), (Operation::KvPut, 0.0)]
+    {
+        assert_eq!(agent.requests(operation, Code::Ok), count, "{operation:?}");
     }
     // A whole TTL passes twice; the session is renewed and nothing is lost.
     wait_for("renewals", || agent.metric("slotkeeper_session_renew_duration_seconds_count") >= 7.0);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -33,8 +34,7 @@ fn requests(agent: &Lodger) -> f64 {
 }
 
 fn reads(agent: &Lodger) -> f64 {
-    agent.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_get\"}")
-        + agent.metric("slotkeeper_consul_requests_total{code=\"404\",operation=\"kv_get\"}")
+    agent.requests(Operation::KvGet, Code::Ok) + agent.requests(Operation::KvGet, Code::NotFound)
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use slotkeeper_consul::Put;
+use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::operator::Operator;
@@ -152,8 +153,7 @@ fn one_that_wants_two_slots_is_not_overtaken_by_one_that_wants_one() {
     assert_eq!(operator.holders(PREFIX), [second.session()]);
     wait_for("the head of the line to see it", || double.semaphore()["slots_taken"] == 1);
     // Everybody has had a good look, and leaves the free slot alone.
-    let listed =
-        |one: &Lodger| one.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_list\"}");
+    let listed = |one: &Lodger| one.requests(Operation::KvList, Code::Ok);
     let before = [listed(&double), listed(&single)];
     wait_for("both to list everything", || listed(&double) > before[0] && listed(&single) > before[1]);
     assert_eq!(operator.holders(PREFIX), [second.session()]);

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::hold::ONE;
@@ -48,10 +49,7 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
     assert!(resumed <= since, "since {resumed}, and before {since}: it has been ours all along");
     assert_eq!(agent.metric("slotkeeper_acquire_duration_seconds_count{semaphore=\"s\"}"), 0.0);
     assert_eq!(operator.sessions().len(), 1);
-    assert_eq!(
-        agent.metric("slotkeeper_consul_requests_total{code=\"200\",operation=\"session_create\"}"),
-        0.0
-    );
+    assert_eq!(agent.requests(Operation::SessionCreate, Code::Ok), 0.0);
     assert_eq!(agent.terminate(), Some(0));
     assert!(!state.exists(), "nothing is left to take up");
     operator.assert_nothing_left("service/s");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slotkeeper_consul::{Behavior, Session};
+use slotkeeper_consul::{Code, Operation};
 
 use crate::consul::Consul;
 use crate::http;
@@ -225,8 +226,7 @@ fn a_service_check_that_turns_critical_ends_the_session() {
     wait_for("the reason in the status", || critical(&agent.status().to_string()));
     assert!(critical(&agent.get("/readyz?verbose").body), "{}", agent.get("/readyz?verbose").body);
     assert_eq!(operator.sessions(), []);
-    let failed = "slotkeeper_consul_requests_total{code=\"500\",operation=\"session_create\"}";
-    wait_for("more attempts", || agent.metric(failed) >= 3.0);
+    wait_for("more attempts", || agent.requests(Operation::SessionCreate, Code::ServerError) >= 3.0);
     turn(&consul, "passing");
     agent.await_ready();
     let now = session(&operator, &agent);

@@ -18,7 +18,7 @@ use crate::{acl, spec};
 /// The shortest of the times after which the client goes on without what a look at the addresses has still to show.
 const LOOK: Duration = Duration::from_millis(1500);
 /// Time after which something has not come and will not.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The session that every cluster of these tests creates.
 const ID: &str = "0f5c1de4-0000-4000-8000-000000000001";
@@ -100,7 +100,7 @@ async fn in_time<T>(trial: impl AsyncFn() -> T) -> T {
     panic!("no trial took less than {LOOK:?}");
 }
 
-/// Waits for the end of the look that the first request begins: in it nobody is asked for the session that comes of the
+/// Waits for the end of the round of probes that the first request begins. It does not probe for the session that comes of the
 /// request, so that it proves nothing.
 async fn looked_at(client: &Client, stub: &Stub) {
     let ended = async {
@@ -108,11 +108,11 @@ async fn looked_at(client: &Client, stub: &Stub) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, ended).await.unwrap();
+    timeout(TIMEOUT, ended).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_next_address_is_used_where_nobody_listens() {
+async fn the_next_address_is_used_if_no_server_listens() {
     let ((_reserved, one), (_too, other)) = (nobody(), nobody());
     let (written, used) = in_time(async || {
         let stub = server("1").await;
@@ -163,7 +163,7 @@ async fn the_next_address_is_used_where_a_balancer_has_no_backend() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, moved).await.unwrap();
+        timeout(TIMEOUT, moved).await.unwrap();
     }
 }
 
@@ -191,11 +191,11 @@ async fn what_shows_the_session_is_used_and_long_polls_go_there() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, hangs).await.unwrap();
+        timeout(TIMEOUT, hangs).await.unwrap();
         looked_at(&client, &second).await;
         let read = client.kv_get("fail", Read::default()).await;
         let written = put(&client, "k").await;
-        (read, written, writes(&second), timeout(PATIENCE, poll).await)
+        (read, written, writes(&second), timeout(TIMEOUT, poll).await)
     })
     .await;
     // A read is sent to the next one at once, a write is not: a proxy may have passed it on.
@@ -241,7 +241,7 @@ async fn while_a_session_lives_nothing_is_written_where_it_is_not_shown() {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, proof).await.expect("a read that shows the session");
+        timeout(TIMEOUT, proof).await.expect("a read that shows the session");
         let asked = second.seen();
         let harmless = ["session/info", "status/"];
         let others = asked.iter().filter(|request| !harmless.iter().any(|part| request.contains(part)));
@@ -269,7 +269,7 @@ async fn after_the_session_a_move_without_proof_ends_what_was_before() {
             () = asks => {}
         }
     };
-    timeout(PATIENCE, moved).await.unwrap();
+    timeout(TIMEOUT, moved).await.unwrap();
     // What it has learnt may be another cluster's.
     assert!(put(&client, "k").await.is_err());
     assert_eq!(writes(&second), [""; 0]);
@@ -298,7 +298,7 @@ async fn a_client_that_continues_uses_the_same_address() {
 }
 
 #[tokio::test]
-async fn of_two_clusters_the_first_listed_is_used_and_the_other_is_told() {
+async fn of_two_clusters_the_first_listed_is_used_and_the_other_is_reported() {
     let (written, is_told, read, used, writes) = in_time(async || {
         let (first, second) = (failing("1").await, server("2").await);
         let client = both(&first, &second);
@@ -375,7 +375,7 @@ async fn after_a_restart_a_login_comes_before_the_proof() {
         } else if has_token {
             serve(request, "1")
         } else if request.contains("session/info") {
-            // As Consul hides it from whoever has no token.
+            // As Consul hides it from a request without a token.
             Act::json(200, "[]")
         } else {
             Act::json(403, "Permission denied")
@@ -387,13 +387,13 @@ async fn after_a_restart_a_login_comes_before_the_proof() {
     let token = Some(TokenSource::Login(method));
     let client =
         Client::new(&Settings { address, token, ..Settings::default() }, Arc::new(Unobserved)).unwrap();
-    client.remember(ID, Some(PATIENCE * 10));
+    client.remember(ID, Some(TIMEOUT * 10));
     let renewed = async {
         while client.session_renew(ID).await.is_err() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, renewed).await.unwrap();
+    timeout(TIMEOUT, renewed).await.unwrap();
     let seen = right.seen();
     let at = |part: &str| seen.iter().position(|request| request.contains(part)).unwrap();
     let shown = seen.iter().rposition(|request| request.contains("session/info")).unwrap();
@@ -437,7 +437,7 @@ async fn the_least_policy_shows_the_session() {
 }
 
 #[tokio::test]
-async fn what_tells_no_addresses_of_servers_is_not_used_and_shown_to_nobody() {
+async fn a_server_with_invalid_peers_is_neither_used_nor_quoted() {
     let many: Vec<_> = (0..65).map(|peer| format!("10.0.0.{peer}:8300")).collect();
     for peers in [vec!["\u{1b}[31m".to_owned()], vec!["x".repeat(301)], many] {
         let told = serde_json::to_string(&peers).unwrap();

@@ -7,7 +7,7 @@ use slotkeeper_consul::{Put, Read, TxnOp};
 use crate::stub::{Act, Stub};
 use crate::{client, spec};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SESSION: &str = r#"[{"ID":"a","Node":"n","Behavior":"delete","CreateIndex":1,"ModifyIndex":1}]"#;
 
 /// Answers all, but polls of the key `quiet`.
@@ -29,7 +29,7 @@ async fn until_open(stub: &Stub, connections: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, closed).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, closed).await.is_err() {
         panic!("{} connections are open, and not {connections}", stub.open());
     }
 }

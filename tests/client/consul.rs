@@ -50,7 +50,7 @@ impl Consul {
     }
 }
 
-/// An address where nobody listens as long as the ports are ours.
+/// An address at which no server listens while the ports are reserved.
 pub(crate) fn nobody() -> (Ports, String) {
     let ports = Ports::reserve();
     let address = ports.addr(0).to_string();

@@ -88,7 +88,7 @@ async fn what_else_ends_a_blocking_read_is_no_cut() {
 }
 
 #[tokio::test]
-async fn a_cut_is_told_and_counted_as_one_and_no_read_is_sent_again() {
+async fn a_cut_is_reported_and_counted_once_and_no_read_is_sent_again() {
     let recorder = Arc::new(Recorder::default());
     let stub = Stub::start(vec![late(status(504))]).await;
     let settings = Settings { address: stub.addr().into(), ..Settings::default() };

@@ -28,7 +28,7 @@ async fn get_at(act: Act) -> Error {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn no_server_listens() {
     let (_ports, address) = crate::consul::nobody();
     let address: Address = address.parse().unwrap();
     let error = put(&client(&address)).await;
@@ -39,7 +39,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn nobody_has_that_name() {
+async fn the_name_does_not_resolve() {
     // Whether the resolver says so or does not answer: the connection is never made.
     let error = put(&client(&"consul.invalid:8500".parse().unwrap())).await;
     assert!(matches!(error, Error::Unreachable { .. }) && !error.outcome_unknown(), "{error}");
@@ -51,7 +51,7 @@ async fn a_host_that_drops_packets_got_nothing() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let addr = listener.local_addr().unwrap();
-    // Nobody accepts: once the backlog is full, the kernel drops what comes.
+    // The server does not accept: once the backlog is full, the kernel drops new connections.
     let mut backlog = Vec::new();
     while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(addr)).await {
         backlog.push(stream.unwrap());
@@ -70,10 +70,7 @@ async fn no_answer_means_that_the_outcome_is_unknown() {
     assert!(matches!(error, Error::Timeout { .. }) && error.outcome_unknown(), "{error}");
     assert_eq!(
         error.to_string(),
-        format!(
-            "cannot write some/key at {}: no answer within 200ms; it may have been done all the same",
-            stub.addr()
-        )
+        format!("cannot write some/key at {}: no answer within 200ms; it may have been applied", stub.addr())
     );
     let error = client.kv_get("k", Read::default()).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }) && !error.outcome_unknown(), "{error}");
@@ -232,7 +229,7 @@ async fn a_token_that_is_sent_back_is_not_shown() {
 }
 
 #[tokio::test]
-async fn every_request_carries_what_it_was_told() {
+async fn every_request_carries_its_parameters() {
     let stub = Stub::start(vec![Act::json(200, r#"{"ID":"some-id"}"#), Act::json(200, "true")]).await;
     let settings = Settings {
         address: format!("{}/prefix", stub.addr()).parse().unwrap(),

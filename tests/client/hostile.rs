@@ -1,4 +1,4 @@
-//! Whoever stands in the place of Consul may send what it likes for as long as it likes: each answer is bounded in time and in
+//! Untrusted answers: the server may send anything for any time, so each answer is limited in time and in
 //! memory, and ends in an error that says what was wrong with it.
 
 use std::future::Future;
@@ -44,7 +44,7 @@ impl Impostor {
         Self { address, task }
     }
 
-    /// One that says `head`, and then `again` for as long as anybody listens.
+    /// A server that sends `head`, and then `again` until the client closes the connection.
     async fn endless(head: String, again: Vec<u8>) -> Self {
         Self::start(move |mut stream| {
             let (head, again) = (head.clone(), again.clone());
@@ -208,7 +208,7 @@ async fn json_of_any_depth_and_shape_is_no_danger() {
         (format!("[{}1]", "1,".repeat(deep / 2)), "it is JSON of another shape"),
         (format!("[\"{}\"]", "\\u0000".repeat(deep / 6)), "it is JSON of another shape"),
         (r#"[{"Key":"k","Value":"#.to_owned(), "it ends too early"),
-        ("<html>".to_owned(), "it is no JSON"),
+        ("<html>".to_owned(), "it is not JSON"),
     ] {
         let error = Impostor::saying(body(content.as_bytes())).await.error().await;
         assert!(
@@ -227,13 +227,13 @@ async fn as_many_keys_as_fit_are_read() {
 }
 
 #[tokio::test]
-async fn a_session_whose_id_is_none_is_not_believed_in() {
+async fn a_session_with_an_invalid_id_is_rejected() {
     let long = "a".repeat(65);
     for id in ["", "a b", "a\\n2026-01-01T00:00:00Z  INFO forged", "../../kv/p", "\\u001b[2J", &long] {
         let answer = body(format!(r#"{{"ID":"{id}"}}"#).as_bytes());
         let error = Impostor::saying(answer).await.client().session_create(&crate::spec()).await.unwrap_err();
         assert!(
-            matches!(&error, Error::BadAnswer { why, .. } if why == "its ID is no session's"),
+            matches!(&error, Error::BadAnswer { why, .. } if why == "its ID is not a session ID"),
             "{id}: {error}"
         );
     }

@@ -1,4 +1,4 @@
-//! Who waits for a connection, and for whom.
+//! Which requests wait for a connection, and for which others.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const CALLS: usize = 6;
 /// Those that are kept.
 const LEASE_CALLS: usize = 2;
 /// Time after which something has not come and will not.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers sessions, and the key `k`; all others hang.
 async fn stub() -> Stub {
@@ -38,7 +38,7 @@ async fn wait_for(stub: &Stub, requests: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, come).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, come).await.is_err() {
         panic!("{} requests have come, and not {requests}", stub.seen().len());
     }
 }
@@ -47,7 +47,7 @@ async fn wait_for(stub: &Stub, requests: usize) {
 async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
     let stub = stub().await;
     // One that timed out would make room for another.
-    let client = client(&stub.addr()).within(PATIENCE * 2);
+    let client = client(&stub.addr()).within(TIMEOUT * 2);
     for _ in 0..CALLS * 3 {
         let client = client.clone();
         tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
@@ -59,7 +59,7 @@ async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
     }
     wait_for(&stub, CALLS + MAX_LONG_POLLS).await;
     for _ in 0..10 {
-        tokio::time::timeout(PATIENCE, client.session_renew("a")).await.expect("an answer").unwrap();
+        tokio::time::timeout(TIMEOUT, client.session_renew("a")).await.expect("an answer").unwrap();
     }
     let seen = stub.seen();
     let asked = |what: &str| seen.iter().filter(|request| request.contains(what)).count();
@@ -70,7 +70,7 @@ async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
 #[tokio::test]
 async fn what_finds_no_connection_in_time_was_not_sent() {
     let stub = Stub::choosing(|_, _| Act::Silence).await;
-    let client = client(&stub.addr()).within(PATIENCE * 2);
+    let client = client(&stub.addr()).within(TIMEOUT * 2);
     for _ in 0..CALLS {
         let client = client.clone();
         tokio::spawn(async move { client.kv_get("hangs", Read::default()).await });
@@ -117,7 +117,7 @@ async fn reads_do_not_wait_for_long_polls_and_have_their_time_from_when_they_are
 #[tokio::test]
 async fn a_write_waits_for_few_of_the_reads_that_wait() {
     let stub = stub().await;
-    let client = client(&stub.addr()).within(PATIENCE * 2);
+    let client = client(&stub.addr()).within(TIMEOUT * 2);
     let read = |client: Client| async move { client.kv_get("hangs", Read::default()).await };
     let reads: Vec<_> = (0..CALLS * 10).map(|_| tokio::spawn(read(client.clone()))).collect();
     wait_for(&stub, CALLS).await;
@@ -130,7 +130,7 @@ async fn a_write_waits_for_few_of_the_reads_that_wait() {
         }
     };
     tokio::select! {
-        // It has its place in the line before the first of them ends.
+        // It is in the queue before the first of them ends.
         biased;
         _ = write => {}
         () = ends => panic!("the write is the last"),
@@ -176,7 +176,7 @@ async fn a_reload_keeps_the_requests_of_before_from_being_forgotten_in_a_hurry()
         now.hurry(Duration::from_millis(50));
     };
     let over = async { tokio::join!(reads, write, hurry) };
-    let (reads, write, ()) = tokio::time::timeout(PATIENCE, over).await.expect("an end of them all");
+    let (reads, write, ()) = tokio::time::timeout(TIMEOUT, over).await.expect("an end of them all");
     let errors = reads.into_iter().map(Result::unwrap_err).chain(write.err());
     assert_eq!(errors.filter(|error| error.class() == Class::Timeout).count(), CALLS * 3 + 1);
 }
@@ -208,8 +208,8 @@ async fn whether_a_session_has_ended_is_read_beside_a_crowd_of_reads() {
     }
     wait_for(&stub, CALLS).await;
     let session = "a".into();
-    let renewal = bridge::renew(&client, &session, PATIENCE * 2);
-    let failure = tokio::time::timeout(PATIENCE, renewal).await.expect("an answer").unwrap_err();
+    let renewal = bridge::renew(&client, &session, TIMEOUT * 2);
+    let failure = tokio::time::timeout(TIMEOUT, renewal).await.expect("an answer").unwrap_err();
     assert_eq!(failure.kind, FailureKind::NoLeader, "{}", failure.text);
     assert!(failure.text.contains("but it exists"), "{}", failure.text);
 }
@@ -235,13 +235,13 @@ async fn a_renewal_does_not_wait_for_those_that_are_in_doubt() {
     let doubted = 5;
     for _ in 0..doubted {
         let client = client.clone();
-        tokio::spawn(async move { bridge::renew(&client, &"a".into(), PATIENCE * 2).await });
+        tokio::spawn(async move { bridge::renew(&client, &"a".into(), TIMEOUT * 2).await });
     }
     // One of them is read, and the others wait for their turn.
     wait_for(&stub, CALLS + doubted + 1).await;
     for _ in 0..10 {
         let renewal = client.session_renew("b");
-        tokio::time::timeout(PATIENCE, renewal).await.expect("an answer").unwrap();
+        tokio::time::timeout(TIMEOUT, renewal).await.expect("an answer").unwrap();
     }
     let read = stub.seen().iter().filter(|request| request.contains("session/info")).count();
     assert_eq!(read, 1);
@@ -253,11 +253,11 @@ async fn a_session_has_not_ended_where_a_server_fails_to_read_it() {
         (500, "rpc error making call: EOF", FailureKind::NoLeader),
         (502, "<html>bad gateway</html>", FailureKind::Unavailable),
         (200, "[]", FailureKind::NotFound),
-        // Whoever may renew may not be allowed to read.
+        // A token that may renew may not be allowed to read.
         (403, "Permission denied", FailureKind::NotFound),
     ] {
         let stub = new_leader(Act::json(404, UNKNOWN), Act::json(status, said)).await;
-        let failure = bridge::renew(&client(&stub.addr()), &"a".into(), PATIENCE).await.unwrap_err();
+        let failure = bridge::renew(&client(&stub.addr()), &"a".into(), TIMEOUT).await.unwrap_err();
         assert_eq!(failure.kind, kind, "{}", failure.text);
     }
 }

@@ -17,7 +17,7 @@ use crate::stub::{Act, Stub};
 use crate::support::jwt::Issuer;
 use crate::{Recorder, client, client_with, stub};
 
-/// A Consul where whoever comes from the issuer may do what [`worker`] may.
+/// A Consul that gives the rights of [`worker`] to a bearer token of the issuer.
 async fn with_auth_method() -> (Consul, String, Issuer) {
     let (consul, root) = denying().await;
     worker(consul.addr(), &root).await;
@@ -126,7 +126,7 @@ async fn many_requests_cause_one_login_and_the_end_leaves_no_token() {
     assert_eq!((count(&recorder, Operation::Login), tokens(&consul, &root).await.len()), (1, 1));
     client.log_out_for_good().await.unwrap();
     assert_eq!(tokens(&consul, &root).await, [""; 0]);
-    // And nobody logs in after the end.
+    // No login follows the end.
     assert!(matches!(write(&client).await, Err(Error::Token { .. })));
     assert_eq!(count(&recorder, Operation::Login), 1);
 }
@@ -171,7 +171,7 @@ async fn another_bearer_token_earns_another_login_and_a_bad_one_costs_nothing() 
     let second = tokens(&consul, &root).await;
     assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
 
-    // The old token serves on, and the new word is not tried again and again.
+    // The old token is still sent, and the new bearer token is not tried again and again.
     fs::write(&bearer, issuer.jwt("someone", 600)).unwrap();
     write_until(&client, || recorder.seen().contains(&(Operation::Login, Code::ServerError))).await;
     for _ in 0..20 {
@@ -197,7 +197,7 @@ async fn what_is_wrong_with_a_login_is_said_and_shared() {
     }
     assert_eq!(recorder.seen(), []);
 
-    // One that is not believed fails all who wait by one request.
+    // One rejected login fails all waiting requests.
     let jwt = issuer.jwt("someone", 600);
     fs::write(&bearer, &jwt).unwrap();
     let (client, recorder) = logging_in(consul.addr(), &bearer);
@@ -244,7 +244,7 @@ async fn a_token_is_replaced_before_it_expires() {
     let bearer = folder.path().join("jwt");
     fs::write(&bearer, "word").unwrap();
     let (client, recorder) = logging_in(&stub.addr(), &bearer);
-    // From the second on the answers are no logins, so the old token serves on.
+    // From the second on the answers are not logins, so the old token is still sent.
     write_until(&client, || count(&recorder, Operation::Login) >= 2).await;
     assert!(write(&client).await.unwrap());
     let sent = stub.seen();

@@ -34,7 +34,7 @@ fn gives_for_short(name: &str) -> Act {
     Act::json(200, &token(name, life))
 }
 
-/// A server that answers the nth login, from 1 on, the logout, and all else as it is told.
+/// A server with given answers to the nth login, from 1 on, to the logout, and to all other requests.
 async fn consul(
     login: impl Fn(usize) -> Act + Send + Sync + 'static,
     logout: Act,
@@ -118,7 +118,7 @@ async fn a_login_that_is_answered_late_gives_its_token_back() {
 }
 
 #[tokio::test]
-async fn a_logout_without_an_answer_holds_up_nobody() {
+async fn a_logout_without_an_answer_delays_no_request() {
     // The second token is refused, so that a third one is needed while the first one's logout hangs.
     let login = |nth: usize| gives(["one", "two", "three"][nth.min(3) - 1]);
     let refuse = |request: &str| {
@@ -168,7 +168,7 @@ async fn a_token_that_is_gone_needs_no_logout() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_whatever_becomes_of_another_login() {
+async fn a_refusal_is_returned_whatever_the_outcome_of_another_login() {
     for again in [Act::json(403, "Permission denied"), Act::Silence] {
         let hangs = matches!(again, Act::Silence);
         let login = move |nth| if nth == 1 { gives("one") } else { again.clone() };
@@ -195,18 +195,18 @@ async fn a_refusal_is_told_whatever_becomes_of_another_login() {
 
 /// Remembers the logins that failed.
 #[derive(Default)]
-struct Told(Mutex<Vec<(String, bool)>>);
+struct Reported(Mutex<Vec<(String, bool)>>);
 
-impl Observer for Told {
+impl Observer for Reported {
     fn finished(&self, _: Operation, _: Code, _: Duration) {}
 
-    fn not_logged_in(&self, error: &Error, serves_on: bool) {
-        self.0.lock().unwrap().push((error.to_string(), serves_on));
+    fn login_failed(&self, error: &Error, has_token: bool) {
+        self.0.lock().unwrap().push((error.to_string(), has_token));
     }
 }
 
 #[tokio::test]
-async fn why_logins_fail_is_told_whenever_it_is_another_reason() {
+async fn a_failed_login_is_reported_when_its_reason_changes() {
     let login = |nth| match nth {
         1 => gives_for_short("one"),
         2 | 3 => Act::json(500, "No cluster leader"),
@@ -214,7 +214,7 @@ async fn why_logins_fail_is_told_whenever_it_is_another_reason() {
     };
     let stub = consul(login, done(), |_| done()).await;
     let (_folder, bearer) = bearer();
-    let told = Arc::<Told>::default();
+    let told = Arc::<Reported>::default();
     let method = AuthMethod {
         name: "kube".into(),
         bearer_token_file: bearer,
@@ -222,14 +222,14 @@ async fn why_logins_fail_is_told_whenever_it_is_another_reason() {
     };
     let token = Some(TokenSource::Login(method));
     let settings = Settings { address: stub.addr().into(), token, ..Settings::default() };
-    let client = Client::new(&settings, Arc::<Told>::clone(&told)).unwrap();
+    let client = Client::new(&settings, Arc::<Reported>::clone(&told)).unwrap();
     wait_for("the second reason", async || {
         assert!(write(&client).await.unwrap());
         told.0.lock().unwrap().len() >= 2
     })
     .await;
     let told = told.0.lock().unwrap().clone();
-    assert!(told.len() == 2 && told.iter().all(|(_, serves_on)| *serves_on), "{told:?}");
+    assert!(told.len() == 2 && told.iter().all(|(_, has_token)| *has_token), "{told:?}");
     assert!(told[0].0.contains("no leader") && told[1].0.contains("no binding rule"), "{told:?}");
 }
 

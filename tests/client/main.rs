@@ -57,7 +57,7 @@ fn spec() -> SessionSpec {
     }
 }
 
-/// Remembers what it was told.
+/// Records the events.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<(Operation, Code)>>);
 

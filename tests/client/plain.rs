@@ -89,7 +89,7 @@ async fn several_keys_are_read_at_one_instant_or_those_that_are_missing_are_name
 }
 
 /// How often the server has asked a quorum before it answered a read, and how many transactions have read, in the ten
-/// seconds that its metrics tell of.
+/// seconds that its metrics report.
 async fn proved_reads(consul: &Consul) -> (u64, u64) {
     let (_, body) = crate::stub::http(consul.addr().clone(), "GET", "/v1/agent/metrics".into(), "", "").await;
     let metrics: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -386,7 +386,7 @@ async fn a_transaction_does_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_lock_delay_is_told_from_a_lock_that_is_held() {
+async fn a_lock_delay_is_distinguished_from_a_held_lock() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
     let delayed = SessionSpec { lock_delay: Duration::from_secs(60), ..spec() };

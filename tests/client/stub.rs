@@ -1,4 +1,4 @@
-//! A server that says what it is told to, and a client of a few lines that the tests use beside ours.
+//! A server with scripted answers, and a minimal client.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub(crate) enum Act {
     /// Nothing, for ever.
     Silence,
     /// Sends this, and from then on every packet that comes on the connection is dropped by the kernel: none is answered, nor
-    /// is one that only asks whether anybody is there.
+    /// is a keep-alive probe.
     Vanish(Vec<u8>),
 }
 

@@ -77,7 +77,7 @@ pub async fn a_deletion_wakes(t: &mut Target) {
     assert!(read.index() > index);
 }
 
-pub async fn a_creation_wakes_who_waits_for_a_missing_key(t: &mut Target) {
+pub async fn a_creation_wakes_a_reader_of_a_missing_key(t: &mut Target) {
     let key = t.kv("a");
     let index = t.get(&key).await.index();
     let (addr, path) = (t.addr(), key.clone());
@@ -86,7 +86,7 @@ pub async fn a_creation_wakes_who_waits_for_a_missing_key(t: &mut Target) {
     assert_eq!((ended, read.status), (Ended::Woken, 200));
 }
 
-/// In 1.8 any write to the store wakes who waits for a missing key. A list of nothing is woken by it in newer ones too.
+/// In 1.8 any write to the store wakes a reader that waits for a missing key. In newer versions it still wakes an empty listing.
 pub async fn what_is_missing_is_woken_by_its_neighbours(t: &mut Target) {
     let single = t.fact(Ended::Woken, Ended::TimedOut);
     for (path, ends) in
@@ -203,7 +203,7 @@ pub async fn the_time_runs_out(t: &mut Target) {
     assert_eq!((ended, read.status, read.index()), (Ended::TimedOut, 404, index));
 }
 
-/// As after a restore: the read waits for its whole time and tells the lower index, at which a client starts again.
+/// As after a restore: the read waits for its whole time and returns the lower index, from which a client starts again.
 pub async fn an_index_above_the_current_one_waits(t: &mut Target) {
     let key = t.kv("a");
     t.put(&key, "1").await;

@@ -101,7 +101,7 @@ pub async fn a_plain_write_keeps_the_holder(t: &mut Target) {
     t.put(&format!("{key}?cas=1"), "four").await;
     assert!(t.put_bool(&format!("{key}?release={session}"), "five").await);
     t.get(&key).await;
-    // Anybody may delete a locked key.
+    // Any client may delete a locked key.
     assert!(t.put_bool(&format!("{key}?acquire={session}"), "six").await);
     assert_eq!(t.delete(&key).await.json(), true);
     assert_eq!(t.get(&key).await.status, 404);
@@ -169,7 +169,7 @@ pub async fn deletions_move_the_index_of_their_prefix(t: &mut Target) {
     // What never was is no deletion.
     t.delete(&t.kv("q/9")).await;
     assert_eq!(t.get(&q).await.index(), before.1);
-    // Tombstones are told by keys too, and outlive the key's next life.
+    // A tombstone has the index of its key, and survives a new creation of the key.
     t.get(&t.kv("p/?keys")).await;
     t.put(&t.kv("p/2"), "again").await;
     t.get(&p).await;

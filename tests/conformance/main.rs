@@ -117,7 +117,7 @@ fn keys_scenarios() -> Vec<Scenario> {
 fn session_scenarios() -> Vec<Scenario> {
     scenarios![session:
         a_session_is_created_renewed_and_destroyed,
-        every_field_is_told_back,
+        every_field_is_returned,
         a_chunked_body_is_ignored,
         ttls_have_bounds,
         lock_delays_are_read_as_go_does,
@@ -160,7 +160,7 @@ fn blocking_scenarios() -> Vec<Scenario> {
         a_write_to_another_key_does_not_wake,
         an_identical_write_does_not_wake,
         a_deletion_wakes,
-        a_creation_wakes_who_waits_for_a_missing_key,
+        a_creation_wakes_a_reader_of_a_missing_key,
         what_is_missing_is_woken_by_its_neighbours,
         a_prefix_wakes_for_what_is_below_it,
         a_prefix_wakes_for_a_deletion,

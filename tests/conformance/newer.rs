@@ -72,7 +72,7 @@ async fn it_refuses_transactions_in_the_words_of_1_22() {
         assert_eq!(answer.header("content-type"), Some("application/json; charset=utf-8"));
         answer
     };
-    // Neither is looked at in its turn: the missing key is not told.
+    // Neither is evaluated in its turn: the missing key is not reported.
     for (op, what) in [
         (json!({"Verb": "nope", "Key": "a"}), "unknown KV operation: nope"),
         (json!({"Verb": "get-tree", "Key": ""}), "Must provide key"),

@@ -24,7 +24,7 @@ pub async fn a_session_is_created_renewed_and_destroyed(t: &mut Target) {
     assert_eq!(t.get(&format!("/v1/session/info/{id}")).await.text().trim(), "[]");
 }
 
-pub async fn every_field_is_told_back(t: &mut Target) {
+pub async fn every_field_is_returned(t: &mut Target) {
     for body in [
         r#"{"Name":"all","TTL":"1.5h","Behavior":"delete","LockDelay":"1m","NodeChecks":["serfHealth"]}"#,
         r#"{"nAmE":"case does not matter","unknown":1}"#,

@@ -246,7 +246,7 @@ fn mark(value: &mut Value) {
     }
 }
 
-/// What is wrong with a body that is no JSON is told in the words of each server's own parser.
+/// The error of a body that is not JSON is the message of each server's own parser.
 fn syntax(text: &str) -> String {
     for told in ["Request decode failed: ", "Failed to parse body: "] {
         let common = ["json:", "EOF", "unexpected EOF", "time:", "illegal base64"];

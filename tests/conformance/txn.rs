@@ -78,7 +78,7 @@ pub async fn every_verb_is_refused_in_its_own_words(t: &mut Target) {
         assert!(answer.json()["Results"].is_null(), "{op}");
         assert_eq!(answer.json()["Errors"][0]["OpIndex"], 0, "{op}");
     }
-    // A lock-delay is told by words, which a single key's false does not.
+    // A message reports the lock-delay; the write of a single key answers only false.
     t.put(&format!("/v1/session/destroy/{holder}"), "").await;
     let delayed =
         json!([{"KV": {"Verb": "get", "Key": none}}, {"KV": {"Verb": "lock", "Key": l, "Session": other}}]);

@@ -210,7 +210,7 @@ async fn an_answer_after_the_write_time_out_is_lost_with_its_connection() {
     }
     let lost = lost.expect("an answer after its time");
     assert!(lost.contains("half an answer: \"\""), "{lost}");
-    // Asked again, it is told at once.
+    // The same request again is answered at once.
     assert!(http::get(addr, &poll(read, "60s")).await.index() > read);
 }
 
@@ -230,7 +230,7 @@ async fn a_body_has_to_arrive_within_the_read_time_out() {
 }
 
 #[test]
-fn an_address_in_use_is_told() {
+fn an_address_in_use_is_an_error() {
     let dev = Dev::start();
     let taken = dev.url();
     let taken = taken.strip_prefix("http://").unwrap();
@@ -245,7 +245,7 @@ fn consuls_own_command_line_works_with_it() {
     let dev = Dev::start();
     assert!(consul(&dev, &["kv", "put", "a", "one"]).status.success());
     assert_eq!(consul(&dev, &["kv", "get", "a"]).stdout, b"one\n");
-    // Four clients of a semaphore of two, each of which holds for a moment and counts who else does.
+    // Four clients of a semaphore of two. Each holds for a moment and counts the other holders.
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display();
     let hold = format!(
@@ -281,7 +281,7 @@ async fn a_test_may_ask_for_shorter_times() {
             break (info, seen);
         }
     };
-    // Nobody writes anything here: it is the passing of time that wakes the reader.
+    // There is no write here: the reader wakes up because a session expires.
     let began = Instant::now();
     let blocked = format!("{info}?index={}&wait=60s", alive.index());
     assert_eq!(http::get(server.addr(), &blocked).await.text(), "[]");

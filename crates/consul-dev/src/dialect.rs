@@ -1,4 +1,4 @@
-//! Where Consul's versions differ, as data: a method a fact, and no other place that knows of versions.
+//! The differences between Consul's versions: one method for each. No other module depends on the version.
 //!
 //! The facts of [`Dialect::V1_8`] are compared with Consul 1.8.7 by the conformance suite; those of [`Dialect::V1_22`]
 //! were seen on Consul 1.23.0-dev, and the suite compares them where `CONSUL_BIN` is as new as that.
@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use super::store::session::{NotAnId, SessionError, SessionId};
 use super::store::txn::{LockError, Op, OpError};
 
-/// The Consul whose behaviour the server has.
+/// The version of Consul that the server imitates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Consul 1.8.7 (2020).
@@ -22,7 +22,7 @@ pub enum Dialect {
     V1_22,
 }
 
-/// What a request does, as Consul's request limits count it.
+/// The kind of a request, for Consul's rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A read of keys. Reads of sessions and of the server's status are exempt.
@@ -31,9 +31,9 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// No dialect has this name.
+/// The name of a dialect is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no dialect; there are 1.8 and 1.22")]
+#[error("`{0}` is not a dialect; use 1.8 or 1.22")]
 pub struct UnknownDialect(String);
 
 impl FromStr for Dialect {
@@ -51,7 +51,7 @@ impl fmt::Display for Dialect {
 }
 
 impl Dialect {
-    /// All of them, the oldest first.
+    /// All dialects, the oldest first.
     pub const ALL: [Self; 2] = [Self::V1_8, Self::V1_22];
 
     /// The name that [`FromStr`] reads: the version of Consul.
@@ -62,7 +62,7 @@ impl Dialect {
         }
     }
 
-    /// What `/v1/agent/self` says.
+    /// The version that `/v1/agent/self` reports.
     pub(crate) fn version(self) -> &'static str {
         match self {
             Self::V1_8 => "1.8.7",
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Where a request goes whose path is not clean.
+    /// The status of the redirect for a path that is not clean.
     pub(crate) fn redirect(self) -> StatusCode {
         match self {
             Self::V1_8 => StatusCode::MOVED_PERMANENTLY,
@@ -86,7 +86,7 @@ impl Dialect {
         }
     }
 
-    /// What is said of a path at which there is nothing.
+    /// The body of the 404 for an unknown path.
     pub(crate) fn no_endpoint(self, path: &str) -> &'static str {
         match self {
             Self::V1_8 => "",
@@ -99,7 +99,7 @@ impl Dialect {
         }
     }
 
-    /// The key that a path names, or why it names none.
+    /// The key of a path, or why the path is refused.
     pub(crate) fn key(self, path: String) -> Result<String, &'static str> {
         match self {
             Self::V1_8 => Ok(path),
@@ -140,7 +140,7 @@ impl Dialect {
         }
     }
 
-    /// What every answer says of access control that is not there.
+    /// A header of every answer: the default policy of access control.
     pub(crate) fn default_policy(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Self::V1_8 => None,
@@ -148,7 +148,7 @@ impl Dialect {
         }
     }
 
-    /// What reads of the state say of how they were answered.
+    /// A header of reads: the query backend.
     pub(crate) fn query_backend(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Self::V1_8 => None,
@@ -156,7 +156,7 @@ impl Dialect {
         }
     }
 
-    /// What an answer says where the token hides a part of it: 1.8 says nothing.
+    /// A header of an answer with hidden parts. 1.8 has none.
     pub(crate) fn filtered(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Self::V1_8 => None,
@@ -164,7 +164,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a read that waits for something missing is woken by what is written beside it.
+    /// Whether the write of another key wakes a read of a missing key.
     pub(crate) fn neighbours_wake(self) -> bool {
         match self {
             Self::V1_8 => true,
@@ -172,7 +172,7 @@ impl Dialect {
         }
     }
 
-    /// Operations in a transaction, at most; 128 since 1.14.
+    /// The maximum number of operations of a transaction; 128 since 1.14.
     pub(crate) fn max_txn_ops(self) -> usize {
         match self {
             Self::V1_8 => 64,
@@ -183,14 +183,14 @@ impl Dialect {
     /// A transaction's operation with a verb that does not exist.
     pub(crate) fn unknown_verb(self, verb: String) -> Op {
         match self {
-            // It is found out in its turn, beside the faults of the other operations.
+            // Detected in its turn, beside the faults of the other operations.
             Self::V1_8 => Op::Fails(OpError::UnknownVerb(verb)),
-            // It is found out before any operation is looked at.
+            // Detected before any operation is evaluated.
             Self::V1_22 => Op::Refused(OpError::UnknownOperation(verb)),
         }
     }
 
-    /// What the answer to a transaction of reads says beside the results.
+    /// The metadata in the answer to a transaction of reads.
     pub(crate) fn read_meta(self, refused_at_once: bool, filtered: bool) -> ReadMeta {
         let (index, known_leader, newer) = match self {
             Self::V1_8 => (0, true, None),
@@ -252,7 +252,7 @@ impl Dialect {
         }
     }
 
-    /// The session that a path names: none where that cannot be a session's id, or why it is refused.
+    /// The session of a path; `None` if the text cannot be a session ID; or why it is refused.
     pub(crate) fn session_id(self, id: &str) -> Result<Option<SessionId>, NotAnId> {
         match self {
             Self::V1_8 => SessionId::parse(id).map(Some),
@@ -260,7 +260,7 @@ impl Dialect {
         }
     }
 
-    /// What Go calls the body of a session's creation where a field has the wrong type.
+    /// Go's name of the body of a session's creation, in the error for a field of the wrong type.
     pub(crate) fn session_body(self) -> &'static str {
         match self {
             Self::V1_8 => "",
@@ -311,7 +311,7 @@ impl Dialect {
         }
     }
 
-    /// What is sent on a connection above `http_max_conns_per_client` before it is closed.
+    /// Sent on a connection above `http_max_conns_per_client` before it is closed.
     pub(crate) fn too_many_connections(self) -> &'static str {
         match self {
             Self::V1_8 => "",
@@ -335,14 +335,14 @@ impl Dialect {
     }
 }
 
-/// The accessor of the one token that is restricted.
+/// The accessor ID of the restricted token.
 const ACCESSOR: &str = "5ec2e7ed-0000-4000-8000-000000000000";
 
 fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
     (HeaderName::from_static(name), HeaderValue::from_static(value))
 }
 
-/// Go's `path.Clean`, but that a slash at the end stays.
+/// Go's `path.Clean`, except that a final slash stays.
 fn resolved(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut clean: Vec<&str> = Vec::new();
@@ -358,7 +358,7 @@ fn resolved(path: &str) -> String {
     if clean.is_empty() { start.to_owned() } else { format!("{start}{}{end}", clean.join("/")) }
 }
 
-/// What the answer to a transaction of reads has besides.
+/// The metadata in the answer to a transaction of reads.
 #[derive(Debug, serde::Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ReadMeta {

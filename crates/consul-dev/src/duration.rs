@@ -8,12 +8,20 @@ pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Why a text is not a duration. The texts are those of Go's `time.ParseDuration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotADuration {
+    /// The text has no number where one has to be, or the duration is too long.
     #[error("time: invalid duration {0:?}")]
     Invalid(String),
+    /// A number has no unit.
     #[error("time: missing unit in duration {0:?}")]
     NoUnit(String),
+    /// A unit is not one of `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`.
     #[error("time: unknown unit {unit:?} in duration {text:?}")]
-    Unit { unit: String, text: String },
+    Unit {
+        /// The unit.
+        unit: String,
+        /// The duration that contains it.
+        text: String,
+    },
 }
 
 /// Nanoseconds; negative for a text that begins with a minus.
@@ -131,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_in_the_words_of_go() {
+    fn errors_have_the_messages_of_go() {
         let text = |text| parse(text).unwrap_err().to_string();
         assert_eq!(text("abc"), "time: invalid duration \"abc\"");
         assert_eq!(text(""), "time: invalid duration \"\"");

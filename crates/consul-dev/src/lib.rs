@@ -1,13 +1,13 @@
 //! A Consul-compatible server in memory, for development and fast tests.
 //!
-//! Sessions, the key/value store, transactions and blocking queries as Consul answers them, on loopback alone, in the
-//! [`Dialect`] of Consul 1.8 or of 1.22. Nothing that matters is to be kept in it. The conformance suite runs the same
-//! scenarios against this server and a real Consul and compares what both say.
+//! The server has sessions, the key/value store, transactions and blocking queries. It listens on loopback alone and answers in the
+//! [`Dialect`] of Consul 1.8 or of 1.22. Its state is lost when it ends. The conformance suite runs the same scenarios against this
+//! server and a real Consul and compares the answers.
 //!
-//! What it still does not do:
+//! Limitations:
 //!
 //! - There are no peers, no elections, no forwarding to a leader, no `?stale` that is stale, no disk, no snapshots.
-//! - Access control is one token that may do less than the others ([`Restricted`]). There are no policies, no logins, no
+//! - Access control is one token that has fewer rights than the others ([`Restricted`]). There are no policies, no logins, no
 //!   namespaces or partitions, no TLS.
 //! - The catalogue is one node with one check that always passes. Services, health, events, prepared queries and the
 //!   operations of a transaction on anything but keys do not exist.
@@ -19,6 +19,8 @@
 //! - A chunked value above the limit of size is refused; Consul 1.8 takes it.
 //! - What lies between the two dialects: 1.9 to 1.21 have a part of the newer one's behaviour each. Consul 1.21.5 alone
 //!   refuses most punctuation in keys.
+
+#![warn(missing_docs, unreachable_pub)]
 
 use std::future::Future;
 use std::io;
@@ -37,16 +39,18 @@ pub mod duration;
 mod options;
 mod rates;
 mod shared;
+/// The state of the server. Public for the simulation alone; it is no API.
+#[doc(hidden)]
 pub mod store;
 
 pub use dialect::{Dialect, UnknownDialect};
 pub use options::{Options, Restricted};
 
-/// Each agent keeps a few long polls open and tests bring many agents.
+/// Each agent keeps a few long polls open, and tests start many agents.
 const CONNECTIONS: usize = 1024;
-/// Long polls do not end by themselves soon, so they are cut off.
+/// Long polls last up to ten minutes, so the server cuts them off when it stops.
 const GRACE: Duration = Duration::from_millis(100);
-/// A client may ask again and again on one connection.
+/// A client may send many requests on one connection.
 const LIFE: Duration = Duration::from_secs(86_400);
 /// Clients keep connections open between polls that last up to ten minutes.
 const IDLE: Duration = Duration::from_secs(660);
@@ -54,23 +58,23 @@ const IDLE: Duration = Duration::from_secs(660);
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Anyone who reaches the server may do anything, so it is reachable from its own machine alone.
+    /// The server has no access control, so it is reachable from its own machine alone.
     #[error(
         "the development server has no access control and listens on loopback addresses only: \
          {0} is not one; use 127.0.0.1 or ::1"
     )]
     NotLoopback(SocketAddr),
-    /// The address cannot be had.
+    /// The system refuses the address.
     #[error("cannot listen on {address} (is another Consul or development server running there?)")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A server that has its address and answers once it is [run](Server::run).
+/// A server that listens at its address, and answers once it is [run](Server::run).
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -79,11 +83,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address `listen`, to answer as Consul 1.22 does; port 0 takes a free one. Needs a tokio runtime.
+    /// Listens at `listen`, in the dialect of Consul 1.22. Port 0 selects a free port. Needs a tokio runtime.
     ///
     /// # Errors
     ///
-    /// An address that is not loopback, or that the system does not give.
+    /// The address is not loopback, or the system refuses it.
     pub fn bind(listen: SocketAddr) -> Result<Self, BindError> {
         Self::bind_with(listen, Options::default())
     }
@@ -108,7 +112,7 @@ impl Server {
         self.addr
     }
 
-    /// Answers until `stop` resolves. Then all connections end and the state is gone.
+    /// Serves until `stop` resolves. Then all connections end and the state is lost.
     ///
     /// # Errors
     ///
@@ -136,7 +140,7 @@ impl Server {
     }
 }
 
-/// The routes before an empty store, for tests that bring connections of their own.
+/// The routes with an empty store, for tests that bring connections of their own.
 #[doc(hidden)]
 pub fn router_alone() -> axum::Router {
     api::router(api::App::new(Options::default(), (std::net::Ipv4Addr::LOCALHOST, 8500).into()))
@@ -150,7 +154,7 @@ mod tests {
     async fn only_loopback_addresses_are_listened_on() {
         for refused in ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"] {
             let addr = refused.parse().unwrap();
-            assert!(matches!(Server::bind(addr), Err(BindError::NotLoopback(told)) if told == addr));
+            assert!(matches!(Server::bind(addr), Err(BindError::NotLoopback(refused)) if refused == addr));
         }
         assert_ne!(Server::bind("127.0.0.1:0".parse().unwrap()).unwrap().addr().port(), 0);
     }

@@ -1,15 +1,15 @@
-//! What the server can be told: whose behaviour it has, and what operators of a Consul set.
+//! The options of the server: the dialect, and settings of Consul.
 
 use std::time::Duration;
 
 use super::Dialect;
 
-/// How the server differs from a Consul of its dialect with no settings.
+/// The options of a server. The defaults are those of Consul.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose behaviour it has.
+    /// The version of Consul to imitate.
     pub dialect: Dialect,
-    /// A session ends this many TTLs after its last renewal. Consul's leader uses 2.
+    /// A session ends this many TTLs after its last renewal. Consul uses 2.
     pub expiry_factor: u32,
     /// The shortest TTL that is accepted: Consul's `session_ttl_min`, 10 s by default.
     pub min_ttl: Duration,
@@ -20,7 +20,7 @@ pub struct Options {
     /// Time in which a request's body has to arrive: Consul's `http_config.read_timeout`.
     pub read_timeout: Option<Duration>,
     /// Time in which an answer has to begin: Consul's `http_config.write_timeout`. As in Go's HTTP server, an answer that
-    /// is later is made all the same, and lost: the connection ends in its place.
+    /// is later is lost: the request is executed, and the connection is closed instead.
     pub write_timeout: Option<Duration>,
     /// Connections that one address may have: Consul's `limits.http_max_conns_per_client`, 200 there by default.
     pub max_connections_per_client: Option<usize>,
@@ -32,14 +32,14 @@ pub struct Options {
     pub restricted: Option<Restricted>,
 }
 
-/// A token that may do less than all others, which may do anything, as may a request without one.
+/// A token with fewer rights. All other tokens, and requests without a token, have all rights.
 #[derive(Clone, Debug, Default)]
 pub struct Restricted {
     /// The token.
     pub token: String,
-    /// What the keys begin with that it may neither read nor write.
+    /// The prefixes of keys that it may neither read nor write.
     pub hidden_keys: Vec<String>,
-    /// Whether it may see sessions, and make them.
+    /// Whether sessions are hidden from it, and it may not create any.
     pub hides_sessions: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where Consul listens, by the rules of `CONSUL_HTTP_ADDR`.
+//! Addresses of Consul, by the rules of `CONSUL_HTTP_ADDR`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,56 +7,54 @@ use std::str::FromStr;
 
 use reqwest::Url;
 
-/// The longest list of addresses, resolved names included.
+/// The maximum number of addresses of one client, those that host names resolve to included.
 pub const MAX_ADDRESSES: usize = 16;
 
-/// Where Consul listens.
+/// The address of a Consul agent or server.
 ///
-/// Parsed by the rules of `CONSUL_HTTP_ADDR`: `host:port`, `http://…`, `https://…` (both with an optional path to
-/// prefix) or `unix:///path`. Without a port it is the scheme's own, 80 or 443, as in Consul's Go client.
+/// Parsed by the rules of `CONSUL_HTTP_ADDR`: `host:port`, `http://…`, `https://…` (both with an optional path prefix) or
+/// `unix:///path`. The default port is the scheme's, 80 or 443, as in Consul's Go client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By TCP.
+    /// A TCP address.
     Http {
-        /// With TLS.
+        /// Whether the connection uses TLS.
         https: bool,
         /// `host` or `host:port`; IPv6 hosts in brackets.
         authority: String,
-        /// Empty, or `/prefix` without a slash at its end: what a gateway in front of Consul wants before `/v1`.
+        /// Empty, or `/prefix` without a final slash, for a gateway that serves Consul below a path.
         path: String,
     },
-    /// By a unix socket, without TLS.
+    /// A Unix socket, without TLS.
     Unix(PathBuf),
 }
 
-/// Why a text is no address. The text itself is not shown, since there may be a password in it.
+/// Why a text is not an address. The text itself is not shown, since it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Nothing is left of it.
+    /// The address is empty.
     #[error(
         "the Consul address is empty; write host:port, http://host:port, https://host:port or unix:///path"
     )]
     Empty,
-    /// Some scheme that Consul has not.
-    #[error("the Consul address begins with an unknown scheme; known are http://, https:// and unix://")]
+    /// The scheme is none of Consul's.
+    #[error("the Consul address has an unknown scheme; the known ones are http://, https:// and unix://")]
     Scheme,
-    /// `user:password@`, which would end up in logs.
-    #[error(
-        "the Consul address has a user or a password in it; give a token instead (CONSUL_HTTP_TOKEN_FILE)"
-    )]
+    /// The address contains `user:password@`, which would appear in logs.
+    #[error("the Consul address contains a user or a password; use a token instead (CONSUL_HTTP_TOKEN_FILE)")]
     Credentials,
-    /// What stands there is no host with an optional port and path.
-    #[error("the Consul address is not host:port; an IPv6 host goes in brackets: [::1]:8500")]
+    /// The text is not a host with an optional port and path.
+    #[error("the Consul address is not host:port; write an IPv6 host in brackets: [::1]:8500")]
     Host,
-    /// `?` or `#`.
+    /// The address contains `?` or `#`.
     #[error(
-        "the Consul address has a query or a fragment in it; set dc, namespace and partition by their own names"
+        "the Consul address contains a query or a fragment; set the datacenter, namespace and partition by their own keys"
     )]
     Query,
 }
 
 impl Address {
-    /// The same address with TLS, which is what `CONSUL_HTTP_SSL=true` asks for. A unix socket stays as it is.
+    /// The same address with TLS, as `CONSUL_HTTP_SSL=true` requests. A Unix socket does not change.
     #[must_use]
     pub fn with_tls(self) -> Self {
         match self {
@@ -65,12 +63,12 @@ impl Address {
         }
     }
 
-    /// True where the connection is TLS.
+    /// True if the connection uses TLS.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Http { https: true, .. })
     }
 
-    /// The host and port where the host is a name, which may have several IP addresses.
+    /// The host and port if the host is a name, which may have several IP addresses.
     pub(super) fn name(&self) -> Option<(String, u16)> {
         let Self::Http { https, authority, .. } = self else { return None };
         let url = Url::parse(&self.to_string()).ok()?;
@@ -80,7 +78,7 @@ impl Address {
     }
 }
 
-/// One or several addresses of one Consul cluster, in the order of preference. Written as a list with commas.
+/// The addresses of one Consul cluster, in the order of preference. Written as a list with commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     first: Address,
@@ -88,18 +86,18 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// These addresses; `None` where there is none.
+    /// Creates a list; `None` if `all` is empty.
     pub fn of(all: impl IntoIterator<Item = Address>) -> Option<Self> {
         let mut all = all.into_iter();
         Some(Self { first: all.next()?, others: all.collect() })
     }
 
-    /// The first one, which is preferred.
+    /// The preferred address.
     pub fn first(&self) -> &Address {
         &self.first
     }
 
-    /// All of them, in order.
+    /// All addresses, in the order of preference.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -176,7 +174,7 @@ fn tcp(https: bool, rest: &str) -> Result<Address, AddressError> {
     if authority.is_empty() || rest.contains(['\\', ' ', '\t', '\n', '\r']) {
         return Err(AddressError::Host);
     }
-    // ":8500" is the local host, as everywhere in Go.
+    // ":8500" is the local host, as in Go.
     let authority =
         if authority.starts_with(':') { format!("127.0.0.1{authority}") } else { authority.into() };
     let path = path.trim_end_matches('/');
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address() {
+    fn invalid_addresses() {
         for (text, error) in [
             ("", AddressError::Empty),
             ("http://", AddressError::Empty),
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_as_it_is_parsed() {
+    fn display_is_the_inverse_of_parse() {
         for text in ["http://127.0.0.1:8500", "https://gateway/consul", "unix:///run/consul.sock"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_told_from_an_ip_address() {
+    fn a_host_name_is_distinguished_from_an_ip_address() {
         let name = |text: &str| text.parse::<Address>().unwrap().name();
         assert_eq!(name("http://consul:8500/x"), Some(("consul".into(), 8500)));
         assert_eq!(

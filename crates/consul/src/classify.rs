@@ -1,7 +1,7 @@
-//! Which error an answer, or the lack of one, is.
+//! The classification of answers and transport errors.
 //!
-//! Consul says most things in words, with the status 500, and prefixes them on their way (`rpc error making call: `,
-//! `raft apply failed: `): what is looked for are the parts that did not change from 1.8 to 1.22.
+//! Consul answers most errors with the status 500 and a message, and each server on the way may add a prefix
+//! (`rpc error making call: `, `raft apply failed: `). The parts searched for are the same from 1.8 to 1.22.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::{Error, Operation, Secret, Tried};
 
-/// A blocking read that ends before this has not waited, and no time-out has ended it.
+/// A blocking query that ends before this age was not ended by a time-out.
 const MIN_CUT_AGE: Duration = Duration::from_secs(1);
 
-/// Longest piece of an answer in an error, in characters.
+/// The maximum length of an answer's excerpt in an error, in characters.
 const EXCERPT: usize = 256;
 
-/// The error that an answer is. `advice` is asked for where the token is to blame.
+/// The error for an answer. `advice` is called if the token caused it.
 pub(super) fn of_answer(
     tried: Tried,
     status: u16,
@@ -28,7 +28,7 @@ pub(super) fn of_answer(
     let login = tried.operation == Operation::Login;
     match status {
         401 | 403 => Error::Denied { advice: advice(&said), tried, said },
-        // In Consul's own words, and of the session that was asked for: anybody else's 404 says nothing of it.
+        // Only with Consul's message about this session. A 404 of a gateway does not mean that the session has ended.
         404 if has(&format!("Session id '{}' not found", tried.target)) => Error::NotFound { tried, said },
         413 => Error::TooLarge { tried, said },
         429 => Error::RateLimited { tried, said },
@@ -38,8 +38,8 @@ pub(super) fn of_answer(
         }
         500 if has(INVALID_KEY) => Error::InvalidKey { tried, said },
         500 if is_without_leader(&said) => Error::NoLeader { tried, said },
-        500 if login && any(&NOT_BELIEVED) => Error::Denied { advice: advice(&said), tried, said },
-        // The second one is what a session that is no UUID earns.
+        500 if login && any(&BEARER_REJECTED) => Error::Denied { advice: advice(&said), tried, said },
+        // The second message is for a session ID that is not a UUID.
         500 if any(&["invalid session \"", "failed session lookup"]) => Error::InvalidSession { tried, said },
         500 if create && any(&["Missing node", "Missing check", "critical state"]) => {
             Error::Unfit { tried, said }
@@ -52,7 +52,7 @@ pub(super) fn of_answer(
     }
 }
 
-/// What servers and client agents say while there is no leader, or while they still ask the one that is gone (1.8 to 1.23).
+/// The messages of servers and client agents without a leader, or with a leader that has failed (1.8 to 1.23).
 const NO_LEADER: [&str; 10] = [
     "No cluster leader",
     "Raft leader not found in server lookup mapping",
@@ -66,11 +66,11 @@ const NO_LEADER: [&str; 10] = [
     "Not ready to serve consistent reads",
 ];
 
-/// What follows this where the server that was asked lost the other one in the middle of a call. Whatever else follows is that
-/// one's answer.
+/// The prefix of a forwarded call's error. An entry of [`CUT`] follows if the connection to the other server broke, else that server's
+/// answer.
 const CALL: &str = "rpc error making call: ";
 
-/// How a connection between two servers ends: of Go's sockets, and of the streams on them (hashicorp/yamux).
+/// The messages of a broken connection between two servers: of Go's sockets, and of the streams on them (hashicorp/yamux).
 const CUT: [&str; 9] = [
     "EOF",
     "unexpected EOF",
@@ -83,17 +83,17 @@ const CUT: [&str; 9] = [
     "write tcp ",
 ];
 
-/// Whether a server could not ask the leader.
+/// Whether a server could not reach the leader.
 fn is_without_leader(said: &str) -> bool {
     let cut = |rest: &str| CUT.iter().any(|cut| rest.starts_with(cut));
     NO_LEADER.iter().any(|part| said.contains(part)) || said.split(CALL).skip(1).any(cut)
 }
 
-/// What Consul 1.21.5 and newer say of a key that they do not take; the rule follows.
+/// The message of Consul 1.21.5 and newer about a key that it does not accept. The rule follows.
 const INVALID_KEY: &str = "invalid key name";
 
-/// What the auth methods `jwt` and `kubernetes` say of a bearer token that is wrong or too old.
-const NOT_BELIEVED: [&str; 6] = [
+/// The messages of the auth methods `jwt` and `kubernetes` about an invalid or expired bearer token.
+const BEARER_REJECTED: [&str; 6] = [
     "error validating",
     "error parsing token",
     "error verifying",
@@ -102,13 +102,13 @@ const NOT_BELIEVED: [&str; 6] = [
     "failed to parse and validate JWT",
 ];
 
-/// Whether a blocking read that has waited for `waited` is cut off by an answer of this status. Proxies give these when a
-/// request is too old for them. Consul gives none of them; 499 is nginx's own.
+/// Whether an answer of this status cuts off a blocking query that has waited for `waited`. Proxies answer so when a request is too
+/// old for them. Consul uses none of these statuses; 499 is nginx's own.
 pub(super) fn is_cut(status: u16, waited: Duration) -> bool {
     waited >= MIN_CUT_AGE && matches!(status, 408 | 499 | 502 | 504)
 }
 
-/// The error that a lack of an answer is; `waited`: for how long a blocking read has been under way, else zero.
+/// The error for a transport failure. `waited`: the age of a blocking query, else zero.
 pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duration) -> Error {
     let cause = chain(error);
     if error.is_connect() || tls_refused(error) {
@@ -121,8 +121,7 @@ pub(super) fn of_transport(tried: Tried, error: &reqwest::Error, waited: Duratio
     }
 }
 
-/// Whether the other side has closed or reset the connection. HTTP/2, in which a proxy announces that by GOAWAY, is never
-/// spoken here.
+/// Whether the other side closed or reset the connection. HTTP/2, with its GOAWAY, is never used here.
 fn is_closed(error: &reqwest::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     causes(error).any(|cause| {
@@ -132,8 +131,8 @@ fn is_closed(error: &reqwest::Error) -> bool {
     })
 }
 
-/// What the break of a connection probably means. Consul refuses a connection above its limit by a 429 that comes before
-/// the request was sent (from 1.9 on), or closes it without a word.
+/// The probable cause of a broken connection. Consul refuses a connection above its limit by a 429 before the request was sent (from
+/// 1.9 on), or closes it silently.
 fn likely(cause: &str) -> &'static str {
     if cause.contains("received unexpected message from connection") {
         "; Consul refuses a connection like this when the address that it comes from has too many: raise \
@@ -147,8 +146,8 @@ fn likely(cause: &str) -> &'static str {
     }
 }
 
-/// From TLS 1.3 on, a server judges the client's certificate after the client may have sent its request. A fatal
-/// alert during the handshake still means that no request was read.
+/// Whether the server refused the TLS handshake. From TLS 1.3 on it checks the client's certificate after the client may have sent its
+/// request. A fatal alert of the handshake still means that no request was read.
 fn tls_refused(error: &reqwest::Error) -> bool {
     causes(error).any(|cause| {
         let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -179,11 +178,11 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     std::iter::successors(error.source(), |&cause| cause.source())
 }
 
-/// The causes in words, without those that only repeat the one below them.
+/// The messages of the causes, without those that repeat the next cause.
 fn chain(error: &reqwest::Error) -> String {
     let mut words: Vec<String> = Vec::new();
     for cause in causes(error) {
-        // "client error (Connect)" and "(SendRequest)": the variant says so already.
+        // "client error (Connect)" and "(SendRequest)" repeat the variant.
         let word = cause.to_string();
         if !word.starts_with("client error (") && !words.iter().any(|before| before.contains(&word)) {
             words.push(word);
@@ -192,8 +191,8 @@ fn chain(error: &reqwest::Error) -> String {
     if words.is_empty() { error.to_string() } else { excerpt(&words.join(": "), &[]) }
 }
 
-/// A text of someone else's as one line of an error: bounded, nothing in it that a terminal would obey, and none of the
-/// `secrets`, should whoever answered have sent them back.
+/// An untrusted text as one line of an error: limited in length, without control characters, and without the `secrets`, which the
+/// server may have sent back.
 pub(super) fn excerpt(text: &str, secrets: &[&Secret]) -> String {
     let hidden = secrets
         .iter()

@@ -1,4 +1,4 @@
-//! The client: who is asked, with which token, how long, and what is made of the answer.
+//! The client: its configuration, and the sending of a request with a token.
 
 use std::fmt;
 use std::future::Future;
@@ -19,51 +19,51 @@ use super::{
     Tried, login,
 };
 
-/// The time that an answer may take, if [`Client::within`] does not say otherwise. Consul itself waits 7 s for a
-/// leader before it says that there is none.
+/// The default time-out of a request; [`Client::within`] sets another one. Consul itself waits 7 s for a leader before it answers
+/// that there is none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest answer that is taken in, in bytes.
+/// The maximum size of an answer, in bytes after decompression.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Why no client can be made of some settings.
+/// Why no client can be made of the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Certificates and keys.
+    /// The certificates or keys are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A given token that cannot be sent. Files are read later.
+    /// The given token cannot be sent. Token files are read later.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// An address that no URL can be made of.
+    /// The address does not form a URL: the address, and the reason.
     #[error("no URL can be made of the Consul address {0}: {1}")]
     Address(String, String),
-    /// The HTTP library refuses what it was told.
+    /// The HTTP library refuses the settings.
     #[error("the HTTP client cannot be set up: {0}")]
     Http(String),
 }
 
-/// A client of one Consul cluster, by one of its agents or servers at a time. Clones share connections, token, and which
-/// address is used.
+/// A client of one Consul cluster. It uses one agent or server at a time. Clones share the connections, the token and the address
+/// in use.
 ///
-/// Where the used address fails, another one that surely belongs to the same cluster is used from then on: while a session that
-/// this client has created or renewed may live, one that shows the session. Where none is sure, requests fail until the
-/// leases are over; another address may then belong to another cluster, and clients that are [bound](Self::bound) to what was before
-/// send nothing more.
+/// If the address in use fails, the client moves to another one that is proved to belong to the same cluster. While a session that
+/// this client created or renewed may live, the proof is that the other address shows the session. Without a proof, requests fail
+/// until the leases have expired. After that the client may move to an address of another cluster, and clients that are
+/// [bound](Self::bound) to the earlier state send nothing more.
 ///
-/// Proxies of the environment (`HTTP_PROXY`) are never used: the lease hangs on these requests, and they are meant
-/// for an agent nearby. Redirects are never followed: Consul sends none but for malformed keys.
+/// Proxies of the environment (`HTTP_PROXY`) are never used: a lease depends on these requests, and the agent is nearby.
+/// Redirects are never followed: Consul sends them for malformed keys alone.
 #[derive(Clone)]
 pub struct Client {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Arc<Router>,
     pub(super) token: Arc<Token>,
-    /// The one by which addresses prove themselves. That of a login, also for the requests of the login itself.
+    /// The token that probes of addresses send. Differs from `token` for the requests of a login, which are anonymous.
     pub(super) own_token: Arc<Token>,
     within: Duration,
-    /// Of the addresses. Nothing is sent in a later one: what the caller knows may be another cluster's.
+    /// The epoch of the addresses. Nothing is sent in a later epoch, which may have another cluster.
     pub(super) epoch: u64,
-    /// When what was begun before this was sent has to be over.
+    /// The deadline of the requests that began before it was sent.
     hurry: watch::Sender<Option<Instant>>,
 }
 
@@ -71,9 +71,9 @@ pub(super) struct Shared {
     pub(super) endpoints: Endpoints,
     /// `dc`, `ns`, `partition`.
     pub(super) scope: Vec<(&'static str, String)>,
-    /// No blocking read waits longer.
+    /// The maximum wait of a blocking query.
     max_wait: Duration,
-    /// All addresses, for people.
+    /// All addresses, for messages.
     address: Arc<str>,
     observer: Arc<dyn Observer>,
 }
@@ -88,11 +88,11 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Makes a client; nothing is sent yet. Certificates are read now, a token file with the first request.
+    /// Creates a client. Nothing is sent. Certificates are read now, a token file with the first request.
     ///
     /// # Errors
     ///
-    /// Certificates, keys or a given token that cannot be used.
+    /// The certificates, the keys, the given token or the addresses are invalid.
     pub fn new(settings: &Settings, observer: Arc<dyn Observer>) -> Result<Self, SetupError> {
         let endpoints = Endpoints::new(settings)?;
         let scope =
@@ -108,26 +108,26 @@ impl Client {
         Ok(Self { shared, router, token, own_token, within: DEFAULT_TIMEOUT, epoch: 0, hurry })
     }
 
-    /// The same client, whose answers may take `within` and no longer: from the connection to the answer's last byte,
-    /// on top of what a blocking read waits. One shorter than the 5 s that a connection may take ends as
-    /// [`Error::Timeout`] where a longer one ends as [`Error::Unreachable`].
+    /// The same client with the time-out `within`: from the start of the connection to the last byte of the answer, in addition to
+    /// the wait of a blocking query. A connection may take 5 s. With a shorter time-out a dead host gives [`Error::Timeout`] instead
+    /// of [`Error::Unreachable`].
     #[must_use]
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
     }
 
-    /// Has the reads and writes that are under way, or wait for a connection, end as [`Error::Timeout`] after `within`: they
-    /// must not keep waiting what begins now. Those of this client, of its clones, and of the clients that it
-    /// [replaces](Self::in_place_of). Neither long polls nor what keeps a lease: these have connections of their own.
+    /// Ends the reads and writes that are in flight, or wait for a connection, after `within` with [`Error::Timeout`], so that they do
+    /// not delay later requests. This applies to this client, its clones, and the clients that it [replaces](Self::in_place_of).
+    /// Long polls and the requests that keep a lease have connections of their own and continue.
     pub fn hurry(&self, within: Duration) {
         self.hurry.send_replace(Instant::now().checked_add(within));
     }
 
-    /// The same client with another token, such as one that came of a [`login`](Self::login).
+    /// The same client with another token, such as one from a [`login`](Self::login).
     ///
     /// # Errors
     ///
-    /// [`TokenError::NotAHeader`].
+    /// [`TokenError::NotAHeader`] if no HTTP header can carry the token.
     pub fn with_token(&self, source: &TokenSource) -> Result<Self, TokenError> {
         let token = Arc::new(Token::new(Some(source))?);
         Ok(Self { own_token: Arc::clone(&token), token, ..self.clone() })
@@ -138,9 +138,9 @@ impl Client {
         Self { token: Arc::new(Token::Anonymous), ..self.clone() }
     }
 
-    /// The same client, which replaces `before`. It goes on with the address that is in use where both have the same ones, and
-    /// with the token of `before` where both get it alike: from the same file, which may not be readable at the moment, or by
-    /// the same login. A [`hurry`](Self::hurry) of it reaches the requests of `before` too.
+    /// The same client, as the replacement of `before`. If both have the same addresses, it continues with the address in use. If both
+    /// have the same token file or the same login, it continues with the token of `before`, since the file may be unreadable now.
+    /// [`hurry`](Self::hurry) applies to the requests of `before` too.
     #[must_use]
     pub fn in_place_of(self, before: &Self) -> Self {
         let same = self.token.is_got_as(&before.token);
@@ -152,30 +152,30 @@ impl Client {
         own
     }
 
-    /// The same client for a caller that has forgotten all that it has learnt from Consul, so that another cluster's answers
-    /// cannot be mixed with it.
+    /// The same client, bound to the cluster in use now. Call it after [`Self::cut_loose`], once the caller has discarded all that it
+    /// read from Consul.
     #[must_use]
     pub fn bound(&self) -> Self {
         Self { epoch: self.router.now().epoch, ..self.clone() }
     }
 
-    /// Ends when this client and its clones send nothing more, since another address is used that may belong to another
-    /// cluster. Forget everything, then go on with [`Self::bound`].
+    /// Returns when this client and its clones send nothing more, because another address is in use that may belong to another
+    /// cluster. Discard everything that was read, then continue with [`Self::bound`].
     pub async fn cut_loose(&self) {
         self.router.epoch_over(self.epoch).await;
     }
 
-    /// Says that this session of an earlier process may live: the address that shows it is used. Where that process may have
-    /// a lease for so long still, none that does not show the session is moved to before.
+    /// Records a session of an earlier process. The client uses the address that shows the session. `lease`: the time for which that
+    /// process may still have a valid lease; until then the client uses no address that does not show the session.
     pub fn remember(&self, session: &str, lease: Option<Duration>) {
         let now = Instant::now();
         let ends = lease.and_then(|lease| now.checked_add(lease));
         self.router.with(|selection| selection.remember(session, ends, now));
     }
 
-    /// A session was created or renewed by a request that was sent at `sent` in this epoch.
+    /// Records that a request sent at `sent` in this epoch created or renewed a session.
     pub(super) fn leased(&self, session: &str, sent: Instant, ttl: Option<Duration>) {
-        // Consul's longest, where it says something that cannot be read.
+        // Consul's maximum, if the TTL in the answer cannot be parsed.
         let ttl = ttl.unwrap_or(Duration::from_secs(24 * 60 * 60));
         self.router.with(|selection| {
             if selection.epoch() == self.epoch {
@@ -184,34 +184,34 @@ impl Client {
         });
     }
 
-    /// A session was destroyed, or is seen to have ended.
+    /// Records that a session was destroyed or has ended.
     pub(super) fn has_ended(&self, session: &str) {
         self.router.with(|selection| selection.forget(session, Instant::now()));
     }
 
-    /// The addresses, and what is known of each, in the order of the configuration.
+    /// The addresses and their states, in the order of the configuration.
     pub fn addresses(&self) -> Vec<(String, AddressState)> {
         self.router.states()
     }
 
-    /// Ends the token that a login has given to this client and its clones, who send nothing more after it. Where it has
-    /// not logged in there is nothing to do.
+    /// Logs out: ends the token of this client's login. This client and its clones send nothing after it. Without a login it does
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// As any request's. The token then ends by its auth method's `MaxTokenTTL`, if it has one.
+    /// As for any request. The token then ends by its auth method's `MaxTokenTTL`, if that is set.
     pub async fn log_out_for_good(&self) -> Result<(), Error> {
         let Token::Login(logins) = &*self.token else { return Ok(()) };
         Box::pin(logins.end(self, self.within)).await
     }
 
-    /// The token that a login has given to this client and its clones, as they send it now. None without a login.
+    /// The current token of this client's login; `None` without a login.
     pub fn login_token(&self) -> Option<Secret> {
         if let Token::Login(logins) = &*self.token { logins.token() } else { None }
     }
 
-    /// Waits until [`Self::login_token`] is another one; for ever without a login. For one caller at a time, which may drop it
-    /// and call again.
+    /// Waits until [`Self::login_token`] changes; for ever without a login. For one caller at a time. It may be dropped and called
+    /// again.
     pub async fn login_token_changed(&self) {
         match &*self.token {
             Token::Login(logins) => logins.changed().await,
@@ -219,28 +219,28 @@ impl Client {
         }
     }
 
-    /// Where Consul is, for people: all addresses.
+    /// All addresses, separated by commas, for messages.
     pub fn address(&self) -> &str {
         &self.shared.address
     }
 
-    /// Asks for the leader's address (`ip:port` of its RPC). `None`: there is no leader.
+    /// Reads the leader's address (`ip:port` of its RPC); `None` while there is no leader.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn leader(&self) -> Result<Option<String>, Error> {
         let answer = self.send(Request::get(Operation::Leader, "status/leader", "")).await?;
         let leader: String = answer.json()?;
         Ok((!leader.is_empty()).then_some(leader))
     }
 
-    /// Whether it sends no token, and so may see and do what everybody may.
+    /// Whether the client sends no token, and so has the rights of Consul's anonymous token.
     pub fn is_anonymous(&self) -> bool {
         matches!(*self.token, Token::Anonymous)
     }
 
-    /// A read that waits no longer than [`Settings::max_wait`].
+    /// The read with its wait limited to [`Settings::max_wait`].
     pub(super) fn bounded(&self, read: Read) -> Read {
         read.at_most(self.shared.max_wait)
     }
@@ -249,13 +249,13 @@ impl Client {
         &*self.shared.observer
     }
 
-    /// What was tried, for an error that this client gives before anything is sent.
+    /// The subject of an error that occurs before anything is sent.
     pub(super) fn tried(&self, operation: Operation, target: &str) -> Tried {
         Tried { operation, target: target.into(), address: self.router.now().shown }
     }
 
-    /// Sends `request`, and once more where its token was refused and there is another one: of the file, or of a new
-    /// login. Returns what the endpoint has as an answer: 200, the 404 of a missing key, the 409 of a transaction.
+    /// Sends `request`. If Consul refuses the token and the file or a new login gives another one, sends it once more. Returns the
+    /// statuses that the endpoint defines: 200, the 404 of a missing key, the 409 of a transaction.
     pub(super) async fn send(&self, request: Request) -> Result<Answer, Error> {
         if !matches!(request.lane(), Lane::Read | Lane::Write) {
             return self.serve(request).await;
@@ -274,7 +274,7 @@ impl Client {
         }
     }
 
-    /// Ends when what is begun now has to be over, where a [`hurry`](Self::hurry) comes.
+    /// Returns at the deadline of a later [`hurry`](Self::hurry).
     fn hurried(&self) -> impl Future<Output = ()> + use<> {
         let mut hurry = self.hurry.subscribe();
         async move {
@@ -293,7 +293,7 @@ impl Client {
         let tried = self.tried(request.operation, &request.target);
         let after = self.within.saturating_add(request.waits);
         let Some(mut until) = Instant::now().checked_add(after) else {
-            return Err(Error::BadRequest { tried, said: "the time-out is longer than time itself".into() });
+            return Err(Error::BadRequest { tried, said: "the time-out is too long".into() });
         };
         let token = &self.token;
         let mut used = self
@@ -302,7 +302,7 @@ impl Client {
             .map_err(|source| Error::Token { tried: tried.clone(), source })?;
         let mut answer = self.attempt(&request, used.as_deref(), &mut until, after).await?;
         let mut in_vain = None;
-        // A refusal has changed nothing, so asking again is safe.
+        // A refusal changed nothing, so another attempt is safe.
         if let Some(refusal) = refusal(&answer) {
             let other = token.instead_of(used.as_deref(), refusal, self);
             match self.in_time(other, until, after).await {
@@ -311,7 +311,7 @@ impl Client {
                     answer = self.attempt(&request, Some(&newer), &mut until, after).await?;
                     used = Some(newer);
                 }
-                // What was refused says more.
+                // The refusal is the more helpful error.
                 Err(error) => in_vain = Some(error),
             }
         }
@@ -326,7 +326,7 @@ impl Client {
             }
         };
         if answer.filtered && !request.takes_filtered {
-            // What is hidden would look as if it did not exist, and its owner as if it were dead.
+            // A hidden session would look as if it had ended.
             let said = "parts of the answer are hidden from this token".into();
             return Err(Error::Denied { tried: answer.tried, said, advice: advice() });
         }
@@ -335,7 +335,7 @@ impl Client {
         }))
     }
 
-    /// A token, for which a login may have to be waited: no longer than for the answer itself.
+    /// Waits for a token, which may need a login, until the request's own deadline.
     async fn in_time<T>(
         &self,
         token: impl Future<Output = Result<T, TokenError>>,
@@ -349,8 +349,8 @@ impl Client {
     }
 }
 
-/// A 404 is the answer "there is no such key" only where Consul itself gives it, which an index proves: a gateway's
-/// 404 must not pass for a contender that is gone.
+/// A 404 means that the key does not exist only if it has an index, which proves that Consul sent it. A gateway's 404 must not be
+/// read as a missing contender key.
 pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
     if answer.filtered && !request.takes_filtered {
         return false;
@@ -374,8 +374,8 @@ pub(super) fn accepted(answer: &Answer, request: &Request) -> bool {
     }
 }
 
-/// How the token was refused, where another one might have been let through. A transaction says so by a rollback, and
-/// what a server answers to an agent may come as a 500.
+/// How Consul refused the token, if another token may have more rights. A transaction reports it by a rollback; an error of a
+/// server behind an agent may arrive as a 500.
 fn refusal(answer: &Answer) -> Option<Refusal> {
     if answer.filtered {
         return Some(Refusal::Denied);

@@ -1,8 +1,7 @@
 //! A bounded number of connections, each for one request at a time.
 //!
-//! The HTTP library bounds only its idle connections, and opens one besides while another is about to come free. Here each
-//! connection has a library client of its own, so that there are never more than allowed. All kinds of requests take turns
-//! with the same connections: the life of a client that acquires, waits and releases needs one.
+//! The HTTP library limits only idle connections. Here each connection has a library client of its own, so that the total is limited.
+//! All kinds of requests share the connections: a client that acquires, waits and releases in turn needs one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,14 +11,14 @@ use tokio::time::Instant;
 
 use super::SetupError;
 
-/// A connection that no request uses is closed after this time, and after at most twice this time. Long enough for the
-/// requests that follow one another; a client at rest has its long poll's connection alone.
+/// An idle connection is closed after this time, at most after twice this time. Requests that follow one another reuse it; an idle
+/// client keeps the connection of its long poll alone.
 pub(super) const IDLE: Duration = Duration::from_secs(2);
 
-/// Library clients that are kept without a connection.
+/// The number of library clients that are kept without a connection.
 const SPARE: usize = 2;
 
-/// The connections to one Consul that no request uses.
+/// The idle connections to one Consul.
 #[derive(Default)]
 pub(super) struct Connections {
     free: Mutex<Free>,
@@ -27,13 +26,13 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct Free {
-    /// Each since when, the one used last on top: a dead connection then costs no more than one request.
+    /// With the time since when each is idle; the last used one is on top. So a dead connection costs at most one request.
     clients: Vec<(reqwest::Client, Option<Instant>)>,
-    /// When a request ended last, on whichever connection.
+    /// The end of the last request, on any connection.
     last_end: Option<Instant>,
 }
 
-/// The right to one connection; it ends with this value.
+/// The right to one connection, until the value is dropped.
 pub(super) struct Permit<'a> {
     of: &'a Connections,
     client: Option<reqwest::Client>,
@@ -44,12 +43,12 @@ pub(super) struct Permit<'a> {
 }
 
 impl Connections {
-    /// Keeps what can make a connection.
+    /// Keeps a library client for later use.
     pub(super) fn keep(&self, client: reqwest::Client) {
         self.lock().clients.push((client, None));
     }
 
-    /// Waits for one of those that `permits` allows, in turn. With it ends `turn`.
+    /// Waits in turn for a connection of those that `permits` allows. `turn` ends with the permit.
     pub(super) async fn one<'a>(
         &'a self,
         permits: &'a Semaphore,
@@ -64,8 +63,8 @@ impl Connections {
 }
 
 impl Permit<'_> {
-    /// What sends on this connection, made by `make` where none is free. An answer is read to its end before the permit
-    /// ends, so that the next request finds the connection free.
+    /// The library client of this connection, made by `make` if none is free. An answer is read to its end before the permit ends, so
+    /// that the next request finds the connection free.
     pub(super) fn client(
         &mut self,
         make: impl FnOnce() -> Result<reqwest::Client, SetupError>,
@@ -78,8 +77,7 @@ impl Permit<'_> {
         Ok(self.client.insert(client))
     }
 
-    /// Whether no request has ended for some time: the one that is sent now has a connection of its own, and more requests
-    /// are not to be expected.
+    /// Whether no request has ended for some time, so that no further request is likely soon.
     pub(super) fn is_alone(&self) -> bool {
         self.of.lock().last_end.is_none_or(|end| end.elapsed() > IDLE)
     }
@@ -91,7 +89,7 @@ impl Drop for Permit<'_> {
         let now = Instant::now();
         let mut free = self.of.lock();
         free.last_end = Some(now);
-        // Those at the bottom have lost their connections by now.
+        // The connections of those at the bottom are closed by now.
         let without = |since: &Option<Instant>| since.is_none_or(|since| now - since > IDLE * 2);
         let spare = free.clients.iter().take_while(|(_, since)| without(since)).count();
         free.clients.drain(..spare.saturating_sub(SPARE));

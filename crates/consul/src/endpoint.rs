@@ -1,8 +1,8 @@
-//! Where requests go: the URL they begin with, and the connections they take.
+//! Endpoints: the base URL and the connections of one agent or server.
 //!
-//! Consul allows one address a limited number of connections (`limits.http_max_conns_per_client`, 200). Long polls and all
-//! other requests have bounds of their own, so that what keeps a lease waits for no long poll. At rest there is one connection
-//! for each long poll, and none else: the others are closed soon after their use.
+//! Consul limits the connections of one address (`limits.http_max_conns_per_client`, 200). Long polls and other requests have separate
+//! limits, so that a renewal never waits for a long poll. An idle client has one connection for each long poll; other connections are
+//! closed soon after their use.
 
 use std::fmt;
 use std::io;
@@ -20,51 +20,50 @@ use super::connections::{Connections, IDLE, Permit};
 use super::selection::Target;
 use super::{Address, MAX_ADDRESSES, Settings, SetupError, tls};
 
-/// A connection that takes longer is not going to be. Less than a request may take, so that a host which drops
-/// packets is known to have got nothing.
+/// The time-out of a connection. Shorter than that of a request, so that for a host which drops packets the error is that nothing was
+/// sent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where there is another address: within one attempt to renew, and enough for a packet that was lost.
+/// The same with several addresses: shorter than one attempt to renew, and enough for one lost packet.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_millis(1500);
 
-/// A connection that carries nothing is asked after this time whether the other side is still there, and then again and again.
+/// The idle time after which TCP probes a connection, and the interval of further probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// A connection whose other side has answered nothing for so long, be it a question or data, is given up: a long poll waits
-/// minutes for news, and is not to wait them out where none can come.
+/// A connection is closed after this time without an acknowledgement, so that a long poll of minutes notices a dead host.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The most long polls at once. Each takes a connection, which Consul counts until the poll ends.
+/// The maximum number of long polls at once. Each takes a connection, which Consul counts until the poll ends.
 pub const MAX_LONG_POLLS: usize = 64;
-/// The most other requests at once, and how many of them are for requests that keep a lease.
+/// The maximum number of other requests at once, and how many of them are reserved for requests that keep a lease.
 const MAX_CALLS: usize = 8;
 const LEASE_CALLS: usize = 2;
 
 /// Which connections a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// One of those for long polls.
+    /// The connections for long polls.
     Poll,
-    /// Of sessions and tokens: a connection kept for these, or any other that is free.
+    /// Sessions and tokens: a reserved connection, or any other free one.
     Lease,
-    /// The same, of the read that confirms a session's end; such reads leave one of the kept connections to renewals.
+    /// The read that confirms a session's end. Such reads leave one reserved connection to renewals.
     Confirmation,
-    /// Of what changes something or stands for many watches, each in its turn.
+    /// Writes, and reads for many watches, each in turn.
     Write,
-    /// The same connections, of what reads: however many wait, a write waits for no more of them than there are connections.
+    /// Reads. They share the connections of writes, and a write waits for at most as many reads as there are connections.
     Read,
 }
 
 /// One Consul agent or server.
 pub(super) struct Endpoint {
-    /// Makes what one connection needs.
+    /// Creates the library client of one connection.
     make: Box<dyn Fn() -> Result<reqwest::Client, SetupError> + Send + Sync>,
     connections: Connections,
     polls: Semaphore,
     lease_calls: Semaphore,
-    /// As many confirmations as may take, or stand in the line for, one of these.
+    /// The confirmations that may use, or queue for, a reserved connection.
     confirmations: Semaphore,
     calls: Semaphore,
-    /// As many reads as may stand in the line for one of these.
+    /// The reads that may queue for `calls`.
     reads: Semaphore,
     /// Ends in `/v1/`.
     base: Url,
@@ -74,7 +73,7 @@ pub(super) struct Endpoint {
 pub(super) struct Endpoints {
     settings: Settings,
     plain: rustls::ClientConfig,
-    /// Where any address is https: the files are read once.
+    /// Present if any address is https. The files are read once.
     secure: Option<rustls::ClientConfig>,
     made: Mutex<Vec<(Target, Arc<Endpoint>)>>,
 }
@@ -88,7 +87,7 @@ impl Endpoints {
             settings: settings.clone(),
             made: Mutex::default(),
         };
-        // What is wrong with the settings is said now.
+        // Invalid settings are reported now.
         for address in settings.address.iter() {
             endpoints.make(&Target { address: address.clone(), ip: None }, false)?;
         }
@@ -99,15 +98,14 @@ impl Endpoints {
     pub(super) fn at(&self, target: &Target, several: bool) -> Result<Arc<Endpoint>, SetupError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = made.iter().position(|(of, _)| of == target) {
-            // The one that was used last stands last.
+            // The last used one is the last.
             made[at..].rotate_left(1);
             if let Some((_, endpoint)) = made.last() {
                 return Ok(Arc::clone(endpoint));
             }
         }
         let endpoint = Arc::new(self.make(target, several)?);
-        // Those that were not used for the longest time: of addresses that a name does not have any more. Requests under way keep
-        // theirs.
+        // Drop the least recently used one: its name has other addresses now. Requests in flight keep their endpoint.
         if made.len() >= MAX_ADDRESSES * 2 {
             made.remove(0);
         }
@@ -133,7 +131,7 @@ impl Endpoint {
         let connect = if several { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         let make = move || client(&address, connect, tls.clone(), pinned.clone());
         let connections = Connections::default();
-        // What is wrong with the settings is said now.
+        // Invalid settings are reported now.
         connections.keep(make()?);
         Ok(Self {
             make: Box::new(make),
@@ -174,7 +172,7 @@ impl Endpoint {
         }
     }
 
-    /// What sends on a connection.
+    /// The library client that sends on a connection.
     pub(super) fn client<'a>(&self, permit: &'a mut Permit<'_>) -> Result<&'a reqwest::Client, SetupError> {
         permit.client(&self.make)
     }
@@ -201,7 +199,6 @@ fn client(
         .http1_only()
         .connect_timeout(connect)
         .pool_max_idle_per_host(1)
-        // Nor does one that has died unnoticed cost an attempt to renew then.
         .pool_idle_timeout(IDLE)
         .tcp_nodelay(true)
         .tcp_keepalive(KEEPALIVE)
@@ -221,7 +218,7 @@ fn client(
     http.build().map_err(|error| SetupError::Http(describe(&error)))
 }
 
-/// The URL that all requests begin with, and where its host really is if that is not what it says.
+/// The base URL, and the address to connect to if it is not the URL's host.
 fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), SetupError> {
     let address = &target.address;
     let text = match address {
@@ -232,7 +229,7 @@ fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), S
     let mut base = Url::parse(&format!("{text}/v1/")).map_err(|error| unfit(address, &error))?;
     let host = base.host_str().unwrap_or_default().to_owned();
     let port = base.port_or_known_default().unwrap_or(443);
-    let authority = match tls::name_to_ask_for(&settings.tls, address) {
+    let authority = match tls::name_in_url(&settings.tls, address) {
         Some(name) => {
             base.set_host(Some(&name)).map_err(|error| unfit(address, &error))?;
             Some(format!("{host}:{port}"))
@@ -243,15 +240,15 @@ fn base(settings: &Settings, target: &Target) -> Result<(Url, Option<Pinned>), S
     Ok((base, Some(Pinned { host, port, ip: target.ip, authority })))
 }
 
-/// Resolves every name to one host: TLS asks for the server's name, TCP goes to the address.
+/// Resolves every name to one host: TLS requests the server's name, TCP connects to the address.
 #[derive(Clone)]
 struct Pinned {
     /// IPv6 hosts in brackets.
     host: String,
     port: u16,
-    /// The one address of the host's that is meant.
+    /// The host's address to use, if it has several.
     ip: Option<IpAddr>,
-    /// For the header `Host`, where the URL names another one.
+    /// For the header `Host`, if the URL has another host.
     authority: Option<String>,
 }
 
@@ -287,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_keeps_its_connections_whatever_a_name_stands_for_in_time() {
+    fn the_endpoint_in_use_is_kept_when_a_name_changes_its_addresses() {
         let endpoints = Endpoints::new(&Settings::default()).unwrap();
         let address: Address = "http://consul:8500".parse().unwrap();
         let at = |host: u8| {

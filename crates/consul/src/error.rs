@@ -1,4 +1,4 @@
-//! What can go wrong with a request: what was tried, on what, what came back, what to do.
+//! The errors of requests: what was tried, on what, what came back, what to do.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::{Code, Operation, TokenError};
 
-/// What was tried, and where.
+/// The operation that failed, on what, at which address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// On what: a key, a prefix, a session; empty where the operation says it all.
+    /// Its object: a key, a prefix, a session. Empty if the operation has none.
     pub target: String,
-    /// Of whom.
+    /// The address of Consul.
     pub address: Arc<str>,
 }
 
@@ -29,167 +29,169 @@ impl fmt::Display for Tried {
     }
 }
 
-/// What went wrong with a request.
+/// Why a request failed.
 ///
-/// `said` is what Consul said, cut to a line; no variant ever holds a token.
+/// `said` is Consul's message, cut to one line of at most 256 characters. No variant contains a token.
+/// [`Error::class`] is the kind, [`Error::is_transient`] whether to try again, [`Error::outcome_unknown`] whether a write may have
+/// been applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The session does not exist, or does no longer. Missing keys are answers, not errors.
+    /// The session does not exist. A missing key is an answer, not an error.
     #[error("{tried}: there is no such session: {said}")]
     NotFound {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
-    /// The token lacks the right, or hides a part of the answer.
+    /// The token lacks a right, or Consul hid a part of the answer from it.
     #[error("{tried}: permission denied: {said}; {advice}")]
     Denied {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
-        /// Where the token is from and what to do.
+        /// The source of the token, and what to do.
         advice: String,
     },
-    /// The servers have no leader, or lost it while they worked on this.
-    #[error("{tried}: Consul has no leader now: {said}; it passes once the servers have elected one")]
+    /// The servers have no leader, or lost it during the request.
+    #[error("{tried}: Consul has no leader: {said}; try again when the servers have elected one")]
     NoLeader {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
-    /// Consul wants fewer requests. It did nothing.
-    #[error("{tried}: Consul limits the rate of requests: {said}; ask again later")]
+    /// A rate limit of Consul's rejected the request. Nothing was done.
+    #[error("{tried}: Consul limits the rate of requests: {said}; try again later")]
     RateLimited {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
-    /// The value, or the transaction, is larger than Consul takes.
+    /// The value or the transaction is above Consul's limit.
     #[error("{tried}: too large for Consul: {said}")]
     TooLarge {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
-    /// The session that should lock the key does not exist.
-    #[error("{tried}: the session does not exist, or does no longer: {said}")]
+    /// The session that was to lock the key does not exist.
+    #[error("{tried}: the session does not exist: {said}")]
     InvalidSession {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
     /// The session's node is not registered, or one of its checks is missing or critical.
     #[error(
-        "{tried}: the session's node or one of its checks is not fit: {said}; see session.node, session.node_checks and \
+        "{tried}: the session's node or one of its checks is missing or critical: {said}; see session.node, session.node_checks and \
          session.service_checks in the configuration"
     )]
     Unfit {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said.
+        /// Consul's message.
         said: String,
     },
-    /// The request itself is wrong; the same one will always be.
+    /// The request is invalid. Another attempt fails too.
     #[error("{tried}: the request was refused: {said}")]
     BadRequest {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul, or this client before it sent anything, said.
+        /// The message, of Consul or of this client.
         said: String,
     },
-    /// Consul refuses the name of the key (1.21.5 and newer). The configuration has to name another one.
+    /// Consul refuses the name of the key (1.21.5 and newer).
     #[error(
-        "{tried}: Consul does not take this name of a key: {said}; choose another semaphores.prefix or locks.key, or set \
+        "{tried}: Consul does not accept the name of this key: {said}; choose another semaphores.prefix or locks.key, or set \
          disable_kv_key_validation in Consul's own configuration"
     )]
     InvalidKey {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What Consul said: the rule.
+        /// Consul's message, which contains the rule.
         said: String,
     },
-    /// There is no token to send, so nothing was sent.
+    /// There is no token, so nothing was sent.
     #[error("{tried}: nothing was sent: {source}")]
     Token {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// Why there is none.
+        /// Why there is no token.
         source: TokenError,
     },
-    /// No connection: nothing was sent.
+    /// The connection failed, so nothing was sent.
     #[error("{tried}: not reached: {cause}; is Consul listening there? (consul.address, CONSUL_HTTP_ADDR)")]
     Unreachable {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// From the outermost cause to the innermost.
+        /// The causes, from the outermost to the innermost.
         cause: String,
     },
-    /// Nothing was sent: not because of Consul, but since it might have gone to another cluster, or had to wait too long.
+    /// Nothing was sent, since the address may belong to another cluster, or no connection was free in time.
     #[error("{tried}: not sent: {why}")]
     NotSent {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
         /// Why it was not sent.
         why: String,
     },
-    /// No answer in time: Consul may have done it, may do it still, or never.
+    /// No answer came in time. Consul may have applied the request, or may apply it later.
     #[error("{tried}: no answer within {:?}{}", rounded(*after), doubt(tried))]
     Timeout {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// The time it was given.
+        /// The time that the answer was allowed to take.
         after: Duration,
     },
-    /// The connection broke after the request was sent: Consul may have done it.
-    #[error("{tried}: the connection broke before the answer was there: {cause}{}", doubt(tried))]
+    /// The connection broke after the request was sent. Consul may have applied it.
+    #[error("{tried}: the connection broke before the answer was complete: {cause}{}", doubt(tried))]
     Interrupted {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// From the outermost cause to the innermost.
+        /// The causes, from the outermost to the innermost.
         cause: String,
     },
-    /// A blocking read that had waited for a second or more and ended without Consul's answer: by the end or the reset of its
-    /// connection, or by a 408, 499, 502 or 504. It says nothing of Consul, since proxies end requests for their age alone.
+    /// A blocking query had waited for a second or more and ended without Consul's answer: its connection was closed or reset, or a
+    /// proxy answered 408, 499, 502 or 504. Proxies cut long requests, so this is no failure of Consul.
     #[error(
         "{tried}: cut off after {:?} without an answer: {cause}; where a proxy ends long requests, set consul.max_wait below \
          its time-out",
         rounded(*age)
     )]
     Cut {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// For how long the request had been under way.
+        /// The age of the request.
         age: Duration,
-        /// The status, or the causes from the outermost to the innermost.
+        /// The status, or the causes, from the outermost to the innermost.
         cause: String,
     },
-    /// A status that Consul has no reason to give here.
-    #[error("{tried}: unexpected answer {status}: {said}; is this address Consul's own?")]
+    /// A status that Consul does not give to such a request.
+    #[error("{tried}: unexpected answer {status}: {said}; is this the address of Consul?")]
     Unexpected {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
         /// The HTTP status.
         status: u16,
-        /// What came with it.
+        /// The beginning of the answer.
         said: String,
     },
-    /// An answer that cannot be understood, or is too long.
-    #[error("{tried}: the answer cannot be understood: {why}; is this address Consul's own?")]
+    /// The answer cannot be decoded, or is too long.
+    #[error("{tried}: the answer cannot be decoded: {why}; is this the address of Consul?")]
     BadAnswer {
-        /// What was tried.
+        /// The request that failed.
         tried: Tried,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         why: String,
     },
 }
 
-/// For people: a third of a TTL has many digits.
+/// Rounded for messages: a third of a TTL has many digits.
 fn rounded(time: Duration) -> Duration {
     let to = if time < Duration::from_secs(1) { 1 } else { 100 };
     let steps = time.as_millis().saturating_add(to / 2) / to;
@@ -197,15 +199,15 @@ fn rounded(time: Duration) -> Duration {
 }
 
 fn doubt(tried: &Tried) -> &'static str {
-    // Whoever wanted the token of a login has nothing to doubt: what it was for was not done.
+    // A login precedes the request that needs its token, so that request was not sent.
     if tried.operation.writes() && tried.operation != Operation::Login {
-        "; it may have been done all the same"
+        "; it may have been applied"
     } else {
         ""
     }
 }
 
-/// An error's kind, for decisions and metric labels.
+/// The kind of an error, for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the variant of `Error` with its name")]
 pub enum Class {
@@ -228,57 +230,11 @@ pub enum Class {
     BadAnswer,
 }
 
-impl Class {
-    /// All of them, so that every series can exist from the start.
-    pub const ALL: [Self; 17] = [
-        Self::NotFound,
-        Self::Denied,
-        Self::NoLeader,
-        Self::RateLimited,
-        Self::TooLarge,
-        Self::InvalidSession,
-        Self::Unfit,
-        Self::BadRequest,
-        Self::InvalidKey,
-        Self::Token,
-        Self::Unreachable,
-        Self::NotSent,
-        Self::Timeout,
-        Self::Interrupted,
-        Self::Cut,
-        Self::Unexpected,
-        Self::BadAnswer,
-    ];
-
-    /// The label's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::Denied => "denied",
-            Self::NoLeader => "no_leader",
-            Self::RateLimited => "rate_limited",
-            Self::TooLarge => "too_large",
-            Self::InvalidSession => "invalid_session",
-            Self::Unfit => "unfit",
-            Self::BadRequest => "bad_request",
-            Self::InvalidKey => "invalid_key",
-            Self::Token => "token",
-            Self::Unreachable => "unreachable",
-            Self::NotSent => "not_sent",
-            Self::Timeout => "timeout",
-            Self::Interrupted => "interrupted",
-            Self::Cut => "cut",
-            Self::Unexpected => "unexpected",
-            Self::BadAnswer => "bad_answer",
-        }
-    }
-}
-
 impl Error {
     /// The kind.
     pub fn class(&self) -> Class {
         match self {
-            // What passes by itself; the rest is for somebody to mend.
+            // A login that may succeed later. Other token errors need a fix.
             Self::Token { source: TokenError::Login(login), .. } if login.is_transient() => login.class(),
             Self::NotFound { .. } => Class::NotFound,
             Self::Denied { .. } => Class::Denied,
@@ -300,7 +256,7 @@ impl Error {
         }
     }
 
-    /// True where Consul is away, or too busy: the same request may pass a moment later.
+    /// True if Consul is unreachable or overloaded. The same request may succeed a moment later.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.class(),
@@ -314,7 +270,7 @@ impl Error {
         )
     }
 
-    /// What was tried.
+    /// The request that failed.
     pub const fn tried(&self) -> &Tried {
         match self {
             Self::NotFound { tried, .. }
@@ -337,11 +293,10 @@ impl Error {
         }
     }
 
-    /// True where a write may have been applied in spite of the error, or may still be: read again before anything
-    /// else.
+    /// True if a write may have been applied in spite of the error, or may be applied later. Read again before the next write.
     ///
-    /// No leader counts: a leader that is deposed while it commits answers so, and its successor may apply the entry
-    /// all the same. So does every 5xx that is not known to be a refusal, such as a proxy's 502.
+    /// [`Error::NoLeader`] counts: a leader that is deposed during a commit answers so, and its successor may apply the entry.
+    /// So does a 5xx that is not known to be a refusal, such as a proxy's 502.
     pub const fn outcome_unknown(&self) -> bool {
         let possible = match self {
             Self::Timeout { .. }
@@ -395,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_as_people_read_them() {
+    fn times_are_rounded() {
         for (micros, said) in [(1_666_667, "1.7s"), (200_000, "200ms"), (33_333, "33ms"), (10_000_000, "10s")]
         {
             assert_eq!(format!("{:?}", rounded(Duration::from_micros(micros))), said);

@@ -1,4 +1,4 @@
-//! How a request is sent: to which address, by which connection, for how long.
+//! The sending of a request: the address, the connection, the time-out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::selection::Target;
 use super::token::Ready;
 use super::{Client, Code, Error, Operation, SetupError, Tried, classify};
 
-/// The longest answer that is looked at where it is a refusal. Of more, the beginning is enough.
+/// The maximum size of an error answer. Of a longer one only the beginning is read.
 const MAX_REFUSAL: usize = 1024 * 1024;
 
-/// The most addresses that one request is sent to, one after the other.
+/// The maximum number of addresses that one request is sent to, one after the other.
 const MAX_HOPS: usize = 3;
 
-/// Why a request is not sent, or its answer not taken.
+/// Why a request is not sent, or its answer is discarded.
 const MAY_BE_ANOTHER: &str =
-    "another address is used since the lease ended, and may belong to another cluster";
+    "another address is used since the lease expired, and may belong to another cluster";
 
 /// Why a request is not sent after a restart.
 const SHOWS_NO_SESSION: &str =
-    "no address has shown the session of the process before this one, whose lease may be valid";
+    "no address has shown the session of the previous process, whose lease may be valid";
 
-/// Why a request is not sent that has stood in the line for a connection for all its time.
+/// Why a request is not sent that waited for a connection until its time-out.
 const NO_CONNECTION_FREE: &str = "no connection was free in time";
 
 impl Client {
-    /// Sends a request to the address that is used, and where it fails so that it may be sent again, to the next one.
+    /// Sends a request to the address in use. After a failure that permits another attempt, sends it to the next address.
     pub(super) async fn attempt(
         &self,
         request: &Request,
@@ -49,7 +49,7 @@ impl Client {
             if route.epoch != self.epoch {
                 return Err(self.not_sent(request, &route, MAY_BE_ANOTHER));
             }
-            // A login has to come first where only a token shows the session.
+            // A login must come first, since only its token may show the session.
             if route.is_blocked && request.operation != Operation::Login {
                 return Err(self.not_sent(request, &route, SHOWS_NO_SESSION));
             }
@@ -66,7 +66,7 @@ impl Client {
             let is_poll = request.lane() == Lane::Poll;
             self.router.ended(&route, outcome(judged.as_ref(), is_poll), self);
             let Some(error) = judged.filter(|_| hops < MAX_HOPS) else { return result };
-            // What may have been done is the caller's to look at, and a cut is no address's failure.
+            // A write that may have been applied is left to the caller, and a cut is no failure of the address.
             let again = matches!(error, Error::Unreachable { .. })
                 || (!request.operation.writes()
                     && (error.is_transient() || matches!(error, Error::Unexpected { .. }))
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// An error with what is wrong with the other addresses.
+    /// Adds the failures of the other addresses to an error.
     fn with_others(&self, mut error: Error) -> Error {
         if let Error::Unreachable { cause, .. } = &mut error {
             for other in self.router.with(|selection| selection.failed_others()) {
@@ -118,16 +118,16 @@ impl Client {
             return Err(Error::NotSent { tried, why: NO_CONNECTION_FREE.into() });
         };
         let started = Instant::now();
-        // Boxed: the library's futures are large, and callers hold many of these.
+        // Boxed: the library's futures are large, and callers hold many of them.
         let exchange = Box::pin(self.exchange(request, &tried, token, &endpoint, permit));
         let exchange = async {
-            // What waits for news there would wait for ever.
+            // A long poll at the previous address might never return.
             let is_poll = request.lane() == Lane::Poll;
             tokio::select! {
                 biased;
                 result = exchange => result,
                 () = self.router.left(route), if is_poll => {
-                    let cause = "another address is used by now".into();
+                    let cause = "another address is in use now".into();
                     Err(Error::Interrupted { tried: tried.clone(), cause })
                 }
             }
@@ -140,8 +140,7 @@ impl Client {
         result
     }
 
-    /// Sends a request to a target that may not be the one that is used, with the token that is at hand. It is not observed:
-    /// nobody waits for it, and it says nothing of the Consul that is used.
+    /// Sends a probe to any target, with the current token. Probes are not reported to the observer.
     pub(super) async fn attempt_at(&self, request: &Request, target: &Target) -> Result<Answer, Error> {
         let shown = self.router.with(|selection| selection.label(target));
         let tried = Tried { operation: request.operation, target: request.target.clone(), address: shown };
@@ -167,8 +166,8 @@ impl Client {
         self.observer().finished(request.operation, code, started.elapsed());
     }
 
-    /// Waits for a connection. What keeps a lease, or confirms its end, has no more time for that; all else has its time
-    /// from then on, since it may stand in a line of hundreds, each of which is answered soon.
+    /// Waits for a connection. For a request that keeps a lease or confirms its end, the time-out includes this wait. For others the
+    /// time-out starts when they have a connection, since hundreds may queue.
     async fn enter<'a>(
         &self,
         endpoint: &'a Endpoint,
@@ -197,7 +196,7 @@ impl Client {
         let refuse = |said: String| Error::BadRequest { tried: tried.clone(), said };
         let mut url = endpoint.url(&request.path).map_err(|error| refuse(error.to_string()))?;
         url.query_pairs_mut().extend_pairs(&self.shared.scope).extend_pairs(&request.query);
-        // At rest renewals are all that is sent, and far apart: none keeps its connection until the next one.
+        // An idle client sends renewals alone, too rarely to keep their connection open.
         let closes = request.operation == Operation::SessionRenew && permit.is_alone();
         let http = endpoint.client(&mut permit).map_err(|error| refuse(error.to_string()))?;
         let mut sent = http.request(request.method.clone(), url);
@@ -205,7 +204,7 @@ impl Client {
             sent = sent.header(CONNECTION, "close");
         }
         if !request.is_long {
-            // The library asks for `gzip` where it is not told otherwise.
+            // By default the library requests `gzip`.
             sent = sent.header(ACCEPT_ENCODING, "identity");
         }
         if let Some(token) = token {
@@ -222,7 +221,7 @@ impl Client {
         let status = response.status().as_u16();
         let filtered = header(&response, "X-Consul-Results-Filtered-By-ACLs") == Some("true");
         let index = header(&response, "X-Consul-Index").and_then(|index| index.parse().ok());
-        let body = match take_in(response).await {
+        let body = match read_body(response).await {
             Ok(Some(body)) => body,
             Ok(None) => {
                 let why = format!("it is longer than {MAX_ANSWER} bytes");
@@ -240,7 +239,7 @@ impl Client {
     }
 }
 
-/// The error that an answer is which the endpoint does not have as one.
+/// The error for an answer that the endpoint does not define.
 pub(super) fn refused(
     answer: Answer,
     request: &Request,
@@ -258,9 +257,9 @@ fn said(answer: &Answer, request: &Request, token: Option<&Ready>) -> String {
     classify::excerpt(&String::from_utf8_lossy(&answer.body), &secrets)
 }
 
-/// The body; `None` where it is too long. Of a refusal the beginning is enough, also where the connection breaks after
-/// it: Consul closes it on a body that is too large, without reading that to its end.
-async fn take_in(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+/// The body; `None` if it is too long. Of an error answer the beginning is enough, also if the connection breaks after it: Consul
+/// closes the connection on a request body that is too large, without reading it to its end.
+async fn read_body(mut response: reqwest::Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let refusal = response.status() != StatusCode::OK;
     let bound = if refusal { MAX_REFUSAL } else { MAX_ANSWER };
     let mut body = Vec::new();

@@ -1,4 +1,4 @@
-//! Files that others write: tokens, certificates, keys.
+//! Files of other programs: tokens, certificates, keys.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +7,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file, and nothing else. A pipe would wait for its writer: what else there is, is not opened, and what takes
-/// its place in that instant is opened without waiting, and refused.
+/// Opens a regular file. Anything else is refused, since the open of a pipe would wait for its writer. If a pipe replaces the file
+/// between the check and the open, it is opened without waiting and refused.
+///
+/// # Errors
+///
+/// The file cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let refused = || io::Error::other("it is not a regular file");
     if !std::fs::metadata(path)?.is_file() {

@@ -1,11 +1,11 @@
-//! A key as a part of a URL.
+//! Keys in URLs.
 
-/// The key, percent-encoded for a path; slashes stay.
+/// Percent-encodes a key for a path. Slashes stay.
 ///
 /// # Errors
 ///
-/// Where no URL can carry it: Consul's HTTP server cleans paths, so `a//b` and `a/../b` would be redirected to other
-/// keys, and a slash at the start would be lost. Transactions, whose keys go in a body, can name them.
+/// No URL can carry the key. Consul's HTTP server cleans paths: `a//b` and `a/../b` would be redirected to other keys, and a slash at
+/// the start would be lost. Transactions can name such keys, since their keys are in the body.
 pub(super) fn encode(key: &str) -> Result<String, &'static str> {
     if key.starts_with('/') {
         return Err("a key cannot begin with a slash");

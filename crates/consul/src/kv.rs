@@ -8,47 +8,47 @@ use serde::{Deserialize, Deserializer};
 use super::request::Request;
 use super::{Client, Error, Indexed, Operation, Read, key};
 
-/// A key as Consul has it.
+/// A key and its value, as Consul returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct KvPair {
     /// The key.
     pub key: String,
-    /// Its value. Transactions leave it out, and empty here, in the results of writes.
+    /// The value, decoded. Empty in the results of a transaction's writes, in which Consul leaves it out.
     #[serde(default, deserialize_with = "base64_or_null")]
     pub value: Vec<u8>,
-    /// An opaque number of its writer's.
+    /// A number that the writer chose. Consul does not interpret it.
     pub flags: u64,
-    /// The session that has locked it.
+    /// The session that holds the lock.
     #[serde(default)]
     pub session: Option<String>,
-    /// The raft index at which it was made.
+    /// The Raft index of its creation.
     pub create_index: u64,
-    /// The raft index of its last change.
+    /// The Raft index of its last change. Pass it to [`Put::Cas`].
     pub modify_index: u64,
-    /// How many times it was locked.
+    /// How often it was locked by a session that did not hold the lock.
     pub lock_index: u64,
 }
 
-/// On which condition to write a key.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put<'a> {
-    /// On none.
+    /// No condition.
     Plain,
-    /// That its index is still this one; 0: that it does not exist.
+    /// The key's `modify_index` is this one. 0: the key does not exist.
     Cas(u64),
-    /// That this session can lock it, or has.
+    /// This session acquires the lock, or holds it already.
     Acquire(&'a str),
-    /// That this session has locked it; unlocks it.
+    /// This session holds the lock. The write releases it.
     Release(&'a str),
 }
 
 impl Client {
-    /// Reads a key; `None` where it does not exist.
+    /// Reads a key; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// As any request's; [`Error::BadRequest`] for a key that no URL can carry.
+    /// As for any request; [`Error::BadRequest`] for a key that no URL can carry.
     pub async fn kv_get(&self, key: &str, read: Read) -> Result<Indexed<Option<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvGet };
         let request =
@@ -56,12 +56,12 @@ impl Client {
         Ok(self.found::<KvPair>(request).await?.map(|pairs| pairs.into_iter().next()))
     }
 
-    /// Reads the keys that begin with `prefix`, in the order of their bytes. Give it a slash at its end: without one,
-    /// `jobs` finds `jobs-2/…` too. Keys that the token may not read are left out, which [`Indexed::filtered`] tells.
+    /// Reads the keys that begin with `prefix`, in the order of their bytes. End the prefix with a slash: `jobs` matches `jobs-2/…`
+    /// too. Consul leaves out keys that the token may not read, and [`Indexed::filtered`] reports it.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn kv_list(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<KvPair>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
         let path = self.encoded(operation, prefix)?;
@@ -70,13 +70,13 @@ impl Client {
         self.found(request.or_filtered().long()).await
     }
 
-    /// Reads the names of the keys that begin with `prefix`, in the order of their bytes, without their values. A blocking
-    /// read is woken by every change below the prefix, also by one of a value. Give it a slash at its end, as for
-    /// [`Self::kv_list`]; names that the token may not read are left out, which [`Indexed::filtered`] tells.
+    /// Reads the names of the keys that begin with `prefix`, in the order of their bytes. A blocking query returns at each change
+    /// below the prefix, also at the change of a value. As for [`Self::kv_list`], end the prefix with a slash, and see
+    /// [`Indexed::filtered`].
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn kv_keys(&self, prefix: &str, read: Read) -> Result<Indexed<Vec<String>>, Error> {
         let operation = if read.blocks() { Operation::KvWatch } else { Operation::KvList };
         let path = self.encoded(operation, prefix)?;
@@ -85,13 +85,12 @@ impl Client {
         self.found(request.or_filtered().long()).await
     }
 
-    /// Writes a key, its flags with it. `false`: the condition does not hold, or, for [`Put::Acquire`], a lock-delay
-    /// is on.
+    /// Writes a key and its flags. Returns `false` if the condition does not hold or, for [`Put::Acquire`], the key is in lock-delay.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSession`] where the session that should lock is gone, [`Error::TooLarge`] above Consul's bound
-    /// (512 KiB if it is not configured).
+    /// [`Error::InvalidSession`] if the session does not exist, [`Error::TooLarge`] above Consul's limit (`kv_max_value_size`, 512 KiB
+    /// by default).
     pub async fn kv_put(&self, key: &str, value: &[u8], put: Put<'_>, flags: u64) -> Result<bool, Error> {
         let path = self.path(Operation::KvPut, key)?;
         let request = Request::put(Operation::KvPut, path, shown(key)).query("flags", flags.to_string());
@@ -104,12 +103,12 @@ impl Client {
         self.send(request.body(value.to_vec())).await?.json()
     }
 
-    /// Removes a key, where `cas` says so only if its index is still this one. `false`: it is not. To remove what does
-    /// not exist succeeds.
+    /// Removes a key; with `cas`, only if its `modify_index` is this one. Returns `false` if it is another one. The removal of a key
+    /// that does not exist succeeds.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn kv_delete(&self, key: &str, cas: Option<u64>) -> Result<bool, Error> {
         let path = self.path(Operation::KvDelete, key)?;
         let mut request = Request::delete(Operation::KvDelete, path, shown(key));
@@ -146,7 +145,7 @@ impl Client {
     }
 }
 
-/// A key for people.
+/// A key in messages.
 pub(super) fn shown(key: &str) -> String {
     key.escape_debug().to_string()
 }

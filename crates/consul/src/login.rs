@@ -1,4 +1,4 @@
-//! Login by an auth method: a token in exchange for someone else's word, such as Kubernetes'.
+//! Login by an auth method: the exchange of a bearer token, such as Kubernetes', for a Consul token.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,20 +9,20 @@ use super::kv::shown;
 use super::request::Request;
 use super::{Client, Error, Operation, Secret};
 
-/// What a login gave.
+/// The result of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// The token's name, which is not secret.
+    /// The token's accessor ID, which is not secret.
     pub accessor: String,
     /// The token, for [`Client::with_token`].
     pub secret: Secret,
-    /// How long it is good for; none: until a logout.
+    /// The lifetime; `None`: until a logout.
     pub lifetime: Option<Duration>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Word<'a> {
+struct LoginBody<'a> {
     auth_method: &'a str,
     bearer_token: &'a str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -65,7 +65,7 @@ fn instant(text: &str) -> Option<Duration> {
     if ahead { since.checked_sub(offset) } else { since.checked_add(offset) }
 }
 
-/// What to do about a login that was refused, for people.
+/// What to do about a refused login, for an error.
 pub(super) fn advice(said: &str) -> &'static str {
     if said.contains("ACL support disabled") {
         "this Consul has its ACLs turned off, and no auth method: log in to none there (consul.login)"
@@ -84,8 +84,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] where the bearer token is not believed or no binding rule fits it. Where the outcome is
-    /// unknown there may be a token that nobody has; the auth method's `MaxTokenTTL` ends it.
+    /// [`Error::Denied`] if the auth method rejects the bearer token or no binding rule matches it. If the outcome is unknown, Consul
+    /// may have created a token; the auth method's `MaxTokenTTL` ends it.
     pub async fn login(
         &self,
         method: &str,
@@ -96,25 +96,25 @@ impl Client {
             |said: String| Error::BadRequest { tried: self.tried(Operation::Login, &shown(method)), said };
         // A mounted token file may end in a newline.
         let bearer = Secret::new(bearer.expose().trim());
-        let word = Word { auth_method: method, bearer_token: bearer.expose(), meta };
-        let body = serde_json::to_vec(&word).map_err(|error| refuse(error.to_string()))?;
+        let body = LoginBody { auth_method: method, bearer_token: bearer.expose(), meta };
+        let body = serde_json::to_vec(&body).map_err(|error| refuse(error.to_string()))?;
         let request = Request::post(Operation::Login, "acl/login", shown(method)).body(body).hiding(bearer);
         let answer = self.send(request).await?;
-        // Not by `Answer::json`, whose words may quote what it found: here, a token.
+        // Not by `Answer::json`: its error must not describe a body that contains a token.
         match serde_json::from_slice::<Token>(&answer.body) {
             Ok(token) => {
                 let lifetime = token.lifetime();
                 Ok(Login { accessor: token.accessor, secret: Secret::new(token.secret), lifetime })
             }
-            Err(_) => Err(Error::BadAnswer { tried: answer.tried, why: "it is no token".into() }),
+            Err(_) => Err(Error::BadAnswer { tried: answer.tried, why: "it is not a token".into() }),
         }
     }
 
-    /// Ends this client's own token, which must have come of a login. One that Consul does not know has ended.
+    /// Ends this client's own token, which must be from a login. A token that Consul does not know counts as ended.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn logout(&self) -> Result<(), Error> {
         match self.send(Request::post(Operation::Logout, "acl/logout", "")).await {
             Err(Error::Denied { said, .. }) if said.contains("ACL not found") => Ok(()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_is_told_by_two_times_in_any_zone() {
+    fn a_lifetime_is_the_difference_of_two_times_in_any_zone() {
         let minute = Some(Duration::from_secs(60));
         for (created, expires, told) in [
             ("2026-11-21T11:00:00.5Z", "2026-11-21T11:01:00.5Z", minute),

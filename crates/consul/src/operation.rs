@@ -1,48 +1,48 @@
-//! What is asked and how it ended: the labels of the request metrics.
+//! The operations and the outcomes of requests: the labels of request metrics.
 
 use std::time::Duration;
 
 use super::{AddressNews, Error};
 
-/// What was asked of Consul.
+/// An operation on Consul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A new session.
+    /// The creation of a session: `PUT /v1/session/create`.
     SessionCreate,
-    /// One more TTL for a session.
+    /// The renewal of a session: `PUT /v1/session/renew/…`.
     SessionRenew,
-    /// The end of a session.
+    /// The end of a session: `PUT /v1/session/destroy/…`.
     SessionDestroy,
-    /// One session.
+    /// A read of one session: `GET /v1/session/info/…`.
     SessionInfo,
-    /// All sessions.
+    /// A read of all sessions: `GET /v1/session/list`.
     SessionList,
-    /// One key.
+    /// A read of one key: `GET /v1/kv/…`.
     KvGet,
-    /// Several keys, by a transaction that only reads.
+    /// A read of several keys, by a transaction that only reads.
     KvGetMany,
-    /// The keys under a prefix, or their names alone.
+    /// A read of the keys below a prefix, or of their names alone.
     KvList,
-    /// A read of one key or of a prefix that waits for news.
+    /// A blocking query of one key or of a prefix.
     KvWatch,
-    /// A write of one key.
+    /// A write of one key: `PUT /v1/kv/…`.
     KvPut,
-    /// A removal of one key.
+    /// The removal of one key: `DELETE /v1/kv/…`.
     KvDelete,
-    /// A transaction.
+    /// A transaction: `PUT /v1/txn`.
     Txn,
-    /// A token in exchange for someone else's word.
+    /// The exchange of a bearer token for a Consul token: `POST /v1/acl/login`.
     Login,
-    /// The end of such a token.
+    /// The end of a token from a login: `POST /v1/acl/logout`.
     Logout,
-    /// The leader's address.
+    /// The leader's address: `GET /v1/status/leader`.
     Leader,
-    /// The addresses of the servers.
+    /// The addresses of the servers: `GET /v1/status/peers`.
     Peers,
 }
 
 impl Operation {
-    /// All of them, so that every series can exist from the start.
+    /// All values, for a program that creates its metrics at the start.
     pub const ALL: [Self; 16] = [
         Self::SessionCreate,
         Self::SessionRenew,
@@ -84,13 +84,13 @@ impl Operation {
         }
     }
 
-    /// What was to be done, for people; what it was to be done with follows.
+    /// The beginning of an error message: the operation that failed. The object of the operation follows.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::SessionCreate => "cannot create a session called",
             Self::SessionRenew => "cannot renew the session",
             Self::SessionDestroy => "cannot destroy the session",
-            Self::SessionInfo => "cannot look at the session",
+            Self::SessionInfo => "cannot read the session",
             Self::SessionList => "cannot list the sessions",
             Self::KvGet | Self::KvGetMany => "cannot read",
             Self::KvList => "cannot list",
@@ -105,7 +105,7 @@ impl Operation {
         }
     }
 
-    /// True where Consul's state can be another one afterwards.
+    /// True if the operation can change Consul's state.
     pub const fn writes(self) -> bool {
         match self {
             Self::SessionCreate
@@ -128,7 +128,7 @@ impl Operation {
     }
 }
 
-/// How a request ended: a status that Consul gives, or what came instead of one.
+/// The outcome of a request: a status of Consul's, or the reason why none arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// 200.
@@ -153,18 +153,18 @@ pub enum Code {
     Other,
     /// No answer in time.
     Timeout,
-    /// No connection.
+    /// No connection was made.
     Unreachable,
-    /// The connection broke before the answer was there.
+    /// The connection broke before the answer was complete.
     Interrupted,
-    /// A blocking read that was cut off after it had waited.
+    /// A blocking query was cut off after it had waited.
     Cut,
-    /// An answer of 200 that was too long to take in.
+    /// The answer has the status 200 but is longer than [`MAX_ANSWER`](crate::MAX_ANSWER).
     BadAnswer,
 }
 
 impl Code {
-    /// All of them, so that every series can exist from the start.
+    /// All values, for a program that creates its metrics at the start.
     pub const ALL: [Self; 15] = [
         Self::Ok,
         Self::BadRequest,
@@ -204,7 +204,7 @@ impl Code {
         }
     }
 
-    /// The one for an HTTP status.
+    /// The code of an HTTP status.
     pub(super) const fn of_status(status: u16) -> Self {
         match status {
             200 => Self::Ok,
@@ -221,24 +221,25 @@ impl Code {
     }
 }
 
-/// Told of every request that ended, and of logins. One whose future was dropped, and one that could not be sent for want of a
-/// token, is not counted.
+/// Receives the events of a client: requests that ended, logins, and changes of the address.
+///
+/// A request whose future was dropped, or that was not sent because there is no token, is not reported. The methods are called on
+/// the tasks that send requests, so they must return soon.
 pub trait Observer: Send + Sync {
-    /// A request ended. `took` includes the time that a blocking read waited.
+    /// A request ended. `took` includes the time that a blocking query waited.
     fn finished(&self, operation: Operation, code: Code, took: Duration);
 
-    /// A login by the auth method gave a token. `accessor` is the token's name, which is not secret.
+    /// A login by the auth method returned a token. `accessor` is the token's accessor ID, which is not secret.
     fn logged_in(&self, _method: &str, _accessor: &str) {}
 
-    /// A login failed, otherwise than the one before it, and no request need tell of it. `serves_on`: there is a token
-    /// that still may do something.
-    fn not_logged_in(&self, _error: &Error, _serves_on: bool) {}
+    /// A login failed, with another error than the previous one. `has_token`: the client still has an earlier token and sends it.
+    fn login_failed(&self, _error: &Error, _has_token: bool) {}
 
-    /// Another address is used, or one is not used since it may belong to another cluster.
+    /// The client uses another address, or refuses an address that may belong to another cluster.
     fn addresses(&self, _news: &AddressNews) {}
 }
 
-/// Observes nothing: for commands that serve no metrics.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 

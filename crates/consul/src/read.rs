@@ -2,81 +2,79 @@
 
 use std::time::Duration;
 
-/// The longest wait of a blocking read; Consul cuts longer ones down to it.
+/// The maximum wait of a blocking query. Consul shortens a longer one to it.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// How fresh the answer must be.
+/// The consistency mode of a read, as Consul defines it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// From the leader by its lease: a deposed leader may answer with old data for a short time.
+    /// The leader answers by its lease. A deposed leader may return old data for a short time.
     #[default]
     Default,
-    /// From a leader that has asked a quorum whether it still is one. A blocking read asks at its start and at each
-    /// wake-up only.
+    /// The leader first confirms with a quorum that it is the leader. A blocking query does so at its start and at each wake-up.
     Consistent,
-    /// From any server, however far behind.
+    /// Any server answers, however far behind it is.
     Stale,
 }
 
-/// A read that waits for news.
+/// A blocking query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocking {
-    /// Answer once the index is above this one; 0 answers at once. By the rules of Consul's documentation the next
-    /// read goes on from the answer's index, and begins again from 0 where that has gone back (tombstones were
-    /// reaped, a snapshot was restored).
+    /// Answer once the index is above this one; 0 answers at once. Pass the index of the previous answer. If an answer's index is
+    /// below the previous one (a snapshot was restored), start again from 0.
     pub index: u64,
-    /// Answer by then in any case, from 1 ms to [`MAX_WAIT`]. Consul adds up to a sixteenth of it at random; many
-    /// clients that wait for the same should add jitter of their own.
+    /// The maximum wait, from 1 ms to [`MAX_WAIT`]. Consul adds a random time of up to a sixteenth of it. Many clients that wait for
+    /// the same key need jitter of their own.
     pub wait: Duration,
 }
 
-/// How to read. The default is Consul's: not blocking, default consistency.
+/// The options of a read. The default is Consul's: not blocking, default consistency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// How fresh the answer must be.
+    /// The consistency mode of a read, as Consul defines it.
     pub consistency: Consistency,
-    /// Wait for news.
+    /// Wait for a change; `None` answers at once.
     pub blocking: Option<Blocking>,
 }
 
-/// An answer and the index to block on for the next one.
+/// An answer and its index, for the next blocking query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
     /// `X-Consul-Index`, at least 1.
     pub index: u64,
-    /// Whether Consul said that it left something out which the token may not read. It says so since 1.11. In the answers to
-    /// transactions that write, and to requests without a token, it still hides in silence (tried with 1.23).
+    /// Whether Consul reported that it left out items that the token may not read. Consul reports it since 1.11. It does not report it
+    /// for transactions that write, nor for requests without a token (seen on 1.23).
     pub filtered: bool,
-    /// What was read.
+    /// The value.
     pub value: T,
 }
 
 impl<T> Indexed<T> {
-    /// The same index over something made of the value.
+    /// Converts the value and keeps the index.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Indexed<U> {
         Indexed { index: self.index, filtered: self.filtered, value: make(self.value) }
     }
 }
 
 impl Read {
-    /// A read that a quorum stands behind.
+    /// A read with [`Consistency::Consistent`].
     pub const fn consistent() -> Self {
         Self { consistency: Consistency::Consistent, blocking: None }
     }
 
-    /// A read of any server.
+    /// A read with [`Consistency::Stale`].
     pub const fn stale() -> Self {
         Self { consistency: Consistency::Stale, blocking: None }
     }
 
-    /// The same read, waiting for an index above `index` for at most `wait`.
+    /// The same read as a blocking query: it waits for an index above `index`, for at most `wait`.
     #[must_use]
     pub const fn after(mut self, index: u64, wait: Duration) -> Self {
         self.blocking = Some(Blocking { index, wait });
         self
     }
 
-    /// The same read, waiting for at most `wait` where it waits at all.
+    /// The same read with its wait limited to `wait`.
     pub(super) fn at_most(mut self, wait: Duration) -> Self {
         if let Some(blocking) = &mut self.blocking {
             blocking.wait = blocking.wait.min(wait);
@@ -84,12 +82,12 @@ impl Read {
         self
     }
 
-    /// True where it may wait: an index of 0 answers at once.
+    /// Whether it may wait. An index of 0 answers at once.
     pub(super) fn blocks(self) -> bool {
         self.blocking.is_some_and(|blocking| blocking.index > 0)
     }
 
-    /// The time that Consul may spend on waiting.
+    /// The maximum time that Consul waits.
     pub(super) fn waits(self) -> Duration {
         match self.blocking {
             Some(blocking) if blocking.index > 0 => {
@@ -118,7 +116,7 @@ impl Read {
     }
 }
 
-/// Consul takes a wait of 0 for its default of 300 s.
+/// At least 1 ms: Consul reads a wait of 0 as its default of 300 s.
 fn bounded(wait: Duration) -> Duration {
     wait.clamp(Duration::from_millis(1), MAX_WAIT)
 }

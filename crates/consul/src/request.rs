@@ -1,4 +1,4 @@
-//! One request and its answer, as they are on the wire.
+//! Requests and answers, as they are on the wire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,19 @@ pub(super) struct Request {
     /// Below `/v1/`, percent-encoded.
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
-    /// Known in full, so that it goes out with a Content-Length: Consul ignores the body of a session's creation that
-    /// comes in chunks.
+    /// Complete, so that it has a Content-Length: Consul ignores a chunked body of a session's creation.
     pub(super) body: Option<Bytes>,
-    /// What the body must not give away, should the answer repeat it.
+    /// A secret in the body, which is removed from the answer's excerpt.
     pub(super) secret: Option<Secret>,
     /// For errors.
     pub(super) target: String,
-    /// What Consul may wait on top of the time that the answer itself may take.
+    /// The wait of a blocking query, in addition to the time-out.
     pub(super) waits: Duration,
-    /// A renewal has its answer only with this one.
+    /// Whether it confirms the answer to a renewal.
     confirms: bool,
-    /// An answer of which parts are hidden from the token is an answer, and not a refusal.
+    /// Whether an answer with parts hidden from the token is an answer, and not a refusal.
     pub(super) takes_filtered: bool,
-    /// Its answer may be long, and is worth Consul's while to compress.
+    /// Whether the answer may be long, so that compression pays.
     pub(super) is_long: bool,
 }
 
@@ -79,26 +78,25 @@ impl Request {
         self
     }
 
-    /// Keeps what the body has of secrets out of errors.
+    /// Keeps a secret of the body out of errors.
     pub(super) fn hiding(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Confirms what a renewal was told, and waits for a connection as a renewal does.
+    /// Confirms the answer to a renewal, and waits for a connection as a renewal does.
     pub(super) fn confirming(mut self) -> Self {
         self.confirms = true;
         self
     }
 
-    /// Takes an answer of which parts are hidden: for listings, whose [`Indexed::filtered`] says so.
+    /// Accepts an answer with hidden parts: for listings, which report it by [`Indexed::filtered`].
     pub(super) fn or_filtered(mut self) -> Self {
         self.takes_filtered = true;
         self
     }
 
-    /// Its answer may be long: Consul compresses it, to about a tenth where it lists contenders. A short one costs both sides more
-    /// than it spares.
+    /// Requests compression, which reduces a listing of contenders to about a tenth. For short answers it is not worth the cost.
     pub(super) fn long(mut self) -> Self {
         self.is_long = true;
         self
@@ -121,12 +119,12 @@ impl Request {
             | Operation::KvWatch
             | Operation::Leader
             | Operation::Peers => Lane::Read,
-            // Few, and each stands for the watches of up to 64 keys: it must not wait for a crowd of listings.
+            // `KvGetMany` replaces the watches of up to 64 keys, so it must not wait for listings.
             Operation::KvPut | Operation::KvDelete | Operation::KvGetMany | Operation::Txn => Lane::Write,
         }
     }
 
-    /// Reads as `read` says.
+    /// Sets the options of the read.
     pub(super) fn reading(mut self, read: Read) -> Self {
         self.query.extend(read.query());
         self.waits = read.waits();
@@ -134,17 +132,17 @@ impl Request {
     }
 }
 
-/// An answer that has come in full.
+/// A complete answer.
 #[derive(Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// `X-Consul-Index`, where there is one.
+    /// `X-Consul-Index`, if present.
     pub(super) index: Option<u64>,
-    /// Parts of it are hidden from the token.
+    /// Whether parts are hidden from the token.
     pub(super) filtered: bool,
     pub(super) body: Vec<u8>,
     pub(super) tried: Tried,
-    /// The token that it was asked with.
+    /// The token of the request.
     pub(super) used: Option<Arc<Ready>>,
 }
 
@@ -152,11 +150,11 @@ impl Answer {
     /// The body, decoded.
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            // Not in the library's words, which quote what it found: that may be anything, a token that was sent back too.
+            // Not the library's message, which quotes the body: it may contain a token that was sent back.
             let what = match error.classify() {
                 Category::Data => "is JSON of another shape",
                 Category::Eof => "ends too early",
-                Category::Syntax | Category::Io => "is no JSON",
+                Category::Syntax | Category::Io => "is not JSON",
             };
             let why = format!("it {what}, seen at line {} column {}", error.line(), error.column());
             Error::BadAnswer { tried: self.tried, why }

@@ -1,4 +1,4 @@
-//! Asks the selection which address a request goes to, and looks at the other addresses for it.
+//! Routes requests by the selection, and probes the other addresses for it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,37 +17,37 @@ use super::selection::{AddressState, Finding, Outcome, Question, Selection, Targ
 use super::token::Token;
 use super::{Class, Client, Error, Operation, Read};
 
-/// The longest time that a target may take to say whether it can be used.
+/// The time-out of a probe.
 const PROBE: Duration = Duration::from_secs(3);
-/// The longest time that a request waits for another target to be found. It may be a renewal, and better sent anew then.
+/// The maximum time that a request waits for another target. A renewal is better sent again after it.
 const WAIT: Duration = Duration::from_millis(1500);
-/// The longest time that a name may take to resolve before it is left to the connection.
+/// The maximum time for the resolution of a name. After it the connection resolves the name.
 const RESOLVE: Duration = Duration::from_secs(2);
 
-/// Raft peers that a cluster may have, and the bytes of the address of one: more than any has.
+/// The maximum number of Raft peers in an answer, and the maximum length of a peer's address.
 const MAX_PEERS: usize = 64;
 const MAX_PEER: usize = 300;
 
-/// Which address is used, shared by all clients that are made of one another.
+/// The address in use, shared by a client and those derived from it.
 pub(super) struct Router {
     configured: Addresses,
     has_names: bool,
     resolved: OnceCell<()>,
-    /// Taken while names are being resolved.
+    /// Held while names are resolved.
     resolving: Arc<Semaphore>,
     selection: Mutex<Selection>,
-    /// Something of the selection may have changed.
+    /// Signals that the selection may have changed.
     changed: watch::Sender<()>,
 }
 
-/// Where one request goes.
+/// The destination of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) target: Target,
-    /// For people.
+    /// For messages.
     pub(super) shown: Arc<str>,
     pub(super) epoch: u64,
-    /// Nothing but logins may be sent there for now.
+    /// Only logins may be sent there.
     pub(super) is_blocked: bool,
 }
 
@@ -64,7 +64,7 @@ impl Router {
         }
     }
 
-    /// Whether it serves the same configuration.
+    /// Whether both have the same configured addresses.
     pub(super) fn is_for(&self, other: &Self) -> bool {
         self.configured == other.configured
     }
@@ -73,7 +73,7 @@ impl Router {
         what(&mut self.selection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where a request goes now.
+    /// The destination of a request now.
     pub(super) fn now(&self) -> Route {
         self.with(|selection| {
             let first = || Target { address: self.configured.first().clone(), ip: None };
@@ -83,7 +83,7 @@ impl Router {
         })
     }
 
-    /// Where a request goes, once that has been chosen for the first time.
+    /// Waits for the first choice, and returns the destination of a request.
     pub(super) async fn chosen(self: &Arc<Self>, client: &Client) -> Route {
         if self.has_names {
             self.resolved.get_or_init(|| self.resolve()).await;
@@ -99,14 +99,13 @@ impl Router {
         self.now()
     }
 
-    /// Takes in how a request ended.
+    /// Records the outcome of a request.
     pub(super) fn ended(self: &Arc<Self>, route: &Route, outcome: Outcome, client: &Client) {
         self.note(client, |selection| selection.ended(&route.target, outcome, Instant::now()));
         self.look_if_wanted(client);
     }
 
-    /// Another target than that of `route` to send the request to: the one that is used by now, or comes of a look that is
-    /// under way. `None`: there is none for the moment.
+    /// A target other than that of `route`: the one in use now, or the result of a probe in progress. `None` if there is none now.
     pub(super) async fn other_than(&self, route: &Route) -> Option<Route> {
         timeout(WAIT, self.found_other_than(route)).await.ok()?
     }
@@ -125,7 +124,7 @@ impl Router {
         }
     }
 
-    /// Ends when another target than that of `route` is used.
+    /// Returns when a target other than that of `route` is in use.
     pub(super) async fn left(&self, route: &Route) {
         let mut changed = self.changed.subscribe();
         while self.now().target == route.target {
@@ -135,7 +134,7 @@ impl Router {
         }
     }
 
-    /// Ends when another epoch than this has begun.
+    /// Returns when another epoch has begun.
     pub(super) async fn epoch_over(&self, epoch: u64) {
         let mut changed = self.changed.subscribe();
         while self.with(|selection| selection.epoch()) == epoch {
@@ -150,7 +149,7 @@ impl Router {
         self.with(|selection| selection.states())
     }
 
-    /// Begins to look at the targets where that is wanted.
+    /// Starts to probe the targets if that is due.
     fn look_if_wanted(self: &Arc<Self>, client: &Client) {
         let begins = self.with(|selection| {
             let now = Instant::now();
@@ -164,7 +163,7 @@ impl Router {
         }
     }
 
-    /// Changes the selection, and tells of it.
+    /// Changes the selection and reports the change.
     fn note<T>(&self, client: &Client, what: impl FnOnce(&mut Selection) -> T) -> T {
         let stand = |selection: &Selection| {
             let used = selection.used().cloned();
@@ -178,15 +177,15 @@ impl Router {
         for news in news {
             client.observer().addresses(&news);
         }
-        // Each long poll hears of it, so not without need.
+        // Each long poll wakes up by it, so only if something changed.
         if has_changed {
             self.changed.send_replace(());
         }
         done
     }
 
-    /// Has names stand for all their addresses, once these are known or after [`RESOLVE`]. One that cannot be resolved is left to
-    /// the connection. A resolver that does not answer keeps a thread for each name, so one resolution is under way at a time.
+    /// Replaces names by all their addresses; waits at most [`RESOLVE`]. The connection resolves a name that cannot be resolved here. A
+    /// resolver that hangs blocks a thread for each name, so there is one resolution at a time.
     async fn resolve(self: &Arc<Self>) {
         let Ok(turn) = Arc::clone(&self.resolving).try_acquire_owned() else { return };
         let router = Arc::clone(self);
@@ -195,12 +194,12 @@ impl Router {
             router.with(|selection| selection.set_targets(targets));
             drop(turn);
         });
-        // What comes later is taken in all the same.
+        // A later result is used too.
         let _ = timeout(RESOLVE, resolution).await;
     }
 }
 
-/// Where requests can be sent: names stand for all their addresses.
+/// The targets: each name replaced by all its addresses.
 async fn targets(configured: &Addresses) -> Vec<Target> {
     let each = configured.iter().map(|address| async move {
         let by_name = || vec![Target { address: address.clone(), ip: None }];
@@ -209,7 +208,7 @@ async fn targets(configured: &Addresses) -> Vec<Target> {
         let mut ips: Vec<_> = found.map(|found| found.ip()).collect();
         ips.sort_unstable();
         ips.dedup();
-        // A resolver sorts alike for everybody, who would then all use one server.
+        // A resolver may return the same order to all clients, which would then all use one server.
         fastrand::shuffle(&mut ips);
         ips.sort_by_key(std::net::IpAddr::is_ipv6);
         if ips.is_empty() {
@@ -222,7 +221,7 @@ async fn targets(configured: &Addresses) -> Vec<Target> {
     targets
 }
 
-/// One look at the targets, and more where need arose meanwhile. However it ends, the selection is told.
+/// A round of probes, and further rounds if needed. The selection is informed also if the task is dropped.
 struct Look {
     router: Arc<Router>,
     client: Client,
@@ -284,7 +283,7 @@ struct Shown {
 }
 
 impl Client {
-    /// Asks a target whether it can be used. Nothing is written there.
+    /// Asks a target whether it can be used. It writes nothing.
     async fn probe(&self, question: &Question) -> Finding {
         let mut finding = Finding::default();
         for session in &question.sessions {
@@ -315,8 +314,8 @@ impl Client {
         let shown: Option<Vec<Shown>> = answer.json().map_err(|error| in_short(&error))?;
         let shows = shown.unwrap_or_default().iter().any(|one| one.id == session);
         if !shows && !had_token {
-            // From a request without a token Consul hides without a word.
-            return Err("it was asked without a token, since there is none yet".into());
+            // Consul does not report that it hides sessions from a request without a token.
+            return Err("it was probed without a token, since there is none yet".into());
         }
         Ok(shows)
     }
@@ -330,13 +329,13 @@ impl Client {
         let answer = self.ask_once(Request::get(Operation::Peers, "status/peers", ""), target).await?;
         let peers: BTreeSet<String> = answer.json().map_err(|error| in_short(&error))?;
         if peers.len() > MAX_PEERS || !peers.iter().all(|peer| is_peer(peer)) {
-            // People are told of peers, and whoever listens there may say anything.
-            return Err("what it tells are no addresses of servers".into());
+            // Peers appear in messages, and the server is untrusted.
+            return Err("its peers are not addresses of servers".into());
         }
         Ok(peers)
     }
 
-    /// One request with the token that is at hand, and its answer if that is a good one.
+    /// Sends one request with the current token, and returns the answer if its status is 200.
     async fn ask_once(&self, request: Request, target: &Target) -> Result<Answer, String> {
         let answer = self.attempt_at(&request, target).await.map_err(|error| in_short(&error))?;
         match answer.status {
@@ -346,12 +345,12 @@ impl Client {
     }
 }
 
-/// Whether that may be the address of a Consul server.
+/// Whether the text may be the address of a Consul server.
 fn is_peer(text: &str) -> bool {
     text.len() <= MAX_PEER && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// An error where the address stands beside it.
+/// An error's message without the address.
 fn in_short(error: &Error) -> String {
     match error {
         Error::Unreachable { cause, .. } | Error::Interrupted { cause, .. } | Error::Cut { cause, .. } => {
@@ -374,15 +373,14 @@ fn in_short(error: &Error) -> String {
     }
 }
 
-/// What the end of a request, with the error that it is if it is one, says of the target that it was sent to. A long poll
-/// that is cut says nothing: proxies cut them for their age alone.
+/// The meaning of a request's outcome for its target. The cut of a long poll means nothing, since proxies cut long requests.
 pub(super) fn outcome(error: Option<&Error>, is_poll: bool) -> Outcome {
     let Some(error) = error else { return Outcome::Answered };
     match error.class() {
         Class::NoLeader => Outcome::NoLeader,
         Class::Unreachable => Outcome::Failed(in_short(error)),
         Class::Timeout | Class::Unexpected | Class::Interrupted if is_poll => Outcome::Other,
-        // A balancer without a backend takes connections and closes them.
+        // A load balancer without a backend accepts connections and closes them.
         Class::Timeout | Class::Interrupted => Outcome::Silent,
         Class::Unexpected if matches!(error, Error::Unexpected { status: 502 | 503, .. }) => {
             Outcome::Failed(in_short(error))

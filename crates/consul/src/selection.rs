@@ -1,13 +1,13 @@
-//! Which of several addresses is used: the decision, without I/O and without a clock.
+//! The selection of one of several addresses, without I/O and without a clock.
 //!
-//! One target is used at a time. A target that fails is left for another one, and two clusters must never be taken for one:
+//! One target is in use at a time. The client leaves a target that fails, but never moves to another cluster unnoticed:
 //!
-//! - While the lease of an own session may be valid, only proof counts: a consistent read there that shows an own session. After a
-//!   restart the session is the earlier process's, and that holds for the first address too: until one is proved or the lease
-//!   has ended, nothing is sent but logins, which change nothing that is coordinated.
-//! - Without such a lease the targets must share a Raft peer. Of two that disagree the first listed is used. Every
-//!   development server tells the same peer, so that is no proof: after such a move nothing counts that was learnt before it.
-//!   [`Selection::epoch`] tells these times apart.
+//! - While the lease of a session of this client may be valid, a target needs a proof: a consistent read there shows the session. After
+//!   a restart the session is that of the previous process, and the first address needs the proof too. Until then, or until the lease
+//!   has expired, only logins are sent.
+//! - Without such a lease the targets must have a Raft peer in common. Of two targets without one, the first listed is used. All
+//!   development servers report the same peer, so this is no proof: a new epoch begins with the move, and nothing that was read before
+//!   it remains valid. See [`Selection::epoch`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,73 +24,73 @@ mod sessions;
 pub use news::{AddressNews, AddressState};
 use sessions::Sessions;
 
-/// How long a target may have no leader before another one is looked for. At Consul's defaults an election takes 9 to 19 s,
-/// in which no other server has a leader either; a lease is made for 25 s, so that the rest is for the move.
+/// The time without a leader after which a target counts as failing. At Consul's defaults an election takes 9 to 19 s, in which no
+/// other server has a leader either. A lease lasts at least 25 s, which leaves time for the move.
 pub(super) const ELECTION: Duration = Duration::from_secs(20);
-/// The time between two looks at the others while the used target fails, on average.
+/// The mean interval of probes while the target in use fails.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same while it does not: what the status says of the others, and the peers of the used one, are hardly older.
+/// The mean interval of probes while the target in use works. The states in the status are not much older.
 const CHECK_EVERY: Duration = Duration::from_secs(300);
-/// The same where a session is new: an agent with leases has new ones all the time.
+/// The minimum interval of probes for new sessions, which an agent with leases creates all the time.
 const CHECK_PAUSE: Duration = Duration::from_secs(30);
 /// Requests in a row without an answer in time after which the target counts as failing.
 const MAX_SILENT: u32 = 2;
-/// Own sessions that a target is asked for: any of them is proof, and one may have been destroyed by an operator.
+/// The number of sessions that a probe asks for. Any of them is a proof, and an operator may have destroyed one.
 const MAX_ASKED: usize = 3;
 
-/// Where requests can be sent: an address of the configuration, or one IP address of such that is a name.
+/// A destination of requests: a configured address, or one IP address of its host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) address: Address,
     pub(super) ip: Option<IpAddr>,
 }
 
-/// How a request to the used target ended.
+/// The outcome of a request to the target in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Consul answered.
     Answered,
-    /// It answered, or something before it, that this may not be done or does not exist: so would a stranger.
+    /// The answer is a refusal or a 404, which any HTTP server may give.
     TurnedAway,
-    /// It has no leader.
+    /// Consul has no leader.
     NoLeader,
-    /// No connection, TLS failed, or a proxy answered 502 or 503. Says which.
+    /// The connection or TLS failed, or a proxy answered 502 or 503. Contains the reason.
     Failed(String),
-    /// No answer in time, or none but a proxy's that it had none.
+    /// No answer in time, or a proxy's answer that it had none.
     Silent,
-    /// Neither good nor bad news, such as a long poll that was cut.
+    /// Neither a success nor a failure, such as a long poll that was cut.
     Other,
 }
 
-/// What a target is asked.
+/// A probe of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) target: Target,
-    /// Whether it shows one of these, by a consistent read.
+    /// The sessions to look for, by a consistent read.
     pub(super) sessions: Vec<String>,
-    /// Its Raft peers, where it has a leader.
+    /// Whether to ask for its Raft peers.
     pub(super) peers: bool,
 }
 
-/// What it answered.
+/// The result of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Whether it shows an own session. `None`: that is not known, as where the token may not see everything.
+    /// Whether it shows a session of this client. `None`: unknown, for example because the token may not see all sessions.
     pub(super) shows: Option<bool>,
-    /// `None` where it does not say them, or has no leader.
+    /// Its Raft peers; `None` if they are unknown or it has no leader.
     pub(super) peers: Option<BTreeSet<String>>,
-    /// Why something is not known.
+    /// Why the probe failed.
     pub(super) failed: Option<String>,
 }
 
 struct Entry {
     target: Target,
-    /// The target for people: with its IP address where its name has several.
+    /// The target in messages, with its IP address if its name has several.
     label: Arc<str>,
     state: AddressState,
-    /// What was found since the look began.
+    /// The result of the probe in this round.
     found: Option<Finding>,
-    /// That it may belong to another cluster has been told.
+    /// Whether it was reported that it may belong to another cluster.
     reported: bool,
 }
 
@@ -99,7 +99,7 @@ fn entry(target: Target) -> Entry {
     Entry { target, label, state: AddressState::Unknown, found: None, reported: false }
 }
 
-/// Whether the used one is a name, and its addresses stand beside it.
+/// Whether the target in use is a name whose addresses are targets too.
 fn by_now_several(entries: &[Entry], used: usize) -> bool {
     let Some(Target { address, ip: None }) = entries.get(used).map(|entry| &entry.target) else {
         return false;
@@ -109,38 +109,38 @@ fn by_now_several(entries: &[Entry], used: usize) -> bool {
 
 pub(super) struct Selection {
     entries: Vec<Entry>,
-    /// Before one has been chosen: the candidate, where logins go.
+    /// The target in use. Before the first choice: the candidate, which receives logins.
     used: usize,
-    /// The first one has been chosen, or has answered.
+    /// Whether a target has been chosen.
     chosen: bool,
     epoch: u64,
-    /// Something was answered in this epoch.
+    /// Whether a request was answered in this epoch.
     answered: bool,
     sessions: Sessions,
-    /// Of the used target.
+    /// The Raft peers of the target in use.
     peers: BTreeSet<String>,
     failing: Option<String>,
     no_leader_since: Option<Instant>,
     silent: u32,
     looking: bool,
-    /// A look asks the targets; before that it rests.
+    /// Whether the round of probes has started; it waits before that.
     asking: bool,
-    /// When the next look is due while nothing fails, and the next one for another target. `None`: now.
+    /// When the next round is due while nothing fails, and while another target is needed. `None`: now.
     check_at: Option<Instant>,
     seek_at: Option<Instant>,
-    /// No look for the sake of a new session before this.
+    /// The earliest next round for a new session.
     pause_until: Option<Instant>,
-    /// A session is new, of which the other targets have not been asked.
+    /// Whether a session is new and the other targets were not probed for it.
     unchecked: bool,
-    /// What failed has failed since the look that is under way began: what the others have answered may be older.
+    /// Whether the target in use failed after the current round began, so that its results may be outdated.
     outdated: bool,
-    /// Looks in a row in which no target showed the earlier process's session.
+    /// Rounds in a row in which no target showed the previous process's session.
     in_vain: u32,
     news: Vec<AddressNews>,
 }
 
 impl Selection {
-    /// None of the targets is chosen yet, unless there is only one. There has to be one.
+    /// No target is chosen yet, unless there is only one. `targets` must not be empty.
     pub(super) fn new(targets: Vec<Target>) -> Self {
         let mut own = Self {
             entries: Vec::new(),
@@ -169,7 +169,7 @@ impl Selection {
         own
     }
 
-    /// The targets are these from here on, since names have been resolved. The one that is used stays among them.
+    /// Replaces the targets after names were resolved. The target in use stays among them.
     pub(super) fn set_targets(&mut self, targets: Vec<Target>) {
         let used = self.entries.get(self.used).map(|entry| entry.target.clone());
         let mut before = std::mem::take(&mut self.entries);
@@ -179,8 +179,8 @@ impl Selection {
         }
         let Some(used) = used else { return };
         let same = |entry: &Entry| entry.target == used;
-        // A name that could not be resolved before is used by its first address now. One that was connected to stays, since
-        // nobody knows by which.
+        // A name that could not be resolved before is replaced by its first address. A name that was connected to stays, since the
+        // address of the connection is unknown.
         let by_name = used.ip.is_none() && !self.answered;
         let resolved = |entry: &Entry| by_name && entry.target.address == used.address;
         self.used =
@@ -194,10 +194,10 @@ impl Selection {
         if self.entries.len() == 1 {
             self.chosen = true;
         } else if !self.answered {
-            // A name that turns out to be several.
+            // The name has several addresses.
             self.chosen = false;
         } else if by_now_several(&self.entries, self.used) {
-            // Each connection may go to another one of them.
+            // Each connection may go to another address.
             self.failing.get_or_insert_with(|| "its name has several addresses".into());
         }
         self.set_labels();
@@ -215,7 +215,7 @@ impl Selection {
         }
     }
 
-    /// Where requests go; `None` where there is no target at all.
+    /// The target in use; `None` if there is no target.
     pub(super) fn used(&self) -> Option<&Target> {
         self.entries.get(self.used).map(|entry| &entry.target)
     }
@@ -224,28 +224,28 @@ impl Selection {
         self.chosen
     }
 
-    /// Whether nothing but logins may be sent: none has been chosen, and the lease of an earlier process's session may be valid.
+    /// Whether only logins may be sent: no target is chosen, and the lease of the previous process's session may be valid.
     pub(super) fn is_blocked(&self, now: Instant) -> bool {
         !self.chosen && self.is_leased(now)
     }
 
-    /// What was learnt and planned in one epoch must not be acted on in another one.
+    /// The epoch. Data read in one epoch must not be used in another.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// An own session whose lease ends then at the latest; `None` where that is not known, as of an earlier process's.
+    /// Records a session and the time at which its lease expires at the latest; `None` if unknown.
     pub(super) fn remember(&mut self, session: &str, lease_ends: Option<Instant>, now: Instant) {
         let is_new = self.sessions.remember(session, lease_ends, now);
         self.unchecked |= is_new && lease_ends.is_some();
     }
 
-    /// The session has ended, so that there is no lease on it any more.
+    /// Records the end of a session, and so of its lease.
     pub(super) fn forget(&mut self, session: &str, now: Instant) {
         self.sessions.forget(session, now);
     }
 
-    /// Takes in how a request ended that was sent to `target`.
+    /// Records the outcome of a request to `target`.
     pub(super) fn ended(&mut self, target: &Target, outcome: Outcome, now: Instant) {
         if self.used() != Some(target) {
             return;
@@ -280,10 +280,10 @@ impl Selection {
         self.outdated |= self.looking && !failed_before && self.failing.is_some();
     }
 
-    /// Takes in how a login ended while nothing else may be sent.
+    /// Records the outcome of a login while only logins may be sent.
     fn login_ended(&mut self, outcome: &Outcome) {
         match outcome {
-            // Its token may show the session.
+            // The token of the login may show the session.
             Outcome::Answered => self.seek_at = None,
             Outcome::Failed(_) | Outcome::NoLeader | Outcome::Silent | Outcome::TurnedAway => {
                 self.used = (self.used + 1) % self.entries.len();
@@ -292,7 +292,7 @@ impl Selection {
         }
     }
 
-    /// After how long the targets are to be looked at, where they are.
+    /// The time until the next round of probes; `None` if none is due.
     pub(super) fn wants_look(&self, now: Instant) -> Option<Duration> {
         if self.looking {
             return None;
@@ -305,18 +305,18 @@ impl Selection {
         (due && self.has_others()).then_some(Duration::ZERO)
     }
 
-    /// Whether another target than the one that is used is wanted.
+    /// Whether another target is needed.
     fn is_in_need(&self) -> bool {
         self.failing.is_some() || !self.chosen
     }
 
-    /// Whether the targets are being asked, so that it is worth to wait for what they say.
+    /// Whether a round of probes is in progress, so that its result is worth waiting for.
     pub(super) fn is_asking(&self) -> bool {
         self.asking
     }
 
-    /// Begins to look at the targets, after that time. Its end has to be told. `spread`, from 0 to 1, is drawn anew each time: agents
-    /// that begin at one instant do not look at one instant for ever.
+    /// Begins a round of probes, which starts after `after`. [`Self::end_look`] must follow. `spread` is a new random number from 0 to 1,
+    /// so that agents that start together do not probe together.
     pub(super) fn begin_look(&mut self, after: Duration, spread: f64, now: Instant) {
         let at = now + after;
         let wait = |mean: Duration| Some(at + mean.mul_f64(0.75 + spread / 2.0));
@@ -330,7 +330,7 @@ impl Selection {
         (self.looking, self.asking, self.unchecked, self.outdated) = (true, after.is_zero(), false, false);
     }
 
-    /// What to ask whom in this look.
+    /// The probes of this round.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
         self.asking = true;
         self.outdated = false;
@@ -355,7 +355,7 @@ impl Selection {
         questions
     }
 
-    /// Takes in what a target answered in this look.
+    /// Records the result of a probe in this round.
     pub(super) fn found(&mut self, target: &Target, finding: Finding, now: Instant) {
         let Some(at) = self.entries.iter().position(|entry| entry.target == *target) else { return };
         if at == self.used && self.chosen {
@@ -376,13 +376,13 @@ impl Selection {
         self.decide(false, now);
     }
 
-    /// The look is over: nothing more is answered. Whether the next one is to begin at once: what has failed failed meanwhile.
+    /// Ends the round. Returns whether the next one is to begin at once, because the target in use failed meanwhile.
     pub(super) fn end_look(&mut self, now: Instant) -> bool {
         self.decide(true, now);
         (self.looking, self.asking) = (false, false);
         let lacks = |entry: &Entry| entry.found.as_ref().is_some_and(|found| found.shows == Some(false));
         if !self.chosen && self.entries.iter().all(lacks) {
-            // It has ended, wherever it was.
+            // No target shows the session, so it has ended.
             self.sessions.clear();
         }
         self.judge(now);
@@ -393,7 +393,7 @@ impl Selection {
         again
     }
 
-    /// The state of each, in the order of the configuration.
+    /// The state of each target, in the order of the configuration.
     pub(super) fn states(&self) -> Vec<(String, AddressState)> {
         let state = |(at, entry): (usize, &Entry)| {
             let is_used = at == self.used && self.chosen;
@@ -402,7 +402,7 @@ impl Selection {
         self.entries.iter().enumerate().map(state).collect()
     }
 
-    /// A target for people: with its IP address where its name has several.
+    /// A target in messages, with its IP address if its name has several.
     pub(super) fn label(&self, target: &Target) -> Arc<str> {
         let entry = self.entries.iter().find(|entry| entry.target == *target);
         entry.map_or_else(|| target.address.to_string().into(), |entry| Arc::clone(&entry.label))
@@ -413,7 +413,7 @@ impl Selection {
         self.entries.len() > 1
     }
 
-    /// What was wrong with the others in the last look, for an error of the used target; with all, where none is used yet.
+    /// The failures of the other targets in the last round; of all targets if none is in use yet.
     pub(super) fn failed_others(&self) -> Vec<String> {
         let others = self.entries.iter().enumerate().filter(|(at, _)| *at != self.used || !self.chosen);
         let failed = others.filter_map(|(_, entry)| match &entry.state {
@@ -423,17 +423,17 @@ impl Selection {
         failed.collect()
     }
 
-    /// What has not been told yet.
+    /// The changes that were not reported yet.
     pub(super) fn take_news(&mut self) -> Vec<AddressNews> {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether there may be a valid lease on an own session.
+    /// Whether a session of this client may have a valid lease.
     fn is_leased(&self, now: Instant) -> bool {
         self.sessions.leases().any(|(_, ends)| ends > now)
     }
 
-    /// Moves to another target where that is due and one may be used; `over`: nothing more is going to be answered.
+    /// Moves to another target if that is due and possible. `over`: the round has ended.
     fn decide(&mut self, over: bool, now: Instant) {
         if !self.is_in_need() {
             return;
@@ -444,7 +444,7 @@ impl Selection {
         if let Some(at) = proved {
             return self.move_to(at, true);
         }
-        // A session that an earlier process has left may be shown by a later one.
+        // A later result may show the session of the previous process.
         if self.is_leased(now) || (!over && self.sessions.leases().next().is_some()) {
             return;
         }
@@ -462,17 +462,17 @@ impl Selection {
         }
     }
 
-    /// Whether a target that tells these peers may be used after the one that is, without a lease.
+    /// Whether a target with these peers may follow the one in use, without a lease.
     fn may_follow(&self, at: usize, peers: &BTreeSet<String>) -> bool {
         !self.answered || at < self.used || !self.peers.is_disjoint(peers)
     }
 
     fn move_to(&mut self, at: usize, proved: bool) {
-        // Before a choice it is the first listed that another one is preferred to.
+        // Before the first choice, the move is from the first listed target.
         let from = if self.chosen { self.used } else { 0 };
         let first = !self.chosen && !self.answered;
         if !self.chosen {
-            // The first choice, from which the next one need not keep its distance.
+            // The next round need not wait after the first choice.
             self.seek_at = None;
         }
         let why = self.failing.take();
@@ -481,7 +481,7 @@ impl Selection {
             self.peers = peers;
         }
         if self.peers.is_empty() {
-            // By them alone another one may follow when the session has ended.
+            // The peers are needed for a move after the session has ended.
             self.check_at = None;
         }
         if !proved && self.answered {
@@ -506,7 +506,7 @@ impl Selection {
         self.in_vain = 0;
     }
 
-    /// Says of the others what the look has shown.
+    /// Updates the states of the other targets by the results of the round.
     fn judge(&mut self, now: Instant) {
         if self.is_blocked(now) {
             return self.judge_none();
@@ -542,16 +542,16 @@ impl Selection {
                     entry.reported = false;
                     entry.state = AddressState::Standby;
                 }
-                // Nothing new is known of it.
+                // The probe found nothing new.
                 (None, Finding { .. }) => {}
             }
         }
     }
 
-    /// The same where none shows the earlier process's session: any of them may be its cluster's.
+    /// The same while no target shows the previous process's session, so that each may belong to its cluster.
     fn judge_none(&mut self) {
         self.in_vain += 1;
-        // Told once, and not after the first look: it may have had no token, before a login.
+        // Reported once, and not after the first round, which may have had no token yet.
         if self.in_vain == 2 {
             let why = |entry: &Entry| match &entry.state {
                 AddressState::Failed(why) | AddressState::Foreign(why) => why.clone(),

@@ -1,4 +1,4 @@
-//! Sessions: what locks belong to.
+//! Sessions, which own locks.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::kv::shown;
 use super::request::Request;
 use super::{Client, Error, Indexed, Operation, Read};
 
-/// What becomes of the keys that a session holds when it ends.
+/// What happens to the keys that a session has locked when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Behavior {
-    /// They stay, unlocked.
+    /// The keys stay and are unlocked.
     Release,
-    /// They go.
+    /// The keys are deleted.
     Delete,
 }
 
 impl Behavior {
-    /// As Consul calls it.
+    /// Consul's name for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -29,56 +29,55 @@ impl Behavior {
     }
 }
 
-/// A session to be made.
+/// The parameters of a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSpec {
-    /// For people.
+    /// A name for humans. It need not be unique.
     pub name: String,
-    /// The session ends when it is not renewed for so long (in practice for twice as long): 10 s to 24 h, by
-    /// Consul's bounds.
+    /// The time without a renewal after which Consul may end the session, 10 s to 24 h. In practice Consul waits twice as long.
     pub ttl: Duration,
-    /// What becomes of its keys.
+    /// What happens to its keys when it ends.
     pub behavior: Behavior,
-    /// How long a key that it held when it was invalidated cannot be locked again: 0 to 60 s.
+    /// The time for which a key stays locked for others after the session that held it was invalidated, 0 to 60 s.
     pub lock_delay: Duration,
-    /// The catalog node that it is tied to; none means the node of the agent that is asked.
+    /// The catalog node that it is tied to; `None`: the node of the agent that receives the request.
     pub node: Option<String>,
-    /// The node's checks that end it when they turn critical. Sent even when empty, since Consul would put `serfHealth`
-    /// in for a list that is not there.
+    /// The node's checks that end the session when they turn critical. An empty list is sent too: without a list Consul uses
+    /// `serfHealth`.
     pub node_checks: Vec<String>,
-    /// The same with checks of services.
+    /// The services' checks that end the session when they turn critical.
     pub service_checks: Vec<String>,
 }
 
-/// A session as Consul has it.
+/// A session, as Consul returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Session {
     /// Its id, a UUID.
     #[serde(rename = "ID")]
     pub id: String,
-    /// For people.
+    /// A name for humans.
     #[serde(default)]
     pub name: String,
     /// The catalog node that it is tied to.
     pub node: String,
-    /// What becomes of its keys.
+    /// What happens to its keys when it ends.
     pub behavior: Behavior,
-    /// As its creator wrote it, such as `30s` or `1m30s`; empty without one.
+    /// The TTL as its creator wrote it, such as `30s` or `1m30s`; empty without one.
     #[serde(default, rename = "TTL")]
     pub ttl: String,
-    /// How long its keys cannot be locked again once it is invalidated.
+    /// The time for which its keys stay locked for others after it is invalidated.
     #[serde(default, deserialize_with = "nanoseconds")]
     pub lock_delay: Duration,
-    /// The node's checks that end it when they turn critical. Consul before 1.7 lists them as `Checks`.
+    /// The node's checks that end the session when they turn critical. Consul before 1.7 lists them as `Checks`.
     #[serde(default, alias = "Checks", deserialize_with = "names")]
     pub node_checks: Vec<String>,
-    /// The same with checks of services.
+    /// The services' checks that end the session when they turn critical.
     #[serde(default, deserialize_with = "check_ids")]
     pub service_checks: Vec<String>,
-    /// The raft index at which it was made.
+    /// The Raft index of its creation.
     pub create_index: u64,
-    /// The raft index of its last change; renewals are none.
+    /// The Raft index of its last change. A renewal is no change.
     pub modify_index: u64,
 }
 
@@ -115,12 +114,12 @@ struct Created {
 }
 
 impl Client {
-    /// Makes a session and returns its id.
+    /// Creates a session and returns its ID.
     ///
     /// # Errors
     ///
-    /// [`Error::Unfit`] where the node or a check is missing or critical, [`Error::BadRequest`] for a TTL outside of
-    /// Consul's bounds. Where the outcome is unknown there may be a session that nobody renews: its TTL ends it.
+    /// [`Error::Unfit`] if the node or a check is missing or critical, [`Error::BadRequest`] for a TTL outside of Consul's limits. If
+    /// the outcome is unknown, a session may exist; without renewals its TTL ends it.
     pub async fn session_create(&self, spec: &SessionSpec) -> Result<String, Error> {
         let create = Create {
             name: &spec.name,
@@ -139,19 +138,20 @@ impl Client {
         let sent = Instant::now();
         let created: Created = self.send(request.body(body)).await?.json()?;
         if !is_id(&created.id) {
-            // It would stand in logs, files and the environment of commands.
+            // The ID is written to logs, files and the environment of commands.
             let tried = self.tried(Operation::SessionCreate, &spec.name);
-            return Err(Error::BadAnswer { tried, why: "its ID is no session's".into() });
+            return Err(Error::BadAnswer { tried, why: "its ID is not a session ID".into() });
         }
         self.leased(&created.id, sent, Some(spec.ttl));
         Ok(created.id)
     }
 
-    /// Gives a session one more TTL, counted by Consul from when it hears of it; count from before this is called.
+    /// Renews a session for one more TTL. Consul counts it from the arrival of the request. Callers must count it from before the
+    /// call.
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] where Consul says that the session is gone. Any other answer says nothing of that.
+    /// [`Error::NotFound`] if Consul answers that the session does not exist. No other error means that.
     pub async fn session_renew(&self, id: &str) -> Result<Session, Error> {
         let path = self.session_path(Operation::SessionRenew, "renew", id)?;
         let request = Request::put(Operation::SessionRenew, path, id);
@@ -168,11 +168,11 @@ impl Client {
         Ok(renewed)
     }
 
-    /// Ends a session. That it is gone already is no error.
+    /// Destroys a session. It succeeds if the session has ended already.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn session_destroy(&self, id: &str) -> Result<(), Error> {
         let path = self.session_path(Operation::SessionDestroy, "destroy", id)?;
         let request = Request::put(Operation::SessionDestroy, path, id);
@@ -181,12 +181,11 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a session; `None` where it does not exist, or where the token may not see it (before Consul 1.11 the two
-    /// cannot be told apart).
+    /// Reads a session; `None` if it does not exist, or if the token may not see it (indistinguishable before Consul 1.11).
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn session_info(&self, id: &str, read: Read) -> Result<Indexed<Option<Session>>, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
         let request = Request::get(Operation::SessionInfo, path, id).reading(self.bounded(read));
@@ -198,12 +197,12 @@ impl Client {
         Ok(found)
     }
 
-    /// Whether a session exists and the token may see it, by a consistent read that confirms what a renewal was told. It waits
-    /// for its connection as a renewal does: beside all other reads, and no longer than the answer may take.
+    /// Whether a session exists and the token may see it, by a consistent read that confirms a renewal's 404. It waits for a
+    /// connection as a renewal does: apart from other reads, and within the request's time-out.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn session_exists(&self, id: &str) -> Result<bool, Error> {
         let path = self.session_path(Operation::SessionInfo, "info", id)?;
         let request = Request::get(Operation::SessionInfo, path, id).reading(Read::consistent()).confirming();
@@ -215,11 +214,11 @@ impl Client {
         Ok(exists)
     }
 
-    /// Reads all sessions that the token may see; [`Indexed::filtered`] tells whether there are others.
+    /// Reads all sessions that the token may see; [`Indexed::filtered`] reports whether there are others.
     ///
     /// # Errors
     ///
-    /// As any request's.
+    /// As for any request.
     pub async fn session_list(&self, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
         let request = Request::get(Operation::SessionList, "session/list", "")
             .reading(self.bounded(read))

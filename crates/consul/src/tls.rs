@@ -1,4 +1,4 @@
-//! TLS: whom to trust, who we are, and under which name the server must show itself.
+//! TLS: the trusted authorities, the client certificate, and the name that the server's certificate must have.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,60 +15,60 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::file::open_regular;
 use super::{Address, Tls};
 
-/// Longest file of certificates; the system's own bundle has a quarter of it.
+/// The maximum size of a file of certificates. The system's bundle has about a quarter of it.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// What is wrong with the TLS settings.
+/// Why the TLS settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
     Unreadable {
-        /// What it should be.
+        /// Its purpose.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is invalid.
     #[error("the {what} {} cannot be used: {why}", path.display())]
     Unusable {
-        /// What it should be.
+        /// Its purpose.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// One without the other.
+    /// A certificate without a key, or a key without a certificate.
     #[error(
         "a client certificate needs its key and a key its certificate: set cert_file and key_file, or neither"
     )]
     Half,
-    /// Nobody to trust.
+    /// There are no trusted authorities.
     #[error(
         "the address is https, but the system has no certificate authorities; set ca_file (CONSUL_CACERT)"
     )]
     NoRoots,
-    /// No name that a certificate could have.
+    /// The name is not one that a certificate can have.
     #[error("server_name {0} is neither a DNS name nor an IP address")]
     ServerName(String),
-    /// The TLS library refuses the combination.
+    /// The TLS library refuses the settings.
     #[error("TLS cannot be set up: {0}")]
     Setup(String),
 }
 
-/// The name to put into the URL, so that TLS asks for it and checks it: `server_name`, where it is a DNS name. An IP
-/// address is never asked for, and in a URL it would be connected to; [`NamedVerifier`] checks that one.
-pub(super) fn name_to_ask_for(tls: &Tls, address: &Address) -> Option<String> {
+/// The name for the URL, so that TLS requests and checks it: `server_name` if it is a DNS name. An IP address in the URL would be the
+/// one to connect to, so [`NamedVerifier`] checks that instead.
+pub(super) fn name_in_url(tls: &Tls, address: &Address) -> Option<String> {
     let name = tls.server_name.as_ref().filter(|_| address.is_https())?;
     matches!(ServerName::try_from(name.as_str()), Ok(ServerName::DnsName(_))).then(|| name.clone())
 }
 
-/// The TLS side of a client. Where it is not `used`, nothing is read and nobody is trusted.
+/// The TLS configuration of a client. If it is not `used`, no file is read and no authority is trusted.
 pub(super) fn config(tls: &Tls, used: bool) -> Result<ClientConfig, TlsError> {
-    // Named here, so that nobody has to install a process-wide one.
+    // Passed here, so that no process-wide provider has to be installed.
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -120,11 +120,11 @@ fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
                 trust(&mut roots, &file)?;
             }
             if roots.is_empty() {
-                return Err(unusable("folder of certificate authorities", folder, "there are none in it"));
+                return Err(unusable("folder of certificate authorities", folder, "it contains none"));
             }
         }
         (None, None) => {
-            // One bad file among the system's is the system's affair; none at all is ours.
+            // Invalid files among the system's are skipped. Without any valid one there is nothing to trust.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(TlsError::NoRoots);
@@ -165,7 +165,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     let text = read(what, path)?;
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(unusable(what, path, "there is no PEM certificate in it")),
+        Ok(found) if found.is_empty() => Err(unusable(what, path, "it contains no PEM certificate")),
         Ok(found) => Ok(found),
         Err(error) => Err(unusable(what, path, &error.to_string())),
     }
@@ -173,9 +173,9 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     const WHAT: &str = "client key";
-    // The library's own words may quote what it could not read, which here is a key.
+    // The library's message may quote the content, which is a key.
     PrivateKeyDer::from_pem_slice(&read(WHAT, path)?)
-        .map_err(|_| unusable(WHAT, path, "there is no unencrypted PEM private key in it"))
+        .map_err(|_| unusable(WHAT, path, "it contains no unencrypted PEM private key"))
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -193,7 +193,7 @@ fn unusable(what: &'static str, path: &Path, why: &str) -> TlsError {
     TlsError::Unusable { what, path: path.to_path_buf(), why: why.to_owned() }
 }
 
-/// Checks the certificate for a name of its own, whatever the URL says.
+/// Checks the certificate for `name` instead of the URL's host.
 #[derive(Debug)]
 struct NamedVerifier {
     inner: Arc<WebPkiServerVerifier>,
@@ -235,7 +235,7 @@ impl ServerCertVerifier for NamedVerifier {
     }
 }
 
-/// Takes any certificate, but only from someone who has its key.
+/// Accepts any certificate whose key the server has.
 #[derive(Debug)]
 struct NoVerifier(Arc<CryptoProvider>);
 

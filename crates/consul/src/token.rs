@@ -1,4 +1,4 @@
-//! ACL tokens: kept out of sight, and where they come from.
+//! ACL tokens and their sources.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ use file::TokenFile;
 pub use logins::AuthMethod;
 use logins::Logins;
 
-/// A text that nobody gets to see: neither `Debug` nor `Display` shows it.
+/// A text that neither `Debug` nor `Display` shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text`.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Not for logs, not for errors.
+    /// The text itself. It must not reach a log or an error.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -46,19 +46,19 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Where the token comes from.
+/// The source of the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// It is given. An empty one is none.
+    /// The token itself. An empty text means no token.
     Value(Secret),
-    /// A file has it, with white space around it or not, and is looked at again at most every second and after each
-    /// refusal. While a changed file cannot be read, the last good token serves on.
+    /// A file. Surrounding white space is ignored. The file is read again at most once a second, and after each refusal. While it
+    /// cannot be read, the last valid token is sent.
     File(PathBuf),
-    /// A login gives it, at the first request and again when it is needed: see [`AuthMethod`].
+    /// A login, at the first request and again when the token is refused or expires: see [`AuthMethod`].
     Login(AuthMethod),
 }
 
-/// Why there is no token to send. The token is never in it.
+/// Why there is no token to send. No variant contains a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read.
@@ -66,28 +66,28 @@ pub enum TokenError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// The file has nothing in it.
+    /// The file is empty.
     #[error("the token file {} is empty", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The file is far too long for a token.
-    #[error("the token file {} has more than {} bytes, so it is no token", path.display(), file::MAX_BYTES)]
+    /// The file is too long for a token.
+    #[error("the token file {} has more than {} bytes, so it is not a token", path.display(), file::MAX_BYTES)]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// A header cannot carry it.
-    #[error("the token {} has characters in it that no HTTP header can carry", place(path.as_deref()))]
+    /// The token contains characters that an HTTP header cannot carry.
+    #[error("the token {} contains characters that no HTTP header can carry", place(path.as_deref()))]
     NotAHeader {
-        /// The file, where it is from one.
+        /// The file, if the token is from a file.
         path: Option<PathBuf>,
     },
-    /// The login that was to give it has failed.
+    /// The login failed.
     #[error("{0}")]
     Login(Box<Error>),
 }
@@ -99,7 +99,7 @@ fn place(path: Option<&Path>) -> String {
 /// A token that can be sent.
 #[derive(Clone)]
 pub(super) struct Ready {
-    /// To find it in texts that must not have it.
+    /// For its removal from texts.
     pub(super) secret: Secret,
     /// Marked sensitive.
     pub(super) header: HeaderValue,
@@ -116,9 +116,9 @@ impl Ready {
 
 /// The token to send now.
 pub(super) enum Token {
-    /// Nobody gave one: the anonymous token's rights.
+    /// No token: the rights of the anonymous token.
     Anonymous,
-    /// Given once and for all.
+    /// A token from the settings.
     Fixed(Arc<Ready>),
     /// From a file.
     File(TokenFile),
@@ -129,9 +129,9 @@ pub(super) enum Token {
 /// How Consul refuses a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It does not know it, or does no longer.
+    /// Consul does not know the token.
     Unknown,
-    /// It knows it, and the right is not among its rights.
+    /// The token lacks the right.
     Denied,
 }
 
@@ -146,7 +146,7 @@ impl Token {
         }
     }
 
-    /// Whether it comes from the same file, or by the same login.
+    /// Whether both are from the same file or by the same login.
     pub(super) fn is_got_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(own), Self::File(theirs)) => own.path() == theirs.path(),
@@ -165,7 +165,7 @@ impl Token {
         }
     }
 
-    /// The token that there is, without a login for it.
+    /// The current token; it does not log in.
     pub(super) async fn at_hand(&self) -> Option<Arc<Ready>> {
         match self {
             Self::Anonymous => None,
@@ -175,7 +175,7 @@ impl Token {
         }
     }
 
-    /// After a refusal of `used`: another token, if there is one by now.
+    /// After a refusal of `used`: another token, if there is one now.
     pub(super) async fn instead_of(
         &self,
         used: Option<&Ready>,
@@ -192,7 +192,7 @@ impl Token {
         }
     }
 
-    /// The auth method that gives it, where one does.
+    /// The auth method of the login; empty without one.
     pub(super) fn auth_method(&self) -> &str {
         match self {
             Self::Anonymous | Self::Fixed(_) | Self::File(_) => "",
@@ -200,7 +200,7 @@ impl Token {
         }
     }
 
-    /// Where the token comes from and what to do about one that was refused, for people.
+    /// The source of a refused token and what to do, for an error.
     pub(super) fn advice(&self) -> String {
         match self {
             Self::Anonymous => {
@@ -216,14 +216,14 @@ impl Token {
                         file.path().display()
                     )
                 }
-                Some(error) => format!("the token that was sent is an old one, since {error}"),
+                Some(error) => format!("the token that was sent is an earlier one, since {error}"),
             },
             Self::Login(logins) => logins.advice(),
         }
     }
 }
 
-/// From a string. No error shows the value: a token that is not quoted may read as a number.
+/// From a string. No error shows the value, also for a token without quotes that parses as a number.
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Hidden;
@@ -238,7 +238,7 @@ impl<'de> Deserialize<'de> for Secret {
                 Ok(Secret::new(text.to_owned()))
             }
 
-            // The default messages of these would show the value, which may be most of a token.
+            // The default messages would show the value, which may be most of a token.
             fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
                 Err(E::custom(UNQUOTED))
             }

@@ -1,4 +1,4 @@
-//! Transactions: all of it, or none of it and the reasons.
+//! Transactions.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,10 +8,10 @@ use super::kv::shown;
 use super::request::Request;
 use super::{Client, Consistency, Error, KvPair, Operation, Read, Secret};
 
-/// How many operations every Consul takes in one transaction; from 1.14 on it is 128.
+/// The maximum number of operations of a transaction that every version accepts. From Consul 1.14 on the limit is 128.
 pub const TXN_OPERATIONS: usize = 64;
 
-/// The answer to more steps than these is a long one.
+/// Above this number of operations the answer counts as long.
 const FEW_STEPS: usize = 8;
 
 /// One operation of a transaction.
@@ -21,57 +21,57 @@ pub enum TxnOp {
     Set {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value.
         value: Vec<u8>,
-        /// Its flags.
+        /// The flags.
         flags: u64,
     },
-    /// Writes a key if its index is still this one; 0: if it does not exist.
+    /// Writes a key if its `modify_index` is `index`; with 0, if the key does not exist.
     Cas {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value.
         value: Vec<u8>,
-        /// Its flags.
+        /// The flags.
         flags: u64,
         /// The `modify_index` that was read.
         index: u64,
     },
-    /// Writes a key and locks it; a session that has the lock keeps it.
+    /// Writes a key and locks it. It succeeds if the session holds the lock already.
     Lock {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value.
         value: Vec<u8>,
-        /// Its flags.
+        /// The flags.
         flags: u64,
-        /// Who locks.
+        /// The session that acquires the lock.
         session: String,
     },
     /// Writes a key and unlocks it.
     Unlock {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value.
         value: Vec<u8>,
-        /// Its flags.
+        /// The flags.
         flags: u64,
-        /// Who has it locked.
+        /// The session that holds the lock.
         session: String,
     },
-    /// Removes a key; that there is none is fine.
+    /// Removes a key. It succeeds if the key does not exist.
     Delete {
         /// The key.
         key: String,
     },
-    /// Removes a key if its index is still this one; that there is none is fine.
+    /// Removes a key if its `modify_index` is `index`. It succeeds if the key does not exist.
     DeleteCas {
         /// The key.
         key: String,
         /// The `modify_index` that was read.
         index: u64,
     },
-    /// Reads a key, which must exist.
+    /// Reads a key. It fails if the key does not exist.
     Get {
         /// The key.
         key: String,
@@ -81,14 +81,14 @@ pub enum TxnOp {
         /// The prefix.
         prefix: String,
     },
-    /// Fails unless the session has the key locked.
+    /// Fails unless the session holds the lock of the key.
     CheckSession {
         /// The key.
         key: String,
-        /// Who should have it locked.
+        /// The session that must hold the lock.
         session: String,
     },
-    /// Fails unless the key's index is this one.
+    /// Fails unless the key's `modify_index` is `index`.
     CheckIndex {
         /// The key.
         key: String,
@@ -102,14 +102,13 @@ pub enum TxnOp {
     },
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Txn {
-    /// All of it was done. Here are the keys as they are now, in the order of the operations that have one to show:
-    /// deletes and [`TxnOp::CheckNotExists`] have none, [`TxnOp::GetTree`] as many as it found. Only reads carry
-    /// values.
+    /// All operations were applied. The keys are in the order of their operations. Deletes and [`TxnOp::CheckNotExists`] return no
+    /// key, [`TxnOp::GetTree`] one for each key found. Only reads return values.
     Committed(Vec<KvPair>),
-    /// None of it was done.
+    /// No operation was applied.
     RolledBack(Vec<TxnFault>),
 }
 
@@ -120,35 +119,35 @@ pub struct TxnFault {
     pub op_index: usize,
     /// The reason.
     pub fault: Fault,
-    /// The reason in Consul's words.
+    /// Consul's message.
     pub said: String,
 }
 
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The key's index is not the expected one, which for `Cas` with 0 means that the key exists.
+    /// The key's index is not the expected one. For [`TxnOp::Cas`] with 0: the key exists.
     StaleIndex,
-    /// Another session has the lock.
+    /// Another session holds the lock.
     LockHeld,
-    /// Nobody has the lock, but its last holder was invalidated a short time ago.
+    /// The lock is free but in lock-delay: the session that held it was invalidated a short time ago.
     LockDelay,
-    /// The session has not locked the key: of [`TxnOp::CheckSession`] and [`TxnOp::Unlock`].
+    /// The session does not hold the lock: of [`TxnOp::CheckSession`] and [`TxnOp::Unlock`].
     NotHolder,
-    /// There is no such key.
+    /// The key does not exist.
     NoSuchKey,
     /// The key exists.
     KeyExists,
-    /// The session that should lock does not exist.
+    /// The session that was to acquire the lock does not exist.
     InvalidSession,
-    /// The token lacks the right.
+    /// The token lacks a right.
     Denied,
-    /// Something else; see the words.
+    /// Another reason; see [`TxnFault::said`].
     Other,
 }
 
 impl Fault {
-    /// From Consul's words, by the parts that did not change from 1.8 to 1.22.
+    /// Parses Consul's message, by the parts that are the same from 1.8 to 1.22.
     fn of(said: &str) -> Self {
         const WORDS: [(&str, Fault); 13] = [
             ("Permission denied", Fault::Denied),
@@ -165,13 +164,13 @@ impl Fault {
             ("doesn't exist", Fault::NoSuchKey),
             ("exists", Fault::KeyExists),
         ];
-        // A key or a session in the text is quoted, and must not be taken for a reason.
+        // A key or a session in the message is quoted, and must not be parsed as a reason.
         let words = unquoted(said);
         WORDS.iter().find(|(part, _)| words.contains(part)).map_or(Self::Other, |(_, fault)| *fault)
     }
 }
 
-/// The text without what stands in double quotes, which Go escapes inside them.
+/// The text without its parts in double quotes, in which Go escapes quotes.
 fn unquoted(text: &str) -> String {
     let mut outside = String::new();
     let (mut quoted, mut escaped) = (false, false);
@@ -265,23 +264,23 @@ struct WireError {
 }
 
 impl Client {
-    /// Does all of `ops`, or nothing.
+    /// Applies all of `ops`, or none.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not
-    /// an error. Where the outcome is unknown, read again before anything else.
+    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`] (128 from Consul 1.14 on) or 512 KiB. A rollback is an answer, not an error. If
+    /// [`Error::outcome_unknown`], read again before the next write.
     pub async fn txn(&self, ops: &[TxnOp]) -> Result<Txn, Error> {
         self.transact(Operation::Txn, ops, Read::default()).await
     }
 
-    /// Reads several keys at one instant, by a transaction that writes nothing. Where one of them does not exist it is
-    /// rolled back, and the faults name all such keys. A key that the token may not read is left out in silence.
+    /// Reads several keys at one index, by a transaction without writes. If a key does not exist, the transaction is rolled back, and
+    /// the faults name all missing keys. Consul leaves out keys that the token may not read and does not report it.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`], [`Error::BadAnswer`] where the values are larger than
-    /// [`MAX_ANSWER`](super::MAX_ANSWER) together.
+    /// [`Error::TooLarge`] above [`TXN_OPERATIONS`], [`Error::BadAnswer`] if the answer is longer than
+    /// [`MAX_ANSWER`](super::MAX_ANSWER).
     pub async fn kv_get_many(&self, keys: &[String], consistency: Consistency) -> Result<Txn, Error> {
         let ops: Vec<_> = keys.iter().map(|key| TxnOp::Get { key: key.clone() }).collect();
         self.transact(Operation::KvGetMany, &ops, Read { consistency, blocking: None }).await
@@ -307,13 +306,15 @@ impl Client {
         let secrets: Vec<_> = used.iter().map(|used| &used.secret).collect();
         let fault = |error| TxnFault::of(error, &secrets);
         let faults: Vec<_> = errors.unwrap_or_default().into_iter().map(fault).collect();
-        // The status and the body must tell the same story.
+        // The status and the body must agree.
         match (committed, faults.is_empty()) {
             (true, true) => {
                 Ok(Txn::Committed(results.unwrap_or_default().into_iter().map(|result| result.kv).collect()))
             }
             (false, false) => Ok(Txn::RolledBack(faults)),
-            (true, false) => Err(Error::BadAnswer { tried, why: "it is a success with errors in it".into() }),
+            (true, false) => {
+                Err(Error::BadAnswer { tried, why: "it is a success that contains errors".into() })
+            }
             (false, true) => Err(Error::BadAnswer { tried, why: "it is a rollback without a reason".into() }),
         }
     }
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_consul_says_and_what_it_means() {
+    fn faults_are_parsed_from_consuls_messages() {
         for (said, fault) in [
             (r#"failed to set key "a/b", index is stale"#, Fault::StaleIndex),
             (r#"failed to delete key "l", index is stale"#, Fault::StaleIndex),
@@ -359,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_taken_for_a_reason() {
+    fn a_quoted_key_is_not_parsed_as_a_reason() {
         assert_eq!(Fault::of(r#"key "Permission denied" exists"#), Fault::KeyExists);
         assert_eq!(Fault::of(r#"key "a\" index is stale" doesn't exist"#), Fault::NoSuchKey);
     }
 
     #[test]
-    fn only_what_a_verb_has_is_sent() {
+    fn an_operation_sends_only_the_fields_of_its_verb() {
         let text = |op: TxnOp| serde_json::to_string(&WireOp { kv: WireKv::of(&op) }).unwrap();
         assert_eq!(
             text(TxnOp::Cas { key: "k".into(), value: b"x".into(), flags: u64::MAX, index: 0 }),

@@ -1,8 +1,9 @@
-//! The accept loop: hyper connections with a header time-out and a bound on their number, routed by axum.
-//!
-//! axum's own `serve` has neither bound, which is why this exists.
+//! The accept loop of an HTTP server: hyper connections with a time-out for request heads and a limit on their number, routed by axum.
+//! axum's own `serve` has neither.
 
-mod places;
+#![warn(missing_docs, unreachable_pub)]
+
+mod connections;
 mod reader;
 
 use std::future::Future;
@@ -30,33 +31,33 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use places::Places;
+use connections::ConnectionTable;
 pub use reader::Endless;
-use reader::{Reader, Told};
+use reader::{ClientActivity, Observed};
 
-/// Connections that the kernel takes in before we do. A further one comes again after a second.
+/// The backlog of the listening socket. A client above it retries after a second.
 const BACKLOG: u32 = 1024;
 
-/// What becomes of a connection that comes when there are as many as there may be.
+/// What happens to a new connection when the server has the maximum number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It waits in the kernel's backlog until another ends.
     Wait,
-    /// It takes the place of another: of the address that has the most of them, the connection that came first goes. For
-    /// servers whose answers are at hand, so that what they interrupt can be asked again.
+    /// It displaces the oldest connection of the address that has the most. For servers that answer at once, so that clients can repeat
+    /// an interrupted request.
     Displace,
 }
 
-/// What one address may have.
+/// The limit for one address.
 #[derive(Clone, Copy, Debug)]
 pub struct PerClient {
-    /// Connections open at once.
+    /// The maximum number of open connections.
     pub most: usize,
-    /// What is sent on a further one before it is closed.
+    /// Sent on a further connection before it is closed.
     pub refusal: &'static str,
 }
 
-/// On a response: it is not sent, and its connection ends.
+/// An extension of a response: it is not sent, and its connection is closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unanswered;
 
@@ -68,25 +69,25 @@ impl IntoResponse for Unanswered {
     }
 }
 
-/// What one server allows.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections open at once.
+    /// The maximum number of open connections.
     pub connections: usize,
-    /// What becomes of a further one.
+    /// What happens to a further connection.
     pub when_full: WhenFull,
-    /// Connections of one address, where they have a bound of their own.
+    /// The limit for one address, if it has its own.
     pub per_client: Option<PerClient>,
-    /// Time a client has for sending its request head, also on an idle kept-alive connection.
+    /// The time-out for a request head, also on an idle kept-alive connection.
     pub header_timeout: Duration,
-    /// Bytes of a request head.
+    /// The maximum size of a request head, in bytes; at least 8192.
     pub header_bytes: usize,
-    /// Time that a connection lasts at most: one whose client asks and never reads gives its place back. Where the
-    /// answer is [`Endless`], the time that its client has for taking a part of it.
+    /// The maximum life of a connection, so that a client that never reads cannot keep one. For an [`Endless`] answer: the time within
+    /// which the client must read a part of it.
     pub life: Duration,
-    /// Whether a connection may bear further requests after its first.
+    /// Whether a connection may carry more than one request.
     pub keep_alive: bool,
-    /// Time that open requests have for ending once the server is told to stop.
+    /// The time for open requests to end after the server is stopped.
     pub grace: Duration,
 }
 
@@ -105,15 +106,15 @@ impl Default for Limits {
     }
 }
 
-/// Where connections come in.
+/// A source of connections.
 pub trait Listen: Send {
-    /// One of them.
+    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next one. May be dropped and called again.
+    /// Accepts the next connection. It may be dropped and called again.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Where it comes from; none where that is no address.
+    /// The client's IP address; `None` if it has none, as on a Unix socket.
     fn origin(_stream: &Self::Stream) -> Option<IpAddr> {
         None
     }
@@ -160,10 +161,10 @@ fn in_a_family_that_is_there<T>(
 fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if address.is_ipv6() {
-        // By itself that is as the system is set.
+        // The default depends on a setting of the system.
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
-    // What an earlier process of ours had open there keeps nobody from it.
+    // Connections of an earlier process must not prevent the bind.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -174,7 +175,7 @@ fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 ///
-/// An accept error that does not pass by itself (one that comes of a connection or of a lack of descriptors does).
+/// A permanent error of `accept`. Errors of one connection and a lack of descriptors are temporary.
 pub async fn serve<L: Listen>(
     listener: L,
     router: Router,
@@ -187,50 +188,50 @@ pub async fn serve<L: Listen>(
         .keep_alive(limits.keep_alive)
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192));
-    let mut places = Places::<AbortHandle>::default();
+    let mut table = ConnectionTable::<AbortHandle>::default();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut displaced: usize = 0;
     loop {
-        let is_full = places.taken() >= limits.connections;
+        let is_full = table.len() >= limits.connections;
         let stream = tokio::select! {
             () = &mut stop => break,
             Some(ended) = connections.join_next_with_id() => {
-                leave(&mut places, ended);
+                remove(&mut table, ended);
                 continue;
             }
             accepted = listener.accept(), if !is_full || limits.when_full == WhenFull::Displace => match accepted {
                 Ok(stream) => stream,
-                Err(error) if passes_by_itself(&error) => {
+                Err(error) if is_temporary(&error) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             },
         };
-        if is_full && let Some(goes) = places.displace() {
-            // It ends when it is its turn. Nobody waits for that: all others would have theirs before the next is let in.
-            goes.abort();
+        if is_full && let Some(displaced_task) = table.displace() {
+            // The task ends at its next turn. The accept loop does not wait for it, since all other tasks would run first.
+            displaced_task.abort();
             displaced = displaced.wrapping_add(1);
-            // Whoever comes has some turns before as many have come after it, from whatever addresses.
+            // Yield now and then, so that a new connection can be served before it is displaced.
             if displaced.is_multiple_of((limits.connections / 4).max(1)) {
                 tokio::task::yield_now().await;
             }
         }
         let origin = L::origin(&stream);
         if let Some(bound) = limits.per_client {
-            // What has ended counts no more, whether or not that was its turn.
+            // Connections that have ended do not count.
             while let Some(ended) = connections.try_join_next_with_id() {
-                leave(&mut places, ended);
+                remove(&mut table, ended);
             }
-            if places.taken_by(origin) >= bound.most {
+            if table.len_of(origin) >= bound.most {
                 refuse(stream, bound.refusal);
                 continue;
             }
         }
-        let reader = Arc::<Reader>::default();
+        let reader = Arc::<ClientActivity>::default();
         let service = answering(router.clone(), Arc::clone(&reader));
-        let stream = TokioIo::new(Told::new(stream, Arc::clone(&reader)));
+        let stream = TokioIo::new(Observed::new(stream, Arc::clone(&reader)));
         let connection = graceful.watch(http.serve_connection(stream, service_fn(service)));
         let task = connections.spawn(async move {
             let mut connection = pin!(connection);
@@ -248,36 +249,36 @@ pub async fn serve<L: Listen>(
                 }
             }
         });
-        places.take(origin, task);
+        table.insert(origin, task);
     }
     drop(listener);
     let _ = tokio::time::timeout(limits.grace, graceful.shutdown()).await;
     Ok(())
 }
 
-/// Tells a client that it has too many connections, as far as that is possible at once.
+/// Sends a refusal to a client with too many connections, without waiting.
 fn refuse(mut stream: impl AsyncWrite + Unpin, refusal: &str) {
-    // A new connection has room for a line; nobody waits for one that has none.
+    // A new connection has room for a line in its buffer.
     let _ = stream.write_all(refusal.as_bytes()).now_or_never();
     let _ = stream.shutdown().now_or_never();
 }
 
-/// One that has ended, of itself or displaced, has no place any more.
-fn leave(places: &mut Places<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
+/// Removes a connection that ended or was displaced.
+fn remove(table: &mut ConnectionTable<AbortHandle>, ended: Result<(Id, ()), JoinError>) {
     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-    places.leave(|task| task.id() == id);
+    table.remove(|task| task.id() == id);
 }
 
-/// The router, as what hyper calls; says of the client whether its answer has an end.
+/// The router as a hyper service. It records whether the answer is endless.
 fn answering(
     router: Router,
-    reader: Arc<Reader>,
+    reader: Arc<ClientActivity>,
 ) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, io::Result<Response>> {
     let router = TowerToHyperService::new(router);
     move |request| {
         let (answer, reader) = (router.call(request), Arc::clone(&reader));
         Box::pin(async move {
-            // Of one that sends many at a time each is a turn of its own, and others have theirs in between.
+            // Requests that a client pipelines yield to other connections.
             tokio::task::yield_now().await;
             let Ok(response) = answer.await;
             if response.extensions().get::<Unanswered>().is_some() {
@@ -291,7 +292,7 @@ fn answering(
     }
 }
 
-fn passes_by_itself(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     // EMFILE and ENFILE: out of descriptors until some connection ends.
     matches!(error.raw_os_error(), Some(23 | 24))
         || matches!(

@@ -1,4 +1,4 @@
-//! Whether a connection's client reads what it is sent.
+//! Whether the client of a connection reads its answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,42 +8,42 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// On an answer: it has no end of its own, so its connection lives for as long as its client reads.
+/// An extension of a response without an end. Its connection lives for as long as the client reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Endless;
 
-/// What is known of a connection's client.
+/// The activity of a connection's client.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct ClientActivity {
     endless: AtomicBool,
     has_read: AtomicBool,
 }
 
-impl Reader {
-    /// It is being answered without an end.
+impl ClientActivity {
+    /// Records that the client receives an endless answer.
     pub(super) fn is_streamed_to(&self) {
         self.endless.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it may stay for as long again: it is streamed to, and has taken something since it was asked last.
+    /// Whether the connection may stay for another life: its answer is endless, and the client read a part since the last call.
     pub(super) fn may_stay(&self) -> bool {
         self.has_read.swap(false, Ordering::Relaxed) && self.endless.load(Ordering::Relaxed)
     }
 }
 
-/// A connection that tells of its client.
+/// A connection that records its client's activity.
 #[derive(Debug)]
-pub(super) struct Told<S> {
+pub(super) struct Observed<S> {
     stream: S,
-    reader: Arc<Reader>,
+    reader: Arc<ClientActivity>,
 }
 
-impl<S> Told<S> {
-    pub(super) fn new(stream: S, reader: Arc<Reader>) -> Self {
+impl<S> Observed<S> {
+    pub(super) fn new(stream: S, reader: Arc<ClientActivity>) -> Self {
         Self { stream, reader }
     }
 
-    fn taken(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
+    fn record(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
         if written.is_ok() {
             self.reader.has_read.store(true, Ordering::Relaxed);
         }
@@ -51,7 +51,7 @@ impl<S> Told<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -61,10 +61,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        self.taken(written)
+        self.record(written)
     }
 
     fn poll_write_vectored(
@@ -73,7 +73,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
-        self.taken(written)
+        self.record(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -105,9 +105,9 @@ mod tests {
     use super::super::{Limits, serve};
     use super::*;
 
-    /// Much longer than a busy machine lets the one thread stand still.
+    /// Much longer than the thread may stall on a busy machine.
     const LIFE: Duration = Duration::from_secs(4);
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     async fn endless() -> Response {
         let parts = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 65536])));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_an_end_lasts_for_as_long_as_it_is_read() {
+    async fn an_endless_answer_lasts_for_as_long_as_the_client_reads() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits { life: LIFE, connections: 1, ..Limits::default() };
@@ -137,11 +137,11 @@ mod tests {
             tokio::time::sleep(LIFE / 8).await;
             assert!(reads.read(&mut buffer).await.unwrap() > 0, "it was cut off while it read");
         }
-        // From here on it does not; the one place is given to the next.
+        // From here on it does not read, so the next client gets its connection.
         let mut next = ask(address).await;
-        let first = tokio::time::timeout(PATIENCE, next.read(&mut buffer)).await;
+        let first = tokio::time::timeout(TIMEOUT, next.read(&mut buffer)).await;
         assert!(first.unwrap().unwrap() > 0);
-        let left = tokio::time::timeout(PATIENCE, async {
+        let left = tokio::time::timeout(TIMEOUT, async {
             while reads.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
         });
         left.await.unwrap();

@@ -4,7 +4,7 @@ use tokio::net::TcpSocket;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PROBE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -19,14 +19,14 @@ async fn three(when_full: WhenFull) -> SocketAddr {
     address
 }
 
-/// One from that address that says nothing yet.
+/// A connection from that address that sends nothing yet.
 async fn come(server: SocketAddr, from: Ipv4Addr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
     socket.connect(server).await.unwrap()
 }
 
-/// Whether it is answered, at last; one that waits for its place is not.
+/// Whether the server answers. It does not answer a connection that waits in the backlog.
 async fn is_answered(client: &mut TcpStream) -> bool {
     if client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.is_err() {
         return false;
@@ -41,7 +41,7 @@ async fn is_answered(client: &mut TcpStream) -> bool {
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+    tokio::time::timeout(TIMEOUT, what).await.expect("in time")
 }
 
 /// Where IPv6 is off in a network of its own, `tests/chart` listens at `[::]`; a kernel without it can only be played.
@@ -53,7 +53,7 @@ fn all_addresses_are_those_of_the_families_that_there_are() {
     };
     let opened = |text: &str| in_a_family_that_is_there(text.parse().unwrap(), without_v6);
     assert_eq!(opened("[::]:9377").unwrap(), "0.0.0.0:9377".parse().unwrap());
-    // One that was meant is not replaced by all.
+    // A specific address is not replaced by the unspecified one.
     assert!(opened("[::1]:9377").is_err());
     let taken = |_| -> io::Result<()> { Err(Errno::ADDRINUSE.into()) };
     let error = in_a_family_that_is_there("[::]:9377".parse().unwrap(), taken).unwrap_err();
@@ -61,7 +61,7 @@ fn all_addresses_are_those_of_the_families_that_there_are() {
 }
 
 #[tokio::test]
-async fn a_neighbour_that_takes_all_places_keeps_nobody_out() {
+async fn a_client_with_all_connections_keeps_no_other_client_out() {
     let server = three(WhenFull::Displace).await;
     let mut probe = come(server, PROBE).await;
     assert!(in_time(is_answered(&mut probe)).await);

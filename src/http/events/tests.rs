@@ -23,7 +23,7 @@ type Reader = BufReader<TcpStream>;
 fn site(following: Following) -> (watch::Sender<Arc<Snapshot>>, Site) {
     let now = clock::now();
     let (tells, status) = watch::channel(Arc::new(agent::before_start(now)));
-    let metrics = Arc::new(Metrics::new(&[], &[]).unwrap());
+    let metrics = Arc::new(Metrics::new().unwrap());
     (tells, Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following))
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 use slotkeeper_consul::{KvPair, Secret, Settings, TokenSource};
 
 use super::{KEYS_ONLY, ROOT, WORKER, denying, make_keys_only, put_acl};
@@ -139,8 +140,7 @@ fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     let token = home.path("token");
     fs::write(&token, PARTIAL).unwrap();
     let mut agent = Agent::start_with(&home, &["--token-file", token.to_str().unwrap()], &[]);
-    let listings = "slotkeeper_consul_requests_total{code=\"200\",operation=\"kv_list\"}";
-    wait_for("several listings", || agent.metric(listings) >= 3.0);
+    wait_for("several listings", || agent.requests(Operation::KvList, Code::Ok) >= 3.0);
     // It stands in line, which it may without a look at the others. What it sees of them does not let it take the free slot.
     let own = hiding.operator.contender("service/s", &agent.session()).unwrap();
     let log = agent.log();
@@ -152,8 +152,8 @@ fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
     assert_eq!(hiding.operator.contender("service/s", &agent.session()).unwrap(), own);
     // A listing that is said to hide something has the file read again.
     fs::write(&token, WORKER).unwrap();
-    let before = agent.metric(listings);
-    wait_for("the other token to be in use", || agent.metric(listings) >= before + 4.0);
+    let before = agent.requests(Operation::KvList, Code::Ok);
+    wait_for("the other token to be in use", || agent.requests(Operation::KvList, Code::Ok) >= before + 4.0);
     hiding.holder.signal(Signal::CONT);
     hiding.proxy.filter(&[]);
     agent.await_ready();

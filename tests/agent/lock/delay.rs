@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 
 use super::{lock, owner};
 use crate::consul::Consul;
@@ -22,10 +23,7 @@ fn home(consul: &Consul, delay: &str, behavior: &str) -> Home {
 
 /// Transactions that were refused, and such that were done.
 fn transactions(agent: &Agent) -> (f64, f64) {
-    let of = |code| {
-        agent.metric(&format!("slotkeeper_consul_requests_total{{code=\"{code}\",operation=\"txn\"}}"))
-    };
-    (of("409"), of("200"))
+    (agent.requests(Operation::Txn, Code::Conflict), agent.requests(Operation::Txn, Code::Ok))
 }
 
 /// One that has the lock, is killed, and has its session destroyed by somebody else.

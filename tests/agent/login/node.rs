@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 
 use super::fortress::{Fortress, LOCK, POLICY, SEMAPHORE};
 use crate::process::{Agent, Home};
@@ -35,9 +36,8 @@ fn a_session_on_a_registered_node_outlives_the_servers_own() {
     fortress.put("catalog/deregister", &json!({"Node": "test"}));
     wait_for("the other one's loss", || loose.log().contains(log_events::SLOT_LOST));
     assert!(operator.session(&gone).is_none());
-    let renewed = "slotkeeper_consul_requests_total{code=\"200\",operation=\"session_renew\"}";
-    let before = tied.metric(renewed);
-    wait_for("a renewal after it", || tied.metric(renewed) > before);
+    let before = tied.requests(Operation::SessionRenew, Code::Ok);
+    wait_for("a renewal after it", || tied.requests(Operation::SessionRenew, Code::Ok) > before);
     assert!(tied.is_ready() && tied.session() == session.id, "{}", tied.log());
     assert_eq!(tied.terminate(), Some(0));
     loose.signal(rustix::process::Signal::KILL);

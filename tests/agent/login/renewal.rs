@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 
 use super::fortress::{BOTH, Fortress, METHOD, PREFIX, SEMAPHORE};
 use crate::process::{Agent, Home};
@@ -36,9 +37,8 @@ fn a_deleted_token_is_followed_by_another_and_nothing_is_lost() {
     wait_for("another login", || asked(&agent, "login") >= 2.0);
     wait_for("its token", || fortress.accessors().len() == 1);
     assert_ne!(fortress.accessors(), first);
-    let renewed = "slotkeeper_consul_requests_total{code=\"200\",operation=\"session_renew\"}";
-    let before = agent.metric(renewed);
-    wait_for("a renewal with it", || agent.metric(renewed) > before);
+    let before = agent.requests(Operation::SessionRenew, Code::Ok);
+    wait_for("a renewal with it", || agent.requests(Operation::SessionRenew, Code::Ok) > before);
     assert!(agent.is_ready());
     assert_eq!((agent.session(), agent.semaphore()["fencing_token"].clone()), (session, token));
     assert!(!agent.log().contains(log_events::SLOT_LOST), "{}", agent.log());
@@ -61,8 +61,7 @@ fn another_bearer_token_is_logged_in_with_and_the_old_token_ended() {
 
     // One that is not believed is told of, and changes nothing.
     std::fs::write(home.path("jwt"), "not-a-token-of-this-cluster").unwrap();
-    let refused = "slotkeeper_consul_requests_total{code=\"500\",operation=\"login\"}";
-    wait_for("the refusal", || agent.metric(refused) >= 1.0);
+    wait_for("the refusal", || agent.requests(Operation::Login, Code::ServerError) >= 1.0);
     wait_for("its line in the log", || agent.log().contains("still using the current token"));
     assert!(agent.is_ready() && !agent.log().contains("not-a-token-of-this-cluster"), "{}", agent.log());
     assert_eq!((fortress.accessors(), agent.session()), (second, session));
@@ -104,8 +103,7 @@ fn a_policy_that_lacks_a_right_costs_few_logins() {
     let home = Home::new();
     fortress.configure(&home, SEMAPHORE);
     let mut agent = Agent::start(&home);
-    let denied = "slotkeeper_consul_requests_total{code=\"409\",operation=\"txn\"}";
-    wait_for("several refusals", || agent.metric(denied) >= 6.0);
+    wait_for("several refusals", || agent.requests(Operation::Txn, Code::Conflict) >= 6.0);
     let needs = format!(r#"the token needs `key_prefix "{PREFIX}/" {{ policy = "write" }}`"#);
     assert!(agent.log().contains(&needs), "{}", agent.log());
     assert!(asked(&agent, "login") <= 2.0, "{}", agent.log());

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 use slotkeeper_consul::{Secret, Settings, TokenSource};
 
 use super::fortress::{POLICY, PREFIX, ROOT, SEMAPHORE};
@@ -95,9 +96,8 @@ fn one_costs_no_slot() {
     let mut scene = Scene::start();
     scene.forget();
     wait_for("another login", || scene.accessors().len() == 1);
-    let renewed = "slotkeeper_consul_requests_total{code=\"200\",operation=\"session_renew\"}";
-    let before = scene.agent.metric(renewed);
-    wait_for("a renewal with it", || scene.agent.metric(renewed) > before);
+    let before = scene.agent.requests(Operation::SessionRenew, Code::Ok);
+    wait_for("a renewal with it", || scene.agent.requests(Operation::SessionRenew, Code::Ok) > before);
     let log = scene.agent.log();
     assert!(scene.agent.is_ready() && !log.contains(log_events::SLOT_LOST), "{log}");
     assert_eq!(scene.agent.terminate(), Some(0));

@@ -15,7 +15,6 @@ use slotkeeper::internals::shutdown::{Ask, Asks};
 use slotkeeper::internals::status::{Snapshot, State, Status};
 use slotkeeper::internals::watchdog::Watchdog;
 use slotkeeper::internals::{clock, telemetry};
-use slotkeeper_consul::{Code, Operation};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::consul::Consul;
@@ -74,8 +73,7 @@ impl Lender {
         let (sender, receiver) = requests();
         let (asks, mut asked) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(Arc::new(agent::before_start(clock::now())));
-        let operations = Operation::ALL.map(Operation::as_str);
-        let metrics = Arc::new(Metrics::new(&operations, &Code::ALL.map(Code::as_str)).unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
         let watchdog = Arc::new(Watchdog::new(clock::now()));
         let (counted, looked_at, path) = (Arc::clone(&metrics), Arc::clone(&watchdog), file.clone());
         let thread = std::thread::spawn(move || {

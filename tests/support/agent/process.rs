@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slotkeeper::internals::log_events;
+use slotkeeper_consul::{Code, Operation};
 use tempfile::TempDir;
 
 use crate::http::{self, Reply};
@@ -225,6 +226,17 @@ impl Agent {
         let line = text.lines().find(|line| line.starts_with(&format!("{series} ")));
         let line = line.unwrap_or_else(|| panic!("no series {series} in\n{text}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Requests to Consul of this operation that ended with this code. Their series appears with the first one.
+    pub(crate) fn requests(&self, operation: Operation, code: Code) -> f64 {
+        let (code, operation) = (code.as_str(), operation.as_str());
+        let series =
+            format!("slotkeeper_consul_requests_total{{code=\"{code}\",operation=\"{operation}\"}} ");
+        let text = self.get("/metrics").body;
+        assert!(text.contains("\nslotkeeper_ready "), "these are no metrics:\n{text}");
+        let count = text.lines().find_map(|line| line.strip_prefix(&series));
+        count.map_or(0.0, |count| count.parse().unwrap())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

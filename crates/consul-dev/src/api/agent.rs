@@ -20,10 +20,10 @@ pub(crate) async fn peers(State(app): State<App>, params: Params, method: Method
     json(&params, &[app.addr.to_string()])
 }
 
-/// `/v1/acl/login` and `/v1/acl/logout`: there is nobody to tell apart here.
+/// `/v1/acl/login` and `/v1/acl/logout`: there is no access control here.
 pub(crate) async fn no_acl(method: Method) -> Answer {
     only(&method, &[Method::POST])?;
-    Err(Refusal::Told(StatusCode::UNAUTHORIZED, "ACL support disabled".into()))
+    Err(Refusal::Status(StatusCode::UNAUTHORIZED, "ACL support disabled".into()))
 }
 
 /// `/v1/agent/self`: as much as `consul lock` and scripts look at.

@@ -16,7 +16,7 @@ use slotkeeper_serve::Unanswered;
 
 /// The content type of JSON.
 pub(crate) const JSON: &str = "application/json";
-/// Bytes of JSON that are sent with their length. Go's HTTP server sends a longer answer in chunks, unless it is told the
+/// The maximum size of JSON that is sent with its length. Go's HTTP server sends a longer answer in chunks, unless it knows the
 /// length, as it is of raw values.
 const UNCHUNKED: usize = 2048;
 
@@ -31,7 +31,7 @@ pub(crate) type Answer = Result<Response, Refusal>;
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// A status and a text.
-    Told(StatusCode, String),
+    Status(StatusCode, String),
     /// The method does not exist here; these do.
     Method(Method, &'static [Method]),
     /// Only the methods were asked for.
@@ -45,12 +45,12 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// 400.
     pub(crate) fn bad(text: impl Into<String>) -> Self {
-        Self::Told(StatusCode::BAD_REQUEST, text.into())
+        Self::Status(StatusCode::BAD_REQUEST, text.into())
     }
 
     /// 500, by which Consul answers whatever its state machine refuses.
     pub(crate) fn failed(error: impl ToString) -> Self {
-        Self::Told(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        Self::Status(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
@@ -61,8 +61,8 @@ impl IntoResponse for Refusal {
             [(ALLOW, format!("OPTIONS,{}", names.join(",")))]
         };
         match self {
-            Self::Told(status, text) if text.is_empty() => status.into_response(),
-            Self::Told(status, text) => (status, text).into_response(),
+            Self::Status(status, text) if text.is_empty() => status.into_response(),
+            Self::Status(status, text) => (status, text).into_response(),
             Self::Method(method, methods) => {
                 let text = format!("method {method} not allowed");
                 (StatusCode::METHOD_NOT_ALLOWED, allowed(methods), text).into_response()

@@ -203,7 +203,7 @@ fn keys(prefix: &str, entries: &[Arc<Entry>], params: &Params) -> Answer {
     json(params, &names)
 }
 
-/// The bare value. The headers keep a browser from running what somebody stored.
+/// The raw value. The headers keep a browser from running it as a script.
 fn raw(dialect: Dialect, entry: &Entry) -> axum::response::Response {
     let headers = [
         (CONTENT_TYPE, dialect.raw_type()),

@@ -62,11 +62,11 @@ impl App {
             return Ok(());
         }
         let (status, text) = self.dialect().over_rate(kind);
-        Err(Refusal::Told(status, text.to_owned()))
+        Err(Refusal::Status(status, text.to_owned()))
     }
 }
 
-/// The API's routes. Methods are the handlers' matter, since a refused one is told in Consul's words.
+/// The API's routes. The handlers check the method, to refuse it with Consul's message.
 pub(crate) fn router(app: App) -> Router {
     let mut routes = Router::new();
     for verb in session::Verb::ALL {
@@ -99,7 +99,7 @@ pub(crate) fn router(app: App) -> Router {
 /// Where there is nothing.
 async fn nothing(State(app): State<App>, request: Request) -> Response {
     let text = app.dialect().no_endpoint(request.uri().path());
-    Refusal::Told(StatusCode::NOT_FOUND, text.to_owned()).into_response()
+    Refusal::Status(StatusCode::NOT_FOUND, text.to_owned()).into_response()
 }
 
 /// What all answers of handlers have in common.

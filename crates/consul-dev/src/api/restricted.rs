@@ -80,6 +80,6 @@ impl Rights<'_> {
     }
 
     fn denied(&self, what: &str, target: &str) -> Refusal {
-        Refusal::Told(StatusCode::FORBIDDEN, self.app.dialect().denied(what, target))
+        Refusal::Status(StatusCode::FORBIDDEN, self.app.dialect().denied(what, target))
     }
 }

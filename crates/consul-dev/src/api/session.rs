@@ -167,7 +167,7 @@ fn renew(app: &App, id: &str, params: &Params) -> Answer {
     let renewed = session.and_then(|id| app.shared.with(|store, now| store.renew_session(&id, now)));
     match renewed {
         Some(session) => json(params, &[Shown::from(&session)]),
-        None => Err(Refusal::Told(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
+        None => Err(Refusal::Status(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
     }
 }
 

@@ -116,7 +116,7 @@ fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
     };
     if items.len() > max {
         let text = format!("Transaction contains too many operations ({} > {max})", items.len());
-        return Err(Refusal::Told(StatusCode::PAYLOAD_TOO_LARGE, text));
+        return Err(Refusal::Status(StatusCode::PAYLOAD_TOO_LARGE, text));
     }
     // An operation that is not about a key is none: services and nodes are beyond this server.
     let kv = |item: &Value| {
@@ -128,7 +128,7 @@ fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
     match ops.iter().filter_map(Op::written).find(|write| write.value.len() > largest) {
         Some(Write { key, value, .. }) => {
             let text = format!("Value for key {key:?} is too large ({} > {largest} bytes)", value.len());
-            Err(Refusal::Told(StatusCode::PAYLOAD_TOO_LARGE, text))
+            Err(Refusal::Status(StatusCode::PAYLOAD_TOO_LARGE, text))
         }
         None => Ok(ops),
     }
@@ -160,7 +160,7 @@ fn op(dialect: Dialect, fields: &Fields<'_>) -> Result<Op, String> {
     })
 }
 
-/// Go tells the place of the first byte that is no base64.
+/// Go reports the offset of the first byte that is not base64.
 fn illegal(error: &base64::DecodeError) -> String {
     match error {
         base64::DecodeError::InvalidByte(at, _)

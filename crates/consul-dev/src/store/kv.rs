@@ -222,7 +222,7 @@ impl Keys {
         let create_index = old.as_ref().map_or(at.index, |old| old.create_index);
         let modify_index = at.index;
         let new = Entry { key, value, flags, lock_index, session, create_index, modify_index };
-        // An identical write changes no index and wakes nobody.
+        // An identical write changes no index and wakes no reader.
         if let Some(old) = old.filter(|old| new.repeats(old)) {
             return old;
         }

@@ -23,7 +23,7 @@ const FIRST_INDEX: u64 = 1;
 /// What a read found, and what a blocking one waits on.
 #[derive(Debug)]
 pub struct Read<T> {
-    /// The index that the client is told and that it waits above.
+    /// The index of the answer, for the client's next blocking query.
     pub index: u64,
     /// Changes exactly when what was asked for does. The index of a key or session that is missing is its whole table's,
     /// which moves with its neighbours.

@@ -1,4 +1,4 @@
-//! The session table: who lives, until when.
+//! The session table, with the expiry of each session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub const SERF_HEALTH: &str = "serfHealth";
 /// What becomes of a session's keys when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
-    /// They stay, held by nobody.
+    /// The keys stay, without a holder.
     Release,
     /// They go.
     Delete,
@@ -34,7 +34,7 @@ impl Behavior {
     }
 }
 
-/// A check of a service that a session was tied to; kept and told, never run.
+/// A service check of a session. It is stored and returned, never run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceCheck {
     pub id: String,

@@ -1,4 +1,4 @@
-//! Transactions: all operations apply, or none does and each fault is told.
+//! Transactions: all operations are applied, or none is and each fault is reported.
 
 use std::sync::Arc;
 

@@ -1,48 +1,48 @@
-//! What is told of the addresses: by the status, and by the log.
+//! The states of addresses, for the status, and their changes, for the log.
 
 use std::fmt;
 
-/// What is known of an address.
+/// The state of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressState {
-    /// Requests go there.
+    /// Requests are sent to it.
     Used,
-    /// It is of the same cluster.
+    /// It belongs to the same cluster and is not in use.
     Standby,
-    /// Nothing is known of it yet.
+    /// It was not probed yet.
     Unknown,
-    /// It could not be asked, or confirms nothing. Says why.
+    /// It could not be probed, or did not confirm that it belongs to the cluster. Contains the reason.
     Failed(String),
-    /// It may belong to another cluster. Says why.
+    /// It may belong to another cluster. Contains the reason.
     Foreign(String),
 }
 
-/// News of the addresses, for the log.
+/// A change of the addresses, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressNews {
-    /// Another address is used from here on.
+    /// The client uses another address from now on.
     Moved {
-        /// The one before.
+        /// The previous address.
         from: String,
-        /// The one that is used.
+        /// The new address.
         to: String,
-        /// What was wrong with the one before.
+        /// Why the previous address is not used any more.
         why: String,
-        /// That both belong to one cluster is proved by an own session.
+        /// Whether a session of this client proves that both belong to one cluster.
         proved: bool,
     },
-    /// After a restart: no address shows the session of the process before, whose lease may be valid, so that none is used yet.
+    /// After a restart: no address shows the session of the previous process, whose lease may be valid, so none is used yet.
     NoSession {
-        /// Each address, and why it shows none.
+        /// Each address, and why it does not show the session.
         addresses: Vec<(String, String)>,
     },
-    /// This address is not used, since it may belong to another cluster than the one that is.
+    /// An address is not used, since it may belong to another cluster.
     Foreign {
         /// The address.
         address: String,
-        /// The one that is used.
+        /// The address in use.
         used: String,
-        /// What speaks for it.
+        /// The reason.
         why: String,
     },
 }
@@ -53,8 +53,8 @@ impl fmt::Display for AddressNews {
             Self::Moved { from, to, why, .. } => write!(f, "Consul at {from} failed ({why}); using {to}"),
             Self::NoSession { addresses } => {
                 f.write_str(
-                    "no Consul address shows the session of the process before this one; none is used until one shows it or its \
-                     lease has ended: ",
+                    "no Consul address shows the session of the previous process; none is used until an address shows it or its \
+                     lease has expired: ",
                 )?;
                 for (at, (address, why)) in addresses.iter().enumerate() {
                     write!(f, "{}{address}: {why}", if at == 0 { "" } else { "; " })?;

@@ -1,4 +1,4 @@
-//! The sessions that a client has created or renewed: an agent that lends has a new one for each lease, hundreds a second.
+//! The sessions that a client created or renewed. An agent in mode `on_demand` creates one for each lease, hundreds a second.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Consul's own end of every session, twice the longest TTL after its last renewal.
+/// The maximum life of a session without a renewal: twice Consul's maximum TTL.
 const MAX_REMEMBERED: Duration = Duration::from_secs(48 * 60 * 60);
-/// How long the end of a session is remembered: longer than a renewal that was sent before it is under way, which is 5 s.
+/// How long the end of a session is remembered: longer than a renewal may be in flight, which is 5 s.
 const END_REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Own sessions, of those that may live when the lease on each ends.
+/// The client's sessions, and when the lease of each expires.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     leases: BTreeMap<String, Instant>,
-    /// Those that have ended a short time ago, and when, the earliest first.
+    /// The sessions that ended a short time ago, and when, the earliest first.
     ended: HashSet<Arc<str>>,
     ends: VecDeque<(Instant, Arc<str>)>,
-    /// When it was last looked for those that are to be forgotten.
+    /// The time of the last sweep.
     swept: Option<Instant>,
 }
 
 impl Sessions {
-    /// One whose lease ends then at the latest; `None` where that is not known. Whether it was not known yet.
+    /// Records a session whose lease expires at `lease_ends` at the latest; `None` if that is unknown. Returns whether it is new.
     pub(super) fn remember(&mut self, session: &str, lease_ends: Option<Instant>, now: Instant) -> bool {
         self.sweep(now);
         if self.ended.contains(session) {
@@ -37,7 +37,7 @@ impl Sessions {
         true
     }
 
-    /// It has ended, so that there is no lease on it any more.
+    /// Records the end of a session, and so of its lease.
     pub(super) fn forget(&mut self, session: &str, now: Instant) {
         self.leases.remove(session);
         let session = Arc::from(session);
@@ -46,12 +46,12 @@ impl Sessions {
         }
     }
 
-    /// Those that are not known to have ended, and when the leases on them end.
+    /// The sessions that may live, and when their leases expire.
     pub(super) fn leases(&self) -> impl Iterator<Item = (&String, Instant)> {
         self.leases.iter().map(|(session, ends)| (session, *ends))
     }
 
-    /// All are another cluster's, or of no account any more.
+    /// Forgets all sessions: they belong to another cluster, or have ended.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -63,7 +63,7 @@ impl Sessions {
             self.ended.remove(session);
             self.ends.pop_front();
         }
-        // They are few but where one has never been seen to end.
+        // A session whose end was never seen stays until here.
         if self.swept.is_none_or(|swept| now.duration_since(swept) >= END_REMEMBERED) {
             self.swept = Some(now);
             self.leases.retain(|_, ends| now.duration_since(*ends) < MAX_REMEMBERED);
@@ -94,7 +94,7 @@ mod tests {
         assert!(!sessions.remember("a", Some(after(30)), after(61)));
         assert_eq!(known(&sessions), []);
         assert!(sessions.remember("b", None, after(62)));
-        assert!(sessions.ended.is_empty() && sessions.ends.is_empty(), "it is not remembered for ever");
+        assert!(sessions.ended.is_empty() && sessions.ends.is_empty(), "the end is not remembered for ever");
         assert!(sessions.remember("c", None, after(62) + MAX_REMEMBERED));
         assert_eq!(known(&sessions), [("c".to_owned(), after(62) + MAX_REMEMBERED)]);
     }

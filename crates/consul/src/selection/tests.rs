@@ -150,7 +150,7 @@ fn what_confirms_nothing_is_not_used() {
     play.request("a", refused());
     play.look(&[("b", failed())]);
     assert_eq!(play.used(), label("a"));
-    // Nor where it tells a peer in common.
+    // Nor if it reports a common peer.
     play.request("a", refused());
     play.look(&[("b", Finding { peers: peers(&["1"]), ..failed() })]);
     assert_eq!(play.used(), label("a"));
@@ -445,7 +445,7 @@ fn a_name_stands_for_its_addresses() {
     assert_eq!(play.used(), "http://n:8500 (10.0.0.3)");
 }
 
-/// Connected to by its name alone, nobody knows which one answers next.
+/// If the connection was by name alone, it is unknown which address answers next.
 #[test]
 fn a_name_whose_addresses_are_known_late_is_left_for_one_of_them() {
     let by = |ip: &str| Target { ip: Some(ip.parse().unwrap()), ..target("n") };

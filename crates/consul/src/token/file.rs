@@ -1,5 +1,5 @@
-//! A token file: read again now and then, and after a refusal. A file system may not answer, so reading has a thread of its
-//! own, there is one read at a time, and no request waits for it for long that has a token.
+//! A token file. It is read again at most once a second, and after a refusal. A file system may hang, so reads are on a blocking
+//! thread, one at a time, and a request that has a token waits for a read only shortly.
 
 use std::future::Future;
 use std::io::{self, Read};
@@ -14,18 +14,18 @@ use tokio::time::{Instant, timeout_at};
 use super::{Ready, TokenError};
 use crate::file::open_regular;
 
-/// Time between two looks at a token file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The minimum time between two reads of a token file.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So long after a read has begun requests go on with the token of before, and so long after it the read has failed.
-const LIMITS: Limits = Limits { patience: Duration::from_secs(1), timeout: Duration::from_secs(10) };
+/// `wait`: the age of a read after which requests use the previous token. `timeout`: the age after which the read has failed.
+const LIMITS: Limits = Limits { wait: Duration::from_secs(1), timeout: Duration::from_secs(10) };
 
-/// A token is 36 bytes; a JWT a few thousand. More than this is the wrong file.
+/// A Consul token has 36 bytes, a JWT a few thousand. A longer file is the wrong file.
 pub(super) const MAX_BYTES: u64 = 16 * 1024;
 
 #[derive(Clone, Copy)]
 struct Limits {
-    patience: Duration,
+    wait: Duration,
     timeout: Duration,
 }
 
@@ -34,7 +34,7 @@ type Outcome = Result<Arc<Ready>, TokenError>;
 /// How a file is read.
 type ReadFile = Arc<dyn Fn(&Path) -> Outcome + Send + Sync>;
 
-/// A token file and what was last read of it.
+/// A token file and the result of the last read.
 pub(crate) struct TokenFile {
     path: PathBuf,
     read: ReadFile,
@@ -47,7 +47,7 @@ struct Kept {
     token: Option<Arc<Ready>>,
     /// Why the last read failed, if it did.
     failed: Option<TokenError>,
-    /// When the last one began.
+    /// When the last read began.
     looked: Option<Instant>,
     under_way: Option<Look>,
 }
@@ -64,23 +64,22 @@ impl TokenFile {
         Self { path, read: Arc::new(read_token), limits: LIMITS, kept: Arc::default() }
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The token, after a look at the file where the last one is a while ago.
+    /// The token, from the file if the last read is older than [`READ_INTERVAL`].
     pub(super) async fn current(&self, now: Instant) -> Outcome {
         let (known, looked) = self.keep(|kept| (kept.token.clone(), kept.looked));
         let Some(known) = known else { return self.reread(now).await };
-        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+        if looked.is_some_and(|looked| now.duration_since(looked) < READ_INTERVAL) {
             return Ok(known);
         }
         let Look { began, outcome } = self.look(now);
-        Ok(timeout_at(began + self.limits.patience, outcome).await.ok().and_then(Result::ok).unwrap_or(known))
+        Ok(timeout_at(began + self.limits.wait, outcome).await.ok().and_then(Result::ok).unwrap_or(known))
     }
 
-    /// What the file holds now.
+    /// Reads the file now.
     pub(super) async fn reread(&self, now: Instant) -> Outcome {
         let Look { began, outcome } = self.look(now);
         let timed_out = || TokenError::Unreadable {
@@ -95,7 +94,7 @@ impl TokenFile {
         self.keep(|kept| kept.failed.clone())
     }
 
-    /// The read that is under way, or another one.
+    /// The read in flight, or a new one.
     fn look(&self, now: Instant) -> Look {
         self.keep(|kept| {
             if let Some(look) = kept.under_way.as_ref().filter(|look| look.outcome.peek().is_none()) {
@@ -108,7 +107,7 @@ impl TokenFile {
         })
     }
 
-    /// Goes on where nobody waits for it, and notes what it has read.
+    /// Starts a read, which continues if its future is dropped, and stores its result.
     fn begin(&self) -> impl Future<Output = Outcome> + Send + use<> {
         let (path, read, kept) = (self.path.clone(), Arc::clone(&self.read), Arc::clone(&self.kept));
         let what = self.path.clone();
@@ -179,25 +178,25 @@ mod tests {
         assert_eq!(text(file.current(start).await), "first");
         fs::write(&path, "second, longer").unwrap();
         assert_eq!(text(file.current(start).await), "first");
-        assert_eq!(text(file.current(start + LOOK_EVERY).await), "second, longer");
+        assert_eq!(text(file.current(start + READ_INTERVAL).await), "second, longer");
     }
 
     #[tokio::test]
-    async fn the_last_good_token_serves_while_the_file_cannot_be_read() {
+    async fn the_last_valid_token_is_sent_while_the_file_cannot_be_read() {
         let (_folder, path) = folder();
         let mut now = Instant::now();
         fs::write(&path, "first").unwrap();
         let file = TokenFile::new(path.clone());
         assert_eq!(text(file.current(now).await), "first");
         fs::write(&path, "").unwrap();
-        now += LOOK_EVERY;
+        now += READ_INTERVAL;
         assert_eq!(text(file.current(now).await), "first");
         assert!(matches!(file.failure(), Some(TokenError::Empty { .. })));
         fs::remove_file(&path).unwrap();
-        now += LOOK_EVERY;
+        now += READ_INTERVAL;
         assert_eq!(text(file.current(now).await), "first");
         fs::write(&path, "second").unwrap();
-        now += LOOK_EVERY;
+        now += READ_INTERVAL;
         assert_eq!(text(file.current(now).await), "second");
         assert_eq!(file.failure(), None);
     }
@@ -215,12 +214,12 @@ mod tests {
             }
             Ready::new(&format!("token {number}"), None)
         };
-        let limits = Limits { patience: Duration::from_millis(1), timeout: Duration::from_secs(1) };
+        let limits = Limits { wait: Duration::from_millis(1), timeout: Duration::from_secs(1) };
         let file = TokenFile { read: Arc::new(read), limits, ..TokenFile::new("/hangs".into()) };
         let mut now = Instant::now();
         assert_eq!(text(file.current(now).await), "token 0");
         for _ in 0..5 {
-            now += LOOK_EVERY;
+            now += READ_INTERVAL;
             // It would hang here for ever.
             assert_eq!(text(file.current(now).await), "token 0");
         }
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_token_file() {
+    async fn invalid_token_files() {
         let (folder, path) = folder();
         let fault = async |content: &[u8]| {
             fs::write(&path, content).unwrap();

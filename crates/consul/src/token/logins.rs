@@ -1,8 +1,8 @@
-//! The token that comes of a login: when to log in, and which token to send meanwhile.
+//! Tokens from logins: when to log in, and which token to send meanwhile.
 //!
-//! It is logged in at the first request, and anew when Consul refuses the token, when the bearer token's file changes and
-//! before the token expires. There is one login at a time, whatever waits for it, and another one beside it only where it
-//! gets no answer; the token before it serves on where it can, and is ended once its successor is there.
+//! The client logs in at the first request, when Consul refuses the token, when the bearer token's file changes, and before the token
+//! expires. There is one login at a time, and a second one beside it only if the first gets no answer. Meanwhile requests send the
+//! previous token. It is logged out once its successor is there.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,58 +23,56 @@ use super::pace::Pace;
 use super::{Ready, Refusal, Secret, TokenError, TokenSource};
 use crate::{Client, DEFAULT_TIMEOUT, Error, Login, Operation};
 
-/// The share of its life after which a token is replaced: from here on, and within so much. What began together does not
-/// go on together.
+/// The share of its lifetime after which a token is replaced, and the random addition to it, which spreads the logins of agents.
 const LIFE: (f64, f64) = (0.7, 0.15);
 
-/// How long a login is waited for before another one is sent beside it, give or take a quarter; doubled by each. A
-/// connection that has gone dead so leaves time for another login within a short lease, and within a drain; a Consul that
-/// has to ask elsewhere whether to believe us still has as long as any request.
+/// The wait for a login's answer before another login is sent beside it, with jitter of a quarter; doubled by each. After a dead
+/// connection another login is thus possible within a short lease. A Consul that has to call the auth method's server still has the
+/// time-out of any request.
 const ALONE: Duration = Duration::from_secs(2);
 
-/// An auth method, and the word of somebody else's that it takes for ours.
+/// An auth method, and the bearer token to present to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthMethod {
     /// Its name in Consul.
     pub name: String,
-    /// The file with the bearer token. It is read at each login, and a login follows when it changes.
+    /// The file with the bearer token. It is read at each login, and a change causes a login.
     pub bearer_token_file: PathBuf,
-    /// What the token's description is to say of its owner.
+    /// Metadata for the token's description.
     pub meta: BTreeMap<String, String>,
 }
 
-/// What the logins by one auth method have given.
+/// The logins by one auth method.
 pub(crate) struct Logins {
     method: AuthMethod,
     bearer: TokenFile,
     kept: Mutex<Kept>,
-    /// Whoever has it logs in, nobody else.
+    /// Held during a login.
     turn: Arc<tokio::sync::Mutex<Turn>>,
-    /// Another token is sent.
+    /// Signals that another token is sent.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Kept {
     held: Option<Arc<Held>>,
-    /// It was logged out for good.
+    /// Whether the client has logged out for good.
     over: bool,
-    /// They end tokens that nobody sends any more.
-    farewells: JoinSet<()>,
+    /// The tasks that log out replaced tokens.
+    logouts: JoinSet<()>,
 }
 
 impl Kept {
-    fn bid(&mut self, farewell: impl Future<Output = ()> + Send + 'static) {
-        // Those that are done need not be kept.
-        while self.farewells.try_join_next().is_some() {}
-        self.farewells.spawn(farewell);
+    fn spawn_logout(&mut self, logout: impl Future<Output = ()> + Send + 'static) {
+        while self.logouts.try_join_next().is_some() {}
+        self.logouts.spawn(logout);
     }
 }
 
 /// A token that is sent.
 struct Held {
     token: Arc<Ready>,
-    /// In exchange for this bearer token.
+    /// The bearer token of the login.
     bearer: Secret,
     replace_at: Option<Instant>,
 }
@@ -82,7 +80,7 @@ struct Held {
 #[derive(Default)]
 struct Turn {
     pace: Pace,
-    /// Why the last login failed.
+    /// The error of the last login, if it failed.
     failed: Option<Error>,
 }
 
@@ -98,27 +96,27 @@ impl Logins {
         &self.method.name
     }
 
-    /// The token that is sent now, if there is one, to send it.
+    /// The current token, as a header.
     pub(super) fn at_hand(&self) -> Option<Arc<Ready>> {
         self.held().map(|held| Arc::clone(&held.token))
     }
 
-    /// The token that is sent now, if there is one.
+    /// The current token.
     pub(crate) fn token(&self) -> Option<Secret> {
         self.held().map(|held| held.token.secret.clone())
     }
 
-    /// Waits until another token is sent, for one who waits. May be dropped and called again.
+    /// Waits until another token is sent. For one caller, which may drop it and call again.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Whether these are logins by the same auth method with the same word.
+    /// Whether both use the same auth method with the same bearer token file.
     pub(crate) fn is_by(&self, other: &Self) -> bool {
         self.method == other.method
     }
 
-    /// The token for a request: the one that there is, or one of a login, for which the request waits.
+    /// The token for a request: the current one, or that of a login, for which the request waits.
     pub(super) async fn current(self: &Arc<Self>, client: &Client) -> Result<Arc<Ready>, TokenError> {
         let Some(held) = self.held() else {
             let turn = self.turn().await;
@@ -128,7 +126,7 @@ impl Logins {
             };
         };
         let now = Instant::now();
-        // Nobody waits for this one: the old token serves until the new one is there, and if none is to be had.
+        // Requests do not wait for this login: they send the previous token until the new one is there.
         if self.is_old(&held, now).await
             && let Ok(turn) = Arc::clone(&self.turn).try_lock_owned()
             && !self.is_over()
@@ -139,7 +137,7 @@ impl Logins {
         Ok(Arc::clone(&held.token))
     }
 
-    /// After a refusal of `used`: the token of another login, be it somebody else's; none where it is too soon for one.
+    /// After a refusal of `used`: the token of another login, which another request may have started; `None` if it is too soon.
     pub(super) async fn instead_of(
         self: &Arc<Self>,
         used: &Ready,
@@ -166,8 +164,7 @@ impl Logins {
         self.log_in(client, turn, Some(refusal)).await.map(Some)
     }
 
-    /// Ends the token for good: nobody logs in after it. A login that is under way and what ends older tokens are waited
-    /// for beside it, as long as this client waits for an answer.
+    /// Logs out for good: no login follows. It also waits for a login and for logouts in flight, for at most `within`.
     pub(crate) async fn end(&self, client: &Client, within: Duration) -> Result<(), Error> {
         let held = self.keep(|kept| {
             kept.over = true;
@@ -187,19 +184,19 @@ impl Logins {
             let until = Instant::now() + within;
             let turn = timeout_at(until, self.turn()).await;
             drop(turn.map_err(late(Operation::Login, &self.method.name))?);
-            let mut farewells = self.keep(|kept| std::mem::take(&mut kept.farewells));
-            let all = async { while farewells.join_next().await.is_some() {} };
+            let mut logouts = self.keep(|kept| std::mem::take(&mut kept.logouts));
+            let all = async { while logouts.join_next().await.is_some() {} };
             timeout_at(until, all).await.map_err(late(Operation::Logout, ""))
         };
         let (own, others) = tokio::join!(own, others);
         own.and(others)
     }
 
-    /// Where the token comes from and what to do about one that was refused, for people.
+    /// The source of a refused token and what to do, for an error.
     pub(super) fn advice(&self) -> String {
         format!(
-            "the token came of a login by the auth method {}: see the policies that its binding rules give, and whether the \
-             token was deleted",
+            "the token is from a login by the auth method {}: check the policies of its binding rules, and whether the token was \
+             deleted",
             self.method.name
         )
     }
@@ -221,13 +218,13 @@ impl Logins {
     }
 
     async fn is_old(&self, held: &Held, now: Instant) -> bool {
-        // A file that cannot be read is no other word.
+        // An unreadable file counts as unchanged.
         let changed = self.bearer.current(now).await.is_ok_and(|bearer| bearer.secret != held.bearer);
         changed || held.replace_at.is_some_and(|at| at <= now)
     }
 
-    /// Logs in, unless it is too soon after one that failed. Goes on where the caller does not wait for it any more: the
-    /// token would be nobody's.
+    /// Logs in, unless it is too soon after a failed login. The login continues if the caller's future is dropped, so that its token is
+    /// never lost.
     async fn log_in(
         self: &Arc<Self>,
         client: &Client,
@@ -244,7 +241,7 @@ impl Logins {
         match exchange.await {
             Ok(exchanged) => exchanged.map_err(|error| TokenError::Login(Box::new(error))),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime ends, and so do we.
+            // The runtime is shutting down.
             Err(_) => std::future::pending().await,
         }
     }
@@ -254,7 +251,7 @@ impl Logins {
         Error::BadRequest { tried, said: "this client has logged out for good".into() }
     }
 
-    /// Boxed: a login is a request like the one that waits for it. `refused`: how the token before it was.
+    /// Boxed, since a login is itself a request. `refused`: how Consul refused the previous token.
     fn exchange(
         self: Arc<Self>,
         client: Client,
@@ -262,7 +259,7 @@ impl Logins {
         refused: Option<Refusal>,
     ) -> BoxFuture<'static, Result<Arc<Ready>, Error>> {
         Box::pin(async move {
-            // As long as a login may take, and not as the request that happens to be the first to want it.
+            // The time-out of a login, not that of the request that started it.
             let client = client.within(DEFAULT_TIMEOUT);
             let asked = self.ask(&client).await;
             let (now, share) = (Instant::now(), fastrand::f64());
@@ -276,10 +273,10 @@ impl Logins {
                     turn.pace.failed(now, share);
                     let before = turn.failed.replace(error.clone());
                     let has_token = self.held().is_some();
-                    // What is no news is not told again, and the first to want a token tell themselves why there is none.
+                    // Only a new error is reported. Without a token the waiting requests return the first error themselves.
                     if before.as_ref() != Some(&error) && (before.is_some() || has_token) {
-                        let serves_on = has_token && refused != Some(Refusal::Unknown);
-                        client.observer().not_logged_in(&error, serves_on);
+                        let has_token = has_token && refused != Some(Refusal::Unknown);
+                        client.observer().login_failed(&error, has_token);
                     }
                     Err(error)
                 }
@@ -287,7 +284,7 @@ impl Logins {
         })
     }
 
-    /// The token of the login that first gives one. Those that are answered later give theirs back.
+    /// The token of the first login that succeeds. The tokens of later answers are logged out.
     async fn ask(self: &Arc<Self>, client: &Client) -> Result<Held, Error> {
         let once = || Arc::clone(self).ask_once(client.clone());
         let mut asked = FuturesUnordered::from_iter([once()]);
@@ -299,16 +296,16 @@ impl Logins {
                     if asked.is_empty() {
                         return answer;
                     }
-                    // Another one may still be believed: what fails is the last one's to tell.
+                    // Another login may still succeed; if all fail, the last error is returned.
                     if answer.is_ok() {
-                        self.keep(|kept| kept.bid(give_back(client.clone(), asked)));
+                        self.keep(|kept| kept.spawn_logout(log_out_late(client.clone(), asked)));
                         return answer;
                     }
                 }
                 () = &mut silence => {
                     alone *= 2;
                     silence.set(sleep(alone));
-                    // Nobody logs in after the end, which may have come meanwhile.
+                    // The client may have logged out for good meanwhile.
                     if !self.is_over() {
                         asked.push(once());
                     }
@@ -330,16 +327,16 @@ impl Logins {
         Ok(Held { token, bearer, replace_at: lifetime.and_then(life) })
     }
 
-    /// Has the token sent, and the one before it ended: nobody waits for that but who logs out for good. Requests under
-    /// way with the old token are sent again with the new one. What cannot be ended now ends by its MaxTokenTTL.
+    /// Replaces the current token and logs out the previous one in the background. Requests in flight with the previous token are sent
+    /// again with the new one. A token that cannot be logged out ends by its MaxTokenTTL.
     fn send_from_now_on(&self, client: &Client, held: Held) -> Result<Arc<Ready>, Error> {
         let token = Arc::clone(&held.token);
         let sent = self.keep(|kept| {
-            let useless = if kept.over { Some(Arc::new(held)) } else { kept.held.replace(Arc::new(held)) };
-            if let Some(useless) = useless {
+            let replaced = if kept.over { Some(Arc::new(held)) } else { kept.held.replace(Arc::new(held)) };
+            if let Some(replaced) = replaced {
                 let client = client.clone();
-                kept.bid(async move {
-                    let _ = log_out(&client, &useless.token).await;
+                kept.spawn_logout(async move {
+                    let _ = log_out(&client, &replaced.token).await;
                 });
             }
             if kept.over { Err(self.over(client)) } else { Ok(token) }
@@ -349,8 +346,8 @@ impl Logins {
     }
 }
 
-/// Ends the tokens of logins that are answered late.
-async fn give_back(
+/// Logs out the tokens of logins that are answered late.
+async fn log_out_late(
     client: Client,
     mut late: FuturesUnordered<impl Future<Output = Result<Held, Error>> + Send + 'static>,
 ) {
