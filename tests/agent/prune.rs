@@ -261,7 +261,7 @@ fn a_lock_is_deleted_where_nobody_has_it() {
         assert_eq!(operator.key(key), None);
     }
     let (code, _, said) = operate(&address, &["destroy", "service/n", "--yes"]);
-    assert_eq!((code, said.contains("no single-key lock")), (Some(1), true), "{said}");
+    assert_eq!((code, said.contains("is not a single-key lock")), (Some(1), true), "{said}");
     assert!(operator.key("service/n").is_some());
 }
 
