@@ -140,7 +140,7 @@ fn a_warning_is_told_and_is_no_fault() {
         "{said}"
     );
     assert!(
-        said.contains("prune_delay of at least 45s") && said.contains("readiness waits for nothing"),
+        said.contains("prune_delay of at least 45s") && said.contains("readiness waits for no slot"),
         "{said}"
     );
 }
