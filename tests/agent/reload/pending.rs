@@ -63,7 +63,7 @@ fn an_entry_whose_prefix_changed_is_taken_over_once_the_one_before_is_released()
     scene.consul.signal(Signal::STOP);
     scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
     scene.log_has(&format!("{} semaphore=\"a\"", log_events::ENTRY_PENDING));
-    scene.assert_pending("semaphore/a", "a of the configuration before is still being released");
+    scene.assert_pending("semaphore/a", "a of the previous configuration is still being released");
     assert_eq!(scene.agent.semaphore()["prefix"], "p/2");
     scene.consul.signal(Signal::CONT);
     scene.agent.await_ready();
