@@ -1,34 +1,34 @@
-//! Durations as people write them: `30s`, `1m30s`, `500ms`.
+//! Durations as text: `30s`, `1m30s`, `500ms`.
 //!
-//! Whole numbers with units, no spaces, no fractions: one form, which the JSON Schema can state as a pattern and which
-//! Consul reads too. A bare number is refused, since nobody can see whether it means seconds or milliseconds.
+//! A duration has whole numbers with units, without spaces and fractions. The JSON Schema can express this form as a pattern,
+//! and Consul reads it too. A bare number is refused, since its unit would be ambiguous.
 
 use std::time::Duration;
 
 /// The pattern of a duration, for the JSON Schema.
 pub const PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
 
-/// What is wrong with a duration.
+/// A text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A number without a unit.
     #[error("`{0}` has no unit; write {0}s for seconds")]
     NoUnit(String),
-    /// Anything else that is not a duration.
+    /// Any other text that is not a duration.
     #[error(
         "`{0}` is not a duration; write whole numbers with the units ms, s, m, h or d, such as 30s or 1m30s"
     )]
     Malformed(String),
-    /// More than we can count.
+    /// A duration beyond the range of [`Duration`], or a number beyond 32 bits.
     #[error("`{0}` is too long")]
     TooLong(String),
 }
 
-/// Reads a duration. Fit as a clap value parser.
+/// Reads a duration. Usable as a clap value parser.
 ///
 /// # Errors
 ///
-/// Where `text` is not a duration.
+/// If `text` is not a duration.
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let malformed = || Error::Malformed(text.to_owned());
     let too_long = || Error::TooLong(text.to_owned());
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(total)
 }
 
-/// Writes a duration so that [`parse`] reads it; what is below a millisecond is cut off.
+/// Writes a duration as [`parse`] reads it, truncated to milliseconds.
 pub fn show(duration: Duration) -> String {
     let mut left = duration.as_millis();
     let mut shown = String::new();
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn durations_are_read() {
         for (text, millis) in
             [("30s", 30_000), ("1m30s", 90_000), ("500ms", 500), ("0s", 0), ("24h", 86_400_000)]
         {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_mend() {
+    fn other_texts_are_refused_with_the_fix() {
         assert!(parse("30").unwrap_err().to_string().contains("write 30s"));
         for text in ["", " ", "s", "1.5s", "30 s", "-1s", "30sec", "forever", "1s ", "ms1", "99999999999s"] {
             assert!(parse(text).is_err(), "{text:?}");
@@ -103,7 +103,7 @@ mod tests {
         #![proptest_config(slotkeeper_test_seed::cases())]
 
         #[test]
-        fn what_is_shown_reads_back(millis in 0u64..=u64::from(u32::MAX) * 1000) {
+        fn a_shown_duration_reads_back(millis in 0u64..=u64::from(u32::MAX) * 1000) {
             let duration = Duration::from_millis(millis);
             prop_assert_eq!(parse(&show(duration)), Ok(duration));
         }

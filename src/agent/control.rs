@@ -39,7 +39,7 @@ impl Agent {
         self.mind_leases(now);
         match request {
             Request::Drain => self.workload_is_done(),
-            Request::Reload { reply } => self.reload_wanted(Manner::Explicit, Some(Caller::Control(reply))),
+            Request::Reload { reply } => self.request_reload(Manner::Explicit, Some(Caller::Control(reply))),
             Request::Acquire { kind, name, wait, present, reply } => match self.terms(kind, &name) {
                 Ok(terms) => {
                     let config = &self.parts.config;

@@ -144,7 +144,7 @@ pub async fn run(mut parts: Parts) -> anyhow::Result<Ended> {
         Ok(read) => {
             let (client, seen) = read?;
             let mut agent = Agent::start(parts, client)?;
-            agent.tell_of_signals();
+            agent.publish_signals();
             agent.watch(agent.parts.source.clone().into_iter().chain(seen).collect());
             Box::pin(agent.run()).await
         }
@@ -298,10 +298,10 @@ impl Agent {
             if self.parts.progress.as_mut().is_some_and(|progress| progress.looks(now)) {
                 self.own.keeper.refresh_soon(now);
             }
-            self.mind_reload(now);
+            self.check_reload_timeout(now);
             self.carry_out(now);
             self.mind_leases(now);
-            self.mind_pending(now);
+            self.check_pending(now);
             let client = self.client_for_now();
             self.requests.ask_for_listings(&client);
             self.requests.ask_for_confirmations(&client);
@@ -391,7 +391,7 @@ impl Agent {
                 () = self.client.login_token_changed(), if self.running.is_some() => {}
                 () = self.client.cut_loose() => self.change_cluster(),
                 ask = self.parts.asks.next() => match ask {
-                    Ask::Reload => self.told_to_reload(),
+                    Ask::Reload => self.sighup_received(),
                     Ask::Signal(signal) => if self.signalled(signal).await {
                         let exit = self.ending.exit().unwrap_or(Exit::Failed);
                         return Ok(self.ending.ended(exit));

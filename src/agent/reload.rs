@@ -1,4 +1,4 @@
-//! What a new configuration changes in a running agent, and what it cannot.
+//! Reload: the changes of a new configuration that a running agent applies, and those that it refuses.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::log_events::{
 use crate::status::{Configuration, LastReload};
 pub(super) use deferred::Deferred;
 use deferred::{Until, defer};
-use entries::{Difference, Told, difference};
+use entries::{Difference, Report, difference};
 pub(super) use read::Reload;
 use read::{Failed, Fresh, Outcome, Source};
 pub use settle::Fingerprints;
@@ -39,46 +39,46 @@ pub use watch::fingerprints;
 pub(super) use watch::tls_files;
 pub(super) use watch::{Watch, changed};
 
-/// What a reload may do.
+/// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Manner {
-    /// Files have changed. It releases no slot.
+    /// Files have changed. The reload releases no slot.
     Automatic,
-    /// It was asked for, and does all that the configuration says.
+    /// A signal or a request. The reload applies the whole configuration.
     Explicit,
 }
 
-/// What came of a reload, for who has asked for it.
+/// The result of a reload, for its caller.
 type Answer = Result<Reloaded, NoReload>;
 
-/// Who waits for what comes of a reload.
+/// A caller that waits for the result of a reload.
 #[derive(Debug)]
 pub(super) enum Caller {
-    /// Who has sent the signal of this number.
+    /// The sender of the signal with this number.
     Signal(u64),
     /// A client of the control endpoints.
     Control(oneshot::Sender<Answer>),
 }
 
 impl Agent {
-    /// Told by SIGHUP to read the configuration again.
-    pub(super) fn told_to_reload(&mut self) {
+    /// Handles a SIGHUP.
+    pub(super) fn sighup_received(&mut self) {
         self.signals.asked += 1;
-        self.tell_of_signals();
-        self.reload_wanted(Manner::Explicit, Some(Caller::Signal(self.signals.asked)));
+        self.publish_signals();
+        self.request_reload(Manner::Explicit, Some(Caller::Signal(self.signals.asked)));
     }
 
-    /// Files that the configuration is read from have changed.
+    /// Handles a change of the configuration's files.
     pub(super) fn files_changed(&mut self, files: &[PathBuf]) {
         let files: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
         info!(files = files.join(", "), "{FILES_CHANGED}");
-        self.reload_wanted(Manner::Automatic, None);
+        self.request_reload(Manner::Automatic, None);
     }
 
-    /// The configuration is to be read again.
-    pub(super) fn reload_wanted(&mut self, manner: Manner, caller: Option<Caller>) {
+    /// Starts a reload, or queues it behind the running one.
+    pub(super) fn request_reload(&mut self, manner: Manner, caller: Option<Caller>) {
         if self.ending.is_decided() {
-            return self.too_late(caller);
+            return self.refuse_while_draining(caller);
         }
         let source = Source {
             files: self.parts.source.keys().cloned().collect(),
@@ -86,11 +86,11 @@ impl Agent {
             old: self.parts.config.clone(),
             metrics: Arc::clone(&self.parts.metrics),
         };
-        let hangs = self.reload.begin(manner, caller, source, clock::now());
-        self.answer(hangs, &Err(NoReload::Refused(RELOAD_READ_STUCK.to_owned())));
+        let refused = self.reload.begin(manner, caller, source, clock::now());
+        self.answer(refused, &Err(NoReload::Refused(RELOAD_READ_STUCK.to_owned())));
     }
 
-    fn too_late(&mut self, callers: impl IntoIterator<Item = Caller>) {
+    fn refuse_while_draining(&mut self, callers: impl IntoIterator<Item = Caller>) {
         warn!(error = "draining", "{RELOAD_FAILED}");
         self.answer(callers, &Err(NoReload::Draining));
     }
@@ -98,7 +98,7 @@ impl Agent {
     fn answer(&mut self, callers: impl IntoIterator<Item = Caller>, answer: &Answer) {
         for caller in callers {
             match caller {
-                // It may have gone away.
+                // The client may have disconnected.
                 Caller::Control(reply) => drop(reply.send(answer.clone())),
                 Caller::Signal(number) => {
                     self.signals.answered = number;
@@ -106,14 +106,14 @@ impl Agent {
                         Ok(reloaded) => SignalAnswer::Reloaded(reloaded.clone()),
                         Err(refusal) => SignalAnswer::Refused(refusal.to_string()),
                     });
-                    self.tell_of_signals();
+                    self.publish_signals();
                 }
             }
         }
     }
 
-    /// Says who we are, and what came of signals, where `slotkeeper reload` looks for it.
-    pub(super) fn tell_of_signals(&self) {
+    /// Writes the agent's process id and the results of signals into its lock files, where `slotkeeper reload` reads them.
+    pub(super) fn publish_signals(&self) {
         let takes_sighup = !self.is_run;
         self.parts.files.introduce(&Claimant {
             pid: process::id(),
@@ -122,21 +122,21 @@ impl Agent {
         });
     }
 
-    /// Gives up on a reload that takes too long.
-    pub(super) fn mind_reload(&mut self, now: Moment) {
+    /// Fails a reload whose read has timed out.
+    pub(super) fn check_reload_timeout(&mut self, now: Moment) {
         if let Some((failed, callers)) = self.reload.give_up(now) {
             self.reload_failed(&failed, callers);
         }
     }
 
-    /// A reload has read what there is.
+    /// Handles the end of a reload's read.
     pub(super) async fn reload_read(&mut self, outcome: Option<Outcome>) {
         match outcome {
             Some(Outcome { manner, callers, read, seen }) => {
                 match read {
-                    Ok(_) if self.ending.is_decided() => self.too_late(callers),
+                    Ok(_) if self.ending.is_decided() => self.refuse_while_draining(callers),
                     Ok(fresh) => {
-                        let reloaded = self.take_over(fresh, manner).await;
+                        let reloaded = self.apply_configuration(fresh, manner).await;
                         self.answer(callers, &Ok(reloaded));
                     }
                     Err(failed) => self.reload_failed(&failed, callers),
@@ -147,12 +147,12 @@ impl Agent {
             }
             None => info!("{RELOAD_READ_DISCARDED}"),
         }
-        if let Some(manner) = self.reload.wanted_again() {
-            self.reload_wanted(manner, None);
+        if let Some(manner) = self.reload.take_queued() {
+            self.request_reload(manner, None);
         }
     }
 
-    /// Has changes noticed of what was read, where that is wanted.
+    /// Watches the files that were read, if `reload.watch` is set.
     pub(super) fn watch(&mut self, read: Fingerprints) {
         self.watch = Some(read).filter(|_| self.parts.config.reload.watch).and_then(Watch::start);
     }
@@ -164,8 +164,8 @@ impl Agent {
         self.answer(callers, &Err(NoReload::Refused(failed.to_string())));
     }
 
-    /// Takes over what can change.
-    async fn take_over(&mut self, fresh: Fresh, manner: Manner) -> Reloaded {
+    /// Applies the new configuration, without the changes that are refused or deferred.
+    async fn apply_configuration(&mut self, fresh: Fresh, manner: Manner) -> Reloaded {
         let Fresh { config: mut new, client, warnings } = fresh;
         for warning in warnings {
             warn!(%warning, "{CONFIGURATION_WARNING}");
@@ -173,7 +173,7 @@ impl Agent {
         let until = match manner {
             _ if self.is_run => Some(Until::CommandEnds),
             Manner::Automatic => Some(Until::Asked),
-            // Whatever is asked for: what runs on a slot keeps it.
+            // A running workload keeps its slots also in an explicit reload.
             Manner::Explicit if self.sees_workload() => Some(Until::WorkloadEnds),
             Manner::Explicit => None,
         };
@@ -185,14 +185,14 @@ impl Agent {
             warn!(%refused, "{SETTING_NOT_CHANGED}");
         }
         if changes.removed().any(|entry| self.own.keeper.machine(&entry.id()).is_some()) {
-            // The file names what is about to be given back; it comes back without it.
+            // The readiness file goes before a slot is released, and is written again without its name.
             if let Some(readiness) = &self.parts.files.readiness {
                 readiness.set(None);
             }
             self.unready(FILE_TIMEOUT).await;
         }
         let now = clock::now();
-        // What is lent stays lent, on the terms of before; only new leases go by the new ones.
+        // Existing leases keep their settings. New leases have the new ones.
         for entry in changes.removed() {
             self.own.keeper.remove(&entry.id(), now);
         }
@@ -215,15 +215,15 @@ impl Agent {
         for entry in changes.added() {
             self.add_series(entry.name);
         }
-        self.take_over_pending(now);
+        self.add_pending(now);
         self.parts.metrics.reloaded(true);
         self.configuration = Configuration { loaded_at: now, last_reload: LastReload::Done };
-        self.say_deferred(deferred);
-        self.say_reloaded(changes)
+        self.log_deferred(deferred);
+        self.log_reloaded(changes)
     }
 
-    /// Says once what an automatic reload has left as it was.
-    fn say_deferred(&mut self, deferred: Deferred) {
+    /// Logs each deferred change once.
+    fn log_deferred(&mut self, deferred: Deferred) {
         let before = std::mem::replace(&mut self.deferred, deferred);
         for entry in all_entries(&self.parts.config) {
             let id = entry.id();
@@ -233,14 +233,14 @@ impl Agent {
         }
     }
 
-    /// Gives what is called otherwise from here on its name: what there is stays as it is.
+    /// Gives renamed entries their new names. Their slots and leases stay.
     fn rename(&mut self, changes: &Changes) {
         let renamed: Vec<_> = changes.renamed().collect();
         for (_, entry) in renamed.iter().filter(|(_, entry)| entry.mode == Mode::Hold) {
             self.labels.set(entry.id(), entry.name);
         }
         self.leases.rename(renamed.iter().map(|(_, entry)| *entry));
-        // Names may have been swapped: first those of before go, all of them. Some may be the names of other leases still.
+        // Two entries may have swapped names, so all old series go first. An old name may still be that of other leases.
         let names = renamed.iter().flat_map(|(before, entry)| [*before, entry.name]);
         let configured = |name: &str| all_entries(&self.parts.config).any(|entry| entry.name == name);
         let names: BTreeSet<&str> =
@@ -253,7 +253,7 @@ impl Agent {
         }
     }
 
-    fn say_reloaded(&self, changes: Changes) -> Reloaded {
+    fn log_reloaded(&self, changes: Changes) -> Reloaded {
         let names = |entry: Entry<'_>| entry.name.to_owned();
         let reasons = self.pending_reasons();
         let pending = all_entries(&self.parts.config).filter_map(|entry| {
@@ -284,31 +284,31 @@ impl Agent {
     }
 }
 
-/// The difference between two configurations, split by what can be done about it.
+/// The difference between two configurations: the changes to apply, and the refused ones.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
     pub(super) semaphores: Difference<Semaphore>,
     pub(super) locks: Difference<Lock>,
-    /// The keys of everything that has changed, for people.
+    /// The keys of all changes, for people.
     pub(super) fields: Vec<String>,
-    /// What differs and stays as it was until a restart, each with what to do.
+    /// Changes that need a restart, each with what to do.
     pub(super) refused: Vec<String>,
 }
 
 impl Changes {
-    /// All that is to be released, or not to be lent any more.
+    /// The entries to release, or to lend no longer.
     fn removed(&self) -> impl Iterator<Item = Entry<'_>> {
         let locks = self.locks.removed.iter().map(Entry::from);
         self.semaphores.removed.iter().map(Entry::from).chain(locks)
     }
 
-    /// All that is to be taken over, as soon as nothing is in the way.
+    /// The entries to add, as soon as no obstacle is left.
     fn added(&self) -> impl Iterator<Item = Entry<'_>> {
         let locks = self.locks.added.iter().map(Entry::from);
         self.semaphores.added.iter().map(Entry::from).chain(locks)
     }
 
-    /// All that has another name, with the one before.
+    /// The renamed entries, each with its old name.
     fn renamed(&self) -> impl Iterator<Item = (&str, Entry<'_>)> {
         let locks = self.locks.renamed.iter().map(|(before, one)| (before.as_str(), Entry::from(one)));
         let semaphores = self.semaphores.renamed.iter();
@@ -316,22 +316,22 @@ impl Changes {
     }
 }
 
-/// Compares, and brings `new` back to `old` in whatever cannot change, so that it is what governs from here on. Those
-/// entries of `old` that are `pending` have not been taken over yet.
+/// Compares two configurations, and resets in `new` each setting that cannot change. `new` is in force from then on. The
+/// entries of `old` that are `pending` have not been added yet.
 pub(super) fn compare(old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Changes {
     let mut changes = Changes::default();
     let Changes { semaphores, locks, fields, refused } = &mut changes;
     keep_fixed(old, new, refused);
-    let mut told = Told { fields, refused };
+    let mut report = Report { fields, refused };
     let acquire = new.acquire;
-    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, acquire, &mut told);
-    *locks = difference(&old.locks, pending, &mut new.locks, acquire, &mut told);
+    *semaphores = difference(&old.semaphores, pending, &mut new.semaphores, acquire, &mut report);
+    *locks = difference(&old.locks, pending, &mut new.locks, acquire, &mut report);
     fields.extend(changed_keys(old, new));
     changes
 }
 
-/// Brings `new` back to `old` in whatever takes effect only at a restart. Token and TLS files are not among it: a new client takes
-/// them. A login is, since requests under way with its token would be refused once it is ended.
+/// Resets in `new` each setting that takes effect only at a restart. Token and TLS files change without one, by a new client.
+/// A login does not: requests under way with its token would be refused after its logout.
 ///
 /// The patterns have no `..`, so that no key is forgotten: here or in [`changed_keys`].
 fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
@@ -347,11 +347,11 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
         // Compared entry by entry.
         semaphores: _,
         locks: _,
-        // Taken over.
+        // Applied without a restart.
         hooks: _,
         drain: _,
         reload: _,
-        // Of the environment, which does not change.
+        // From the environment, which does not change.
         identity: _,
     } = old;
     let Settings { address, token, datacenter, namespace, partition, max_wait: _, tls: _ } = consul;
@@ -368,22 +368,22 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     } = session;
     let logs_in = |token: &Option<TokenSource>| matches!(token, Some(TokenSource::Login(_)));
     let other_login = *token != new.consul.token && (logs_in(token) || logs_in(&new.consul.token));
-    let (to, asks) = (&new.consul, &new.session);
+    let (new_consul, new_session) = (&new.consul, &new.session);
     let fields = [
-        ("consul.address", *address != to.address),
-        ("consul.datacenter", *datacenter != to.datacenter),
-        ("consul.namespace", *namespace != to.namespace),
-        ("consul.partition", *partition != to.partition),
+        ("consul.address", *address != new_consul.address),
+        ("consul.datacenter", *datacenter != new_consul.datacenter),
+        ("consul.namespace", *namespace != new_consul.namespace),
+        ("consul.partition", *partition != new_consul.partition),
         ("consul.login", other_login),
-        ("session.name", *name != asks.name),
-        ("session.ttl", *ttl != asks.ttl),
-        ("session.behavior", *behavior != asks.behavior),
-        ("session.lock_delay", *lock_delay != asks.lock_delay),
-        ("session.watch_grace", *watch_grace != asks.watch_grace),
-        ("session.node_checks", *node_checks != asks.node_checks),
-        ("session.service_checks", *service_checks != asks.service_checks),
-        ("session.node", *node != asks.node),
-        ("session.state_file", *state_file != asks.state_file),
+        ("session.name", *name != new_session.name),
+        ("session.ttl", *ttl != new_session.ttl),
+        ("session.behavior", *behavior != new_session.behavior),
+        ("session.lock_delay", *lock_delay != new_session.lock_delay),
+        ("session.watch_grace", *watch_grace != new_session.watch_grace),
+        ("session.node_checks", *node_checks != new_session.node_checks),
+        ("session.service_checks", *service_checks != new_session.service_checks),
+        ("session.node", *node != new_session.node),
+        ("session.state_file", *state_file != new_session.state_file),
         ("acquire", *acquire != new.acquire),
         ("http.listen", *listen != new.http.listen),
         ("control", *control != new.control),
@@ -408,7 +408,7 @@ fn keep_fixed(old: &Config, new: &mut Config, refused: &mut Vec<String>) {
     new.log.format = *format;
 }
 
-/// The keys of what has changed beside the semaphores and locks.
+/// The keys of changes outside the semaphores and locks.
 fn changed_keys(old: &Config, new: &Config) -> impl Iterator<Item = String> {
     let Config {
         consul: Settings { token, max_wait, tls, address: _, datacenter: _, namespace: _, partition: _ },
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn semaphores_come_go_and_change() {
+    fn semaphores_are_added_removed_and_changed() {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
         let mut new =
             config("semaphores: [{name: b, prefix: p/b, limit: 2}, {name: c, prefix: p/c, limit: 1}]");
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_what_it_is_by_its_prefix_or_key() {
+    fn a_prefix_or_key_identifies_an_entry() {
         let old = config(
             "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]\nlocks: [{name: l, key: k}]",
         );
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_of_long_polls_changes_without_a_restart() {
+    fn the_maximum_wait_of_long_polls_changes_without_a_restart() {
         let entry = "semaphores: [{name: a, prefix: p, limit: 1}]";
         let (old, mut new) = (config(entry), config(&format!("consul: {{max_wait: 25s}}\n{entry}")));
         let changes = compared(&old, &mut new);
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pending_is_replaced_by_what_comes_after_it() {
+    fn a_later_configuration_replaces_a_pending_entry() {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
         let pending = BTreeSet::from([Entry::from(&old.semaphores[1]).id()]);
         let mut new = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
@@ -572,7 +572,7 @@ mod tests {
         assert_eq!(new.session, old.session);
         assert_eq!(new.consul.address, old.consul.address);
         assert_eq!((new.semaphores[0].slots, new.semaphores[0].limit), (1, 2));
-        // These do change.
+        // The remaining keys change.
         assert_eq!(new.semaphores[0].name, "b");
         let file = TokenSource::File(Path::new("/token").to_owned());
         assert_eq!(new.consul.token, Some(file));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_takes_a_restart_to_come_go_or_change() {
+    fn a_change_of_the_login_needs_a_restart() {
         let of = |consul: &str| {
             config(&format!("consul: {consul}\nsemaphores: [{{name: a, prefix: p, limit: 1}}]"))
         };
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn how_slots_are_acquired_changes_at_a_restart() {
+    fn a_change_of_acquire_needs_a_restart() {
         let old = config("{acquire: together, semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let mut new = config("{semaphores: [{name: a, prefix: p/a, limit: 1}]}");
         let changes = compared(&old, &mut new);
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_acquired_together_changes_at_a_restart_and_by_a_removal() {
+    fn a_change_of_the_acquire_group_needs_a_restart() {
         let of = |acquire: &str, b: &str| {
             let [a, b] = [("a", ""), ("b", b)]
                 .map(|(name, rest)| format!("{{name: {name}, prefix: p/{name}, limit: 1{rest}}}"));
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn place_in_line_and_text_for_operators_change_and_slots_do_not() {
+    fn priority_and_body_change_and_slots_do_not() {
         let one = |fields: &str| config(&format!("semaphores: [{{name: a, prefix: p/a, limit: 3{fields}}}]"));
         let old = one("");
         let mut new = one(", priority: 7, body: urgent");
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_on_demand_all_changes_for_the_next_lease() {
+    fn settings_on_demand_change_for_the_next_lease() {
         let one = |fields: &str| {
             config(&format!(
                 "control: {{listen: 'unix:/c'}}\nsemaphores: [{{limit: 3, mode: on_demand, {fields}}}]"
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_come_go_and_change_as_semaphores_do() {
+    fn locks_are_added_removed_and_changed() {
         let old = config("locks: [{name: a, key: k/a}, {name: b, key: k/b}, {name: d, key: k/d}]");
         let mut new = config(
             "locks: [{name: b, key: k/b, required: false, wait: 5s}, {name: c, key: k/c}, {name: e, key: k/d}]",

@@ -1,4 +1,4 @@
-//! Addresses: Consul's, and those that our own servers listen on.
+//! Addresses of Consul, and of the agent's own servers.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use super::sections::Listen;
 use super::value;
 use slotkeeper_consul::Address;
 
-/// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as `CONSUL_HTTP_ADDR` may be.
+/// Consul's address: `http://`, `https://`, `unix://`, or a bare `host:port` as in `CONSUL_HTTP_ADDR`.
 pub(super) fn consul(text: &str) -> Result<Address, String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let https = match scheme {
@@ -23,18 +23,21 @@ pub(super) fn consul(text: &str) -> Result<Address, String> {
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let authority = authority_with_port(&without_needless_brackets(authority), if https { 443 } else { 80 })
-        .ok_or("is no address; write http://host:port, https://host:port or unix:///path/to/socket")?;
+        .ok_or("is not an address; write http://host:port, https://host:port or unix:///path/to/socket")?;
     let path = path.trim_end_matches('/');
     if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/-._~%".contains(c)) {
-        return Err("has a path with characters that must be percent-encoded; no query goes here".to_owned());
+        return Err(
+            "has characters in its path that must be percent-encoded, or a query; write host, port and path"
+                .to_owned(),
+        );
     }
     Ok(Address::Http { https, authority, path: path.to_owned() })
 }
 
-/// `[127.0.0.1]:80` as `127.0.0.1:80`, and anything else as it is.
+/// `[127.0.0.1]:80` as `127.0.0.1:80`. Any other text stays unchanged.
 ///
-/// A pod's manifest writes `[$(POD_IP)]:9377` where the address may be of either family: an IPv6 one needs the brackets,
-/// and a manifest cannot tell which it will be.
+/// A pod's manifest writes `[$(POD_IP)]:9377` for an address of either family. An IPv6 address needs the brackets, and a
+/// manifest cannot know the family.
 pub fn without_needless_brackets(text: &str) -> Cow<'_, str> {
     let needless = || {
         let (host, rest) = text.strip_prefix('[')?.split_once(']')?;
@@ -52,11 +55,11 @@ pub(super) fn tcp(text: &str) -> Result<SocketAddr, String> {
             Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("127.0.0.1:{port}"),
             Some(_) | None => "127.0.0.1:9377 or [::1]:9377".to_owned(),
         };
-        format!("`{text}` is not an IP address with a port; write such as {example}")
+        format!("`{text}` is not an IP address with a port; write for example {example}")
     })
 }
 
-/// Where nobody from outside the machine gets: loopback, or a unix socket.
+/// An address that other machines cannot reach: loopback, or a unix socket.
 pub(super) fn local(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = socket(path.strip_prefix("//").unwrap_or(path))?;
@@ -65,8 +68,9 @@ pub(super) fn local(text: &str) -> Result<Listen, String> {
     if text.starts_with('/') {
         return Err(format!("is a path; write unix:{text}"));
     }
-    let address = tcp(text)
-        .map_err(|_| format!("`{text}` is neither; write unix:/path/to/socket, or such as 127.0.0.1:9378"))?;
+    let address = tcp(text).map_err(|_| {
+        format!("`{text}` is not an address; write unix:/path/to/socket, or for example 127.0.0.1:9378")
+    })?;
     if address.ip().is_loopback() {
         Ok(Listen::Tcp(address))
     } else {
@@ -80,18 +84,18 @@ fn socket(path: &str) -> Result<PathBuf, String> {
     // `sun_path` has 108 bytes with its closing NUL.
     const MAX_BYTES: usize = 107;
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err("is no socket's path; write unix:/path/to/socket, absolute".to_owned());
+        return Err("is not the absolute path of a socket; write unix:/path/to/socket".to_owned());
     }
     if path.len() > MAX_BYTES {
         return Err(format!(
-            "the socket's path has {} bytes; the system takes at most {MAX_BYTES}",
+            "the socket's path has {} bytes; write at most {MAX_BYTES}, the system's maximum",
             path.len()
         ));
     }
     Ok(PathBuf::from(path))
 }
 
-/// `host:port`, with `default` where no port is given; none where it is anything else.
+/// `host:port`, with `default` for a missing port; none for any other text.
 fn authority_with_port(text: &str, default: u16) -> Option<String> {
     let authority = Authority::try_from(text).ok().filter(|authority| !authority.as_str().contains('@'))?;
     let host = Some(authority.host()).filter(|host| !host.is_empty() && !host.starts_with(':'))?;
@@ -110,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn consul_addresses_are_read_as_consul_reads_them() {
+    fn consul_addresses_have_the_meaning_they_have_for_consul() {
         assert_eq!(consul("127.0.0.1:8500"), http(false, "127.0.0.1:8500", ""));
         assert_eq!(consul("http://consul.example:8500/"), http(false, "consul.example:8500", ""));
         assert_eq!(consul("https://consul.example"), http(true, "consul.example:443", ""));
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn a_wrong_consul_address_is_refused() {
         for text in [
             "",
             ":8500",
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_bound_by_number() {
+    fn a_listen_address_is_an_ip_address_with_a_port() {
         assert!(tcp("0.0.0.0:9377").is_ok() && tcp("[::]:9377").is_ok());
         assert!(tcp(":9377").unwrap_err().contains("0.0.0.0:9377"));
         assert!(tcp("localhost:9377").unwrap_err().contains("127.0.0.1:9377"));
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_state_is_local() {
+    fn the_control_address_is_local() {
         assert_eq!(local("unix:/run/s.sock"), Ok(Listen::Unix("/run/s.sock".into())));
         assert_eq!(local("unix:///run/s.sock"), Ok(Listen::Unix("/run/s.sock".into())));
         assert!(local("127.0.0.1:9378").is_ok() && local("[::1]:9378").is_ok());

@@ -1,6 +1,6 @@
-//! From the tree of values to the raw configuration, with every wrong type and unknown key told in one go.
+//! Decodes the tree of values into the raw configuration, and reports every wrong type and unknown key in one run.
 //!
-//! serde stops at the first wrong type. So the value it stopped at is told of, emptied, and the tree read again.
+//! serde stops at the first wrong type. The decoder reports that value, empties it, and reads the tree again.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use super::sections::RawConfig;
 use super::spans::Part;
 use super::{schema, suggest};
 
-/// Values emptied before we give up; more faults than this nobody reads.
+/// Values that are emptied before the decoder gives up.
 const MAX_ROUNDS: usize = 200;
 
 /// Reads the document that `findings` is about.
@@ -28,7 +28,7 @@ pub(super) fn decode(findings: &mut Findings) -> RawConfig {
         let mut note = |path: serde_ignored::Path<'_>| unknown.borrow_mut().push(of_ignored(&path));
         match RawConfig::deserialize(serde_ignored::Deserializer::new(reader, &mut note)) {
             Ok(raw) => {
-                tell_unknown(findings, &tree, &unknown.into_inner());
+                report_unknown(findings, &tree, &unknown.into_inner());
                 return raw;
             }
             Err(error) => {
@@ -38,12 +38,12 @@ pub(super) fn decode(findings: &mut Findings) -> RawConfig {
             }
         }
     }
-    // Far too much is wrong; what we have not understood is not judged.
+    // Too much is wrong; the check of the values that were not decoded is suppressed.
     findings.suppress(FieldPath::root());
     RawConfig::default()
 }
 
-fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
+fn report_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
     if keys.is_empty() {
         return;
     }
@@ -57,13 +57,13 @@ fn tell_unknown(findings: &mut Findings, tree: &Value, keys: &[FieldPath]) {
             None => format!("unknown key; remove it, or write one of: {}", known.join(", ")),
         };
         findings.fault_at(key, Part::Key, message);
-        // That the key which was meant is missing is the same mistake, and told by now.
+        // The key that was meant is missing too, by the same mistake. One fault is enough.
         let meant = near.map(|near| parent.key(near)).filter(|meant| look_up(tree, meant).is_none());
         meant.into_iter().for_each(|meant| findings.suppress(meant));
     }
 }
 
-/// Empties the value at `field`, or what is nearest around it that is not empty yet, and says which that was.
+/// Empties the value at `field`, or the nearest parent that is not empty yet, and returns its path.
 fn empty(tree: &mut Value, field: FieldPath) -> FieldPath {
     let mut sought = field;
     loop {
@@ -83,7 +83,7 @@ fn empty(tree: &mut Value, field: FieldPath) -> FieldPath {
     }
 }
 
-/// serde's message in the words of somebody who writes YAML.
+/// serde's message in the terms of YAML.
 fn reworded(message: &str) -> String {
     const WORDS: [(&str, &str); 7] = [
         ("expected a sequence", "expected a list"),
@@ -118,7 +118,7 @@ fn of_tracked(path: &serde_path_to_error::Path) -> FieldPath {
     path.iter().fold(FieldPath::root(), |field, segment| match segment {
         Segment::Seq { index } => field.index(*index),
         Segment::Map { key } => field.key(key.as_str()),
-        // An enum's value is a text; nothing of ours lies below it.
+        // An enum's value is a text, with no field below it.
         Segment::Enum { .. } | Segment::Unknown => field,
     })
 }

@@ -1,4 +1,4 @@
-//! One configuration document: the file's tree of values with the overrides laid over it, and where each came from.
+//! One configuration document: the file's tree of values with the overrides applied, and the origin of each.
 
 use std::cell::OnceCell;
 
@@ -13,10 +13,10 @@ use super::yaml::{self, YamlIssue};
 
 const LOGIN: &str = "consul.login";
 
-/// The tree, and what is needed to say where a value was written.
+/// The tree, and the places of its values.
 pub(super) struct Document {
     pub(super) tree: Value,
-    /// What the YAML itself has wrong.
+    /// Faults of the YAML itself.
     pub(super) issues: Vec<(FieldPath, YamlIssue)>,
     file: Option<File>,
     origins: Vec<(FieldPath, Place)>,
@@ -25,28 +25,28 @@ pub(super) struct Document {
 struct File {
     name: String,
     text: String,
-    /// Read for the first fault or warning: most files have none.
+    /// Filled for the first fault or warning; most files have none.
     spans: OnceCell<Spans>,
 }
 
 impl Document {
-    /// A document with nothing in it.
+    /// An empty document.
     pub(super) fn empty() -> Self {
         Self { tree: Value::Mapping(Mapping::new()), issues: Vec::new(), file: None, origins: Vec::new() }
     }
 
-    /// The document `text`, which faults call `name`.
+    /// The document `text`. Faults call it `name`.
     ///
     /// # Errors
     ///
-    /// Where it is not one YAML document.
+    /// If it is not one YAML document.
     pub(super) fn read(name: &str, text: &str) -> Result<Self, Fault> {
         let tree = yaml::parse(text).map_err(|error| {
             let at = error.location().map(|at| (at.line(), at.column()));
-            // The place stands before the message; once is enough.
-            let said_at = at.map(|(line, column)| format!(" at line {line} column {column}"));
-            let message = error.to_string().replacen(said_at.as_deref().unwrap_or_default(), "", 1);
-            // It may name a key of the file's.
+            // The fault's place has the line and column already.
+            let suffix = at.map(|(line, column)| format!(" at line {line} column {column}"));
+            let message = error.to_string().replacen(suffix.as_deref().unwrap_or_default(), "", 1);
+            // The message may quote a key of the file.
             let message = one_line(&message);
             let place = Place::File { name: name.to_owned(), at };
             Fault { place, field: FieldPath::root(), message: format!("not a YAML document: {message}") }
@@ -55,17 +55,17 @@ impl Document {
         Ok(Self { tree: tree.root, issues: tree.issues, file, origins: Vec::new() })
     }
 
-    /// Lays `overrides` over what is there.
+    /// Applies `overrides` to the tree.
     ///
-    /// A token, a token file and a login are three ways of saying the same: one of them drops whatever weaker sources said
-    /// of the others. Of token and file in one source the file counts, as for `consul`, and either of them before a login.
+    /// A token, a token file and a login exclude each other: one of them drops the other two of weaker sources. Within one
+    /// source the token file precedes the token, as for `consul`, and both precede a login.
     pub(super) fn apply_overrides(&mut self, overrides: &Overrides) {
-        const WAYS: [&str; 3] = ["consul.token", "consul.token_file", LOGIN];
-        let [token, token_file, login] = WAYS.map(FieldPath::of);
-        let gives = |field: &FieldPath| overrides.0.iter().any(|one| field.covers(&one.field));
-        // The parts of a login go together, whatever source each is from.
-        let gives_token = gives(&token) || gives(&token_file);
-        let dropped: &[_] = match (gives_token, gives(&login)) {
+        const FIELDS: [&str; 3] = ["consul.token", "consul.token_file", LOGIN];
+        let [token, token_file, login] = FIELDS.map(FieldPath::of);
+        let sets = |field: &FieldPath| overrides.0.iter().any(|one| field.covers(&one.field));
+        // The parts of a login may come from several sources.
+        let sets_token = sets(&token) || sets(&token_file);
+        let dropped: &[_] = match (sets_token, sets(&login)) {
             (true, _) => &[&token, &token_file, &login],
             (false, true) => &[&token, &token_file],
             (false, false) => &[],
@@ -76,26 +76,26 @@ impl Document {
             }
             self.origins.retain(|(path, _)| !field.covers(path));
         }
-        let both = gives(&token) && gives(&token_file);
-        let counts =
-            |one: &&Override| !(both && one.field == token || gives_token && login.covers(&one.field));
-        for one in overrides.0.iter().filter(counts) {
-            self.lay(one);
+        let sets_both = sets(&token) && sets(&token_file);
+        let applies =
+            |one: &&Override| !(sets_both && one.field == token || sets_token && login.covers(&one.field));
+        for one in overrides.0.iter().filter(applies) {
+            self.apply(one);
         }
     }
 
-    /// Lays what belongs to a login over one that is there. Whoever gives a token instead needs none of it.
+    /// Applies the parts of a login's description, if there is a login. A token needs no description.
     pub(super) fn apply_login_meta(&mut self, parts: Vec<Override>) {
         if look_up(&self.tree, &FieldPath::of(LOGIN)).is_some_and(Value::is_mapping) {
-            parts.iter().for_each(|part| self.lay(part));
+            parts.iter().for_each(|part| self.apply(part));
         }
     }
 
-    /// Turns the address into an `https` one, as `consul` does where a variable asks for TLS.
-    pub(super) fn ask_for_tls(&mut self, variable: &'static str) {
+    /// Turns the address into an `https` one, as `consul` does if a variable requires TLS.
+    pub(super) fn require_tls(&mut self, variable: &'static str) {
         let field = FieldPath::of("consul.address");
         match value_at(&mut self.tree, &field) {
-            None | Some(Value::Null) => self.lay(&Override {
+            None | Some(Value::Null) => self.apply(&Override {
                 origin: Place::Variable(variable),
                 field,
                 value: "https://127.0.0.1:8500".into(),
@@ -111,12 +111,12 @@ impl Document {
                     }
                 }
             }
-            // Of the wrong type: that is told elsewhere.
+            // The decoder reports the wrong type.
             Some(_) => {}
         }
     }
 
-    /// Where `field` was written; where nobody wrote it, what is nearest.
+    /// Where `field` was written; for a missing field, the place of the nearest parent.
     pub(super) fn place(&self, field: &FieldPath, part: Part) -> Place {
         let origin = self.origins.iter().rev().find(|(path, _)| path.covers(field));
         match (origin, &self.file) {
@@ -129,7 +129,7 @@ impl Document {
         }
     }
 
-    /// The part of `field` to point at where its value is wrong: the value, or the key where that has many lines.
+    /// The part of `field` to point at if its value is wrong: the value, or the key of a value of many lines.
     pub(super) fn part_of(&self, field: &FieldPath) -> Part {
         match look_up(&self.tree, field) {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Part::Value,
@@ -137,7 +137,7 @@ impl Document {
         }
     }
 
-    /// The place of what concerns the whole document.
+    /// The place of a fault of the whole document.
     pub(super) fn whole(&self) -> Place {
         match &self.file {
             Some(File { name, .. }) => Place::File { name: name.clone(), at: None },
@@ -145,7 +145,7 @@ impl Document {
         }
     }
 
-    fn lay(&mut self, one: &Override) {
+    fn apply(&mut self, one: &Override) {
         if let Some(value) = entry_at(&mut self.tree, &one.field) {
             *value = one.value.clone();
             self.origins.push((one.field.clone(), one.origin.clone()));
@@ -161,7 +161,7 @@ fn with_tls(address: &str) -> String {
     }
 }
 
-/// The value at `field`, where there is one.
+/// The value at `field`, if there is one.
 pub(super) fn look_up<'t>(tree: &'t Value, field: &FieldPath) -> Option<&'t Value> {
     field.steps().iter().try_fold(tree, |value, step| match step {
         Step::Key(key) => value.as_mapping()?.get(key.as_str()),
@@ -169,7 +169,7 @@ pub(super) fn look_up<'t>(tree: &'t Value, field: &FieldPath) -> Option<&'t Valu
     })
 }
 
-/// The value at `field`, where there is one, to change.
+/// The value at `field`, if there is one, to change.
 pub(super) fn value_at<'t>(tree: &'t mut Value, field: &FieldPath) -> Option<&'t mut Value> {
     field.steps().iter().try_fold(tree, |value, step| match step {
         Step::Key(key) => value.as_mapping_mut()?.get_mut(key.as_str()),
@@ -177,8 +177,7 @@ pub(super) fn value_at<'t>(tree: &'t mut Value, field: &FieldPath) -> Option<&'t
     })
 }
 
-/// The place for a value at `field`, made where there is none yet; none where something of another kind is in the way,
-/// which is a fault told elsewhere.
+/// The value at `field`, created if it is missing. None if a parent has a wrong type, which the decoder reports.
 fn entry_at<'t>(tree: &'t mut Value, field: &FieldPath) -> Option<&'t mut Value> {
     field.steps().iter().try_fold(tree, |value, step| match step {
         Step::Key(key) => {

@@ -1,4 +1,4 @@
-//! The environment variables that count: our own, and Consul's with the meaning they have for `consul`.
+//! The environment variables: slotkeeper's own, and Consul's with the meaning they have for `consul`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::suggest;
 use crate::termination;
 use crate::workload::is_child_variable;
 
-/// Variables that stand for one field.
+/// Variables that set one field.
 const FIELDS: &[(&str, &str)] = &[
     ("CONSUL_HTTP_ADDR", "consul.address"),
     ("CONSUL_HTTP_TOKEN", "consul.token"),
@@ -39,10 +39,10 @@ const FIELDS: &[(&str, &str)] = &[
     ("SLOTKEEPER_LOG_LEVEL", "log.level"),
 ];
 
-/// Those that name a file which slotkeeper writes only where it is asked to: an empty one turns it off.
+/// Variables of files that slotkeeper writes only on request. An empty value turns the file off.
 const FILES: [&str; 2] = ["SLOTKEEPER_STATE_FILE", "SLOTKEEPER_READINESS_FILE"];
 
-/// Our own variables that stand for no field.
+/// slotkeeper's own variables that set no field.
 const OTHERS: &[&str] = &[
     LOGIN_META,
     "SLOTKEEPER_CONFIG",
@@ -51,17 +51,17 @@ const OTHERS: &[&str] = &[
     "SLOTKEEPER_POD_NAME",
     "SLOTKEEPER_POD_NAMESPACE",
     "SLOTKEEPER_NODE_NAME",
-    // What the chart makes addresses of.
+    // The chart makes addresses of them.
     "SLOTKEEPER_POD_IP",
     "SLOTKEEPER_HOST_IP",
 ];
 
-/// Many entries of one field: `pod=batch/import-7,team=warehouse`.
+/// Several entries of one field: `pod=batch/import-7,team=warehouse`.
 const LOGIN_META: &str = "SLOTKEEPER_CONSUL_LOGIN_META";
 const SSL: &str = "CONSUL_HTTP_SSL";
 const SSL_VERIFY: &str = "CONSUL_HTTP_SSL_VERIFY";
 
-/// Who we are, for people who read contender entries: what the environment says.
+/// The agent's identity from the environment, for people who read contender keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The pod's name.
@@ -72,18 +72,18 @@ pub struct Identity {
     pub node: Option<String>,
 }
 
-/// Variables by name. An empty one counts as absent, as it does for `consul`, but for the names of our own files.
+/// Variables by name. An empty one counts as absent, as it does for `consul`, except for slotkeeper's own files.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Those of this process. What is not UTF-8 is replaced, and then found wrong by whoever uses it.
+    /// The variables of this process. Bytes that are not UTF-8 are replaced, and the check of the value refuses them.
     pub fn of_process() -> Self {
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
     }
 
-    /// Who the environment says we are.
+    /// The agent's identity.
     pub fn identity(&self) -> Identity {
         let own = |name| self.get(name).map(str::to_owned);
         Identity {
@@ -93,7 +93,7 @@ impl Environment {
         }
     }
 
-    /// The readiness file, where the environment names it: then whatever the configuration says of it does not count.
+    /// The readiness file, if a variable names it. It overrides the configuration's.
     pub fn readiness_file(&self) -> Option<&Path> {
         self.of_field("SLOTKEEPER_READINESS_FILE").map(Path::new)
     }
@@ -109,7 +109,7 @@ impl Environment {
         overrides
     }
 
-    /// What the token of a login is to say of its owner, each entry in place of the file's of the same key.
+    /// Entries of the description of a login's token. Each replaces the file's entry of the same key.
     pub(super) fn login_meta(&self) -> Result<Vec<Override>, Fault> {
         let origin = || Place::Variable(LOGIN_META);
         let field = FieldPath::of("consul.login.meta");
@@ -127,19 +127,19 @@ impl Environment {
         entries.map(entry).collect()
     }
 
-    /// The variable that asks for TLS whatever the address says, where it does.
-    pub(super) fn asks_for_tls(&self) -> Option<&'static str> {
+    /// The variable that requires TLS for all addresses, if it is set.
+    pub(super) fn requires_tls(&self) -> Option<&'static str> {
         matches!(self.boolean(SSL, "consul.address"), Ok(Some(true))).then_some(SSL)
     }
 
-    /// What is wrong with the variables themselves.
+    /// Faults of the variables themselves.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let booleans = [(SSL, "consul.address"), (SSL_VERIFY, "consul.tls.insecure_skip_verify")];
         let booleans = booleans.into_iter().filter_map(|(name, field)| self.boolean(name, field).err());
         booleans.chain(self.login_meta().err()).collect()
     }
 
-    /// A line for each variable that looks like ours and is not.
+    /// A line for each unknown variable that begins with `SLOTKEEPER_`.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.0
             .keys()
@@ -156,7 +156,7 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// What Go's `strconv.ParseBool` takes, since that is what `consul` reads these variables with.
+    /// The values of Go's `strconv.ParseBool`, with which `consul` reads these variables.
     fn boolean(&self, name: &'static str, field: &str) -> Result<Option<bool>, Fault> {
         match self.get(name) {
             None => Ok(None),
@@ -192,13 +192,13 @@ fn unknown(name: &str) -> Option<String> {
     })
 }
 
-/// What hooks are given besides, one of which may call a slotkeeper.
+/// The variables of hooks. A hook may call slotkeeper.
 fn is_hook_variable(name: &str) -> bool {
     matches!(name, "SLOTKEEPER_EVENT" | "SLOTKEEPER_SEMAPHORE" | "SLOTKEEPER_REASON")
         || name.starts_with("SLOTKEEPER_LEADER_")
 }
 
-/// What Kubernetes gives every container for a Service named `slotkeeper` or `slotkeeper-…`.
+/// The variables that Kubernetes sets in every container for a Service named `slotkeeper` or `slotkeeper-…`.
 fn is_service_link(name: &str) -> bool {
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_variable_earns_a_warning() {
+    fn a_misspelt_variable_has_a_warning() {
         let warnings = warnings(&["SLOTKEEPER_SESION_TTL", "SLOTKEEPER_REPLICA_COUNT_MAXIMUM", "PATH"]);
         assert_eq!(
             warnings,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_set_for_their_own_purpose_does_not() {
+    fn known_variables_of_hooks_and_services_have_no_warning() {
         let names = [
             "SLOTKEEPER_CONFIG",
             "SLOTKEEPER_LOG_LEVEL",

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where it was written.
+//! Faults of a configuration, and their places.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ pub enum Place {
     Variable(&'static str),
     /// A file.
     File {
-        /// Its name as it was given to us.
+        /// Its name as it was given.
         name: String,
-        /// Line and column, each counted from 1; none where the fault is the whole file's.
+        /// Line and column, each counted from 1; none for a fault of the whole file.
         at: Option<(usize, usize)>,
     },
-    /// Nowhere: there is no file, and no flag or variable gave the value.
+    /// Nowhere: there is no file, and no flag or variable sets the value.
     Nowhere,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong. Displays as `FILE:LINE:COLUMN: field: what is wrong; what to do`.
+/// One fault. Displays as `FILE:LINE:COLUMN: field: what is wrong; what to do`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
     /// Where it was written.
     pub place: Place,
-    /// The field; the root where the fault is the whole document's.
+    /// The field; the root for a fault of the whole document.
     pub field: FieldPath,
     /// What is wrong and what to do.
     pub message: String,
@@ -55,7 +55,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of the file, one a line.
+/// All faults of a configuration, in the order of the file, one a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Faults(pub Vec<Fault>);

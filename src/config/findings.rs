@@ -1,4 +1,4 @@
-//! What a reading of the configuration brings up: faults and warnings, each with its place.
+//! Findings of one check of the configuration: faults and warnings, each with its place.
 
 use super::document::Document;
 use super::fault::{Fault, Faults};
@@ -7,7 +7,7 @@ use super::spans::Part;
 use super::yaml::YamlIssue;
 use slotkeeper_semaphore::printable;
 
-/// Faults in one report. Nobody reads more of them.
+/// Faults in one report.
 const MAX_FAULTS: usize = 100;
 
 /// Collects faults and warnings about one document.
@@ -15,7 +15,7 @@ pub(super) struct Findings {
     document: Document,
     faults: Vec<Fault>,
     warnings: Vec<String>,
-    /// Fields whose value is not known since something is wrong with them already; nothing more is said of those.
+    /// Fields that have a fault already, so that their value is not known. Further faults of theirs are suppressed.
     unsure: Vec<FieldPath>,
     omitted: usize,
 }
@@ -31,7 +31,7 @@ impl Findings {
                     findings.fault_at(&field, Part::DuplicateKey, "duplicate key; remove one");
                 }
                 YamlIssue::Tagged => {
-                    findings.fault(&field, "has a YAML tag, which means nothing here; remove it");
+                    findings.fault(&field, "has a YAML tag, which has no meaning here; remove it");
                 }
             }
         }
@@ -42,13 +42,13 @@ impl Findings {
         &self.document
     }
 
-    /// Something is wrong with the value of `field`.
+    /// Adds a fault of the value of `field`.
     pub(super) fn fault(&mut self, field: &FieldPath, message: impl Into<String>) {
         let part = self.document.part_of(field);
         self.fault_at(field, part, message);
     }
 
-    /// Something is wrong with one part of `field`.
+    /// Adds a fault of one part of `field`.
     pub(super) fn fault_at(&mut self, field: &FieldPath, part: Part, message: impl Into<String>) {
         if self.is_unsure(field) {
             return;
@@ -61,13 +61,13 @@ impl Findings {
         self.faults.push(Fault { place, field: field.clone(), message: one_line(&message.into()) });
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds faults and warnings from elsewhere.
     pub(super) fn add(&mut self, faults: Vec<Fault>, warnings: Vec<String>) {
         self.faults.extend(faults);
         self.warnings.extend(warnings);
     }
 
-    /// Suppresses further faults of `field` and of what lies below it.
+    /// Suppresses further faults of `field` and of the fields below it.
     pub(super) fn suppress(&mut self, field: FieldPath) {
         if !self.is_unsure(&field) {
             self.unsure.push(field);
@@ -79,17 +79,17 @@ impl Findings {
         self.unsure.iter().any(|unsure| unsure.covers(field))
     }
 
-    /// `field` is allowed, and its user should know something.
+    /// Adds a warning about a valid `field`.
     pub(super) fn warn(&mut self, field: &FieldPath, message: &str) {
         let place = self.document.place(field, self.document.part_of(field));
         self.warnings.push(Fault { place, field: field.clone(), message: message.to_owned() }.to_string());
     }
 
-    /// The warnings, where nothing is wrong.
+    /// The warnings of a configuration without faults.
     ///
     /// # Errors
     ///
-    /// Where something is: all of it, in the order of the file.
+    /// All faults, in the order of the file.
     pub(super) fn finish(mut self) -> Result<Vec<String>, Faults> {
         if self.faults.is_empty() {
             return Ok(self.warnings);
@@ -104,7 +104,7 @@ impl Findings {
     }
 }
 
-/// A message that quotes what somebody wrote, kept to one line of bearable length.
+/// A message that may quote untrusted input, as one line of limited length.
 pub(super) fn one_line(message: &str) -> String {
     printable(message, 400)
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_message_quotes_cannot_make_it_two_lines_or_endless() {
+    fn a_message_is_one_line_of_limited_length() {
         assert_eq!(one_line("unknown value `a\nb`"), "unknown value `a\\nb`");
         assert!(one_line(&"x".repeat(100_000)).len() < 500);
     }

@@ -1,9 +1,9 @@
-//! Configuration: what the user wrote, parsed into checked values.
+//! Configuration: the user's text, parsed into checked values.
 //!
 //! A configuration is first a tree of values (`yaml`), then a `document` with the overrides of flags and variables. It is then
 //! decoded into raw `sections` and checked. Each step reports every fault and goes on, so that one run shows all of them, each
-//! with its file, line (`spans`) and field. Nothing here talks to Consul or tests whether a file that the configuration names
-//! exists: that may differ between the machine that checks and the machine that runs.
+//! with its file, line (`spans`) and field. The check sends no request to Consul and opens no file that the configuration names,
+//! since the machine that checks may differ from the machine that runs.
 
 use std::io::Read;
 use std::path::Path;
@@ -40,10 +40,10 @@ pub use sections::{
 use document::Document;
 use findings::Findings;
 
-/// Bytes of a configuration file. A real one has a few thousand; 256 semaphores fit.
+/// Bytes of a configuration file. A usual one has a few thousand; 256 semaphores fit.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// What was configured, and what its user should know.
+/// A checked configuration, with its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded<T = Config> {
     /// The checked values.
@@ -56,7 +56,7 @@ pub struct Loaded<T = Config> {
 ///
 /// # Errors
 ///
-/// Everything that is wrong with any of the three.
+/// All faults of the three.
 pub fn load(path: &Path, overrides: &Overrides, environment: &Environment) -> Result<Loaded, Faults> {
     let name = path.display().to_string();
     let file =
@@ -68,14 +68,14 @@ pub fn load(path: &Path, overrides: &Overrides, environment: &Environment) -> Re
 ///
 /// # Errors
 ///
-/// Where it cannot be read, is too large, or is not UTF-8.
+/// If it cannot be read, is too large, or is not UTF-8.
 pub fn read(name: &str, file: impl Read) -> Result<String, Faults> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| whole(name, format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(whole(name, format!("is larger than {MAX_FILE_BYTES} bytes; a configuration never is")));
+        return Err(whole(name, format!("is larger than {MAX_FILE_BYTES} bytes; write a smaller one")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -106,7 +106,7 @@ pub fn without_file(overrides: &Overrides, environment: &Environment) -> Result<
     finish(Document::empty(), overrides, environment)
 }
 
-/// How to reach Consul, by flags and variables alone; for the commands that need nothing else.
+/// How to reach Consul, by flags and variables alone, for commands that need no other setting.
 ///
 /// # Errors
 ///
@@ -132,15 +132,15 @@ fn apply_overrides(mut document: Document, overrides: &Overrides, environment: &
     document.apply_overrides(&environment.overrides());
     document.apply_overrides(overrides);
     document.apply_login_meta(environment.login_meta().unwrap_or_default());
-    if let Some(variable) = environment.asks_for_tls() {
-        document.ask_for_tls(variable);
+    if let Some(variable) = environment.requires_tls() {
+        document.require_tls(variable);
     }
     let mut findings = Findings::of(document);
     findings.add(environment.faults(), environment.warnings());
     findings
 }
 
-/// A fault with a value that a command cannot be used with, though a configuration may have it.
+/// A fault of a value that a configuration may have and this command does not support.
 pub fn fault(field: &'static str, message: &str) -> Faults {
     let field = FieldPath::of(field);
     Fault {

@@ -1,7 +1,7 @@
-//! What flags and environment variables say in place of the file.
+//! Values from flags and environment variables, which override the file's.
 //!
-//! Each is laid over the document before it is given its types, so that there is one set of rules whatever a value came
-//! from; a fault then names the flag or the variable.
+//! They are applied to the document before it is decoded, so that one set of rules applies to all sources. A fault names the
+//! flag or the variable.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_yaml::Value;
 use super::fault::Place;
 use super::path::FieldPath;
 
-/// Values that win over the file's, weaker ones first.
+/// Values that override the file's, weaker ones first.
 #[derive(Clone, Default)]
 pub struct Overrides(pub(super) Vec<Override>);
 
@@ -22,7 +22,7 @@ pub(super) struct Override {
 }
 
 impl Overrides {
-    /// The flag `flag` gives `field` (such as `semaphores[0].limit`) a value. An absent flag says nothing.
+    /// Sets `field` (such as `semaphores[0].limit`) by the flag `flag`. An absent flag has no effect.
     pub fn flag(&mut self, flag: &'static str, field: &'static str, value: Option<impl Into<Value>>) {
         self.push(Place::Flag(flag), field, value);
     }

@@ -1,4 +1,4 @@
-//! Where in the configuration something stands: `semaphores[0].limit`.
+//! Paths to fields of the configuration: `semaphores[0].limit`.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl FieldPath {
         self.step(Step::Index(index))
     }
 
-    /// The path written as it is displayed; for the names that stand in our own code, whose keys are plain.
+    /// Parses a displayed path. For the plain keys in slotkeeper's own code.
     pub(super) fn of(text: &str) -> Self {
         let mut steps = Vec::new();
         for part in text.split('.') {
@@ -46,7 +46,7 @@ impl FieldPath {
         Self(steps)
     }
 
-    /// What holds the thing this path names; none for the root.
+    /// The path without its last step; none for the root.
     pub(super) fn parent(&self) -> Option<Self> {
         let (_, parent) = self.0.split_last()?;
         Some(Self(parent.to_vec()))
@@ -56,7 +56,7 @@ impl FieldPath {
         &self.0
     }
 
-    /// The last key, where the path ends in one.
+    /// The last step, if it is a key.
     pub(super) fn last_key(&self) -> Option<&str> {
         match self.0.last()? {
             Step::Key(key) => Some(key),
@@ -64,7 +64,7 @@ impl FieldPath {
         }
     }
 
-    /// Whether `other` is this path or lies below it.
+    /// Whether `other` is this path or below it.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -76,8 +76,8 @@ impl FieldPath {
     }
 }
 
-/// Characters of a key that are shown. Ours are shorter.
-const LONGEST_SHOWN: usize = 80;
+/// Characters of a key that are shown. Known keys are shorter.
+const MAX_SHOWN_CHARS: usize = 80;
 
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,8 +88,8 @@ impl fmt::Display for FieldPath {
                     if position > 0 {
                         f.write_str(".")?;
                     }
-                    // A key may hold anything; a fault stays one line, and a bearable one.
-                    for c in key.chars().take(LONGEST_SHOWN).flat_map(char::escape_debug) {
+                    // A key is untrusted input; a fault stays one line of limited length.
+                    for c in key.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_debug) {
                         write!(f, "{c}")?;
                     }
                 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_written_as_people_write_them() {
+    fn a_path_is_displayed_and_parsed() {
         let path = FieldPath::root().key("semaphores").index(0).key("limit");
         assert_eq!(path.to_string(), "semaphores[0].limit");
         assert_eq!(FieldPath::of("semaphores[0].limit"), path);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_covers_itself_and_what_lies_below() {
+    fn a_path_covers_itself_and_the_fields_below() {
         let list = FieldPath::of("semaphores");
         let limit = list.index(1).key("limit");
         assert!(list.covers(&limit) && limit.covers(&limit) && FieldPath::root().covers(&list));

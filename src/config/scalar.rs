@@ -1,4 +1,4 @@
-//! Values with a syntax of their own, refused where they are read.
+//! Values with a syntax of their own. The decoder refuses wrong ones.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use crate::duration;
 use slotkeeper_consul::MAX_ADDRESSES;
 
-/// A duration, written such as `30s`.
+/// A duration, such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DurationString(pub(super) Duration);
 
@@ -32,7 +32,7 @@ impl JsonSchema for DurationString {
     }
 }
 
-/// Reads a text; a bare number too, in order to say what is wrong with it.
+/// Reads a text, and also a bare number, for a better message than a wrong type.
 pub(super) struct Text<F> {
     pub(super) what: &'static str,
     pub(super) read: F,
@@ -54,7 +54,7 @@ impl<T, E: fmt::Display, F: Fn(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
     }
 }
 
-/// A command and its arguments: a list, so that no shell takes it apart.
+/// A command and its arguments: a list, so that no shell splits it.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(inline)]
 pub(super) struct Argv(#[schemars(length(min = 1))] pub(super) Vec<String>);
@@ -77,11 +77,11 @@ impl<'de> Deserialize<'de> for Argv {
     }
 }
 
-/// Addresses of Consul: a list of texts, or one text with commas between them, as a variable has it.
+/// Addresses of Consul: a list of texts, or one text with commas, as in a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddressList {
     pub(super) all: Vec<String>,
-    /// Written as a list, whose entries are places of their own.
+    /// Whether they were written as a list, whose entries have a place each.
     pub(super) is_list: bool,
 }
 

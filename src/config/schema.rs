@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::path::{FieldPath, Step};
 use super::sections::RawConfig;
 
-/// The JSON Schema (draft 2020-12) as text, one line feed at its end.
+/// The JSON Schema (draft 2020-12) as text that ends in one line feed.
 pub fn text() -> String {
     let mut text = format!("{:#}", schema());
     text.push('\n');
     text
 }
 
-/// The keys that `schema` allows in the mapping `at`; none where it is no mapping.
+/// The keys that `schema` allows in the mapping `at`; none if it is no mapping.
 pub(super) fn keys_at<'s>(schema: &'s Value, at: &FieldPath) -> Vec<&'s str> {
     let found = at.steps().iter().try_fold(schema, |schema, step| match step {
         Step::Key(key) => schema.get("properties")?.get(key),
@@ -25,15 +25,14 @@ pub(super) fn keys_at<'s>(schema: &'s Value, at: &FieldPath) -> Vec<&'s str> {
 
 /// The JSON Schema.
 pub(super) fn schema() -> Value {
-    // Everything in its place, nothing by reference: people read the file too.
+    // Without references, since people read the file too.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>().to_value();
     simplify(&mut schema);
     schema
 }
 
-/// Takes away what Rust's types bring along and users have no part in: that an absent key is null inside, and how wide
-/// a number is.
+/// Removes details of Rust's types that mean nothing to users: null for an absent key, and the width of a number.
 fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

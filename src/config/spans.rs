@@ -1,7 +1,7 @@
 //! The line and column of each key and value of the YAML text.
 //!
-//! serde_yaml keeps no positions beside its values. The text is parsed once more, by a parser that does, into a tree of
-//! positions; each fault is then one lookup.
+//! serde_yaml does not keep the positions of its values. A second parser reads the text into a tree of positions. Each fault
+//! is then one lookup.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ struct Entry {
 type NodeId = usize;
 
 impl Spans {
-    /// Reads the positions of `text`. Where the text is not YAML, the positions up to there.
+    /// Reads the positions of `text`, up to the first place that is not YAML.
     pub(super) fn read(text: &str) -> Self {
         let mut builder = Builder::default();
         for parsed in Parser::new_from_str(text) {
@@ -67,8 +67,8 @@ impl Spans {
         Self { nodes: builder.nodes }
     }
 
-    /// The position of `part` of the field at `path`. A field that is not in the text, because it is missing or merged in
-    /// from elsewhere, has the position of the nearest field around it.
+    /// The position of `part` of the field at `path`. A field that is missing from the text, or merged in from elsewhere, has
+    /// the position of its nearest parent.
     pub(super) fn locate(&self, path: &FieldPath, part: Part) -> Position {
         let (mut id, mut at) = (0, self.nodes.first().map_or((1, 1), |root| root.at));
         let mut steps = path.steps();
@@ -100,7 +100,7 @@ impl Spans {
         at
     }
 
-    /// The content of a node, or of what it is an alias of.
+    /// The content of a node, or of its anchor if it is an alias.
     fn content(&self, id: NodeId) -> Option<&Content> {
         match &self.nodes.get(id)?.content {
             // An alias comes after its anchor, so this ends.
@@ -114,7 +114,7 @@ fn position(span: Span) -> Position {
     (span.start.line(), span.start.col() + 1)
 }
 
-/// Makes the tree of the parser's events.
+/// Builds the tree from the parser's events.
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
@@ -148,7 +148,7 @@ impl Builder {
         }
     }
 
-    /// A scalar is a key where its mapping has none yet.
+    /// A scalar is a key if its mapping expects one.
     fn scalar(&mut self, text: &str, at: Position, anchor: usize) {
         let entries = self.open.last_mut().and_then(|open| match &mut self.nodes[open.id].content {
             Content::Mapping(entries) if open.key.is_none() => Some((entries, &mut open.key)),
@@ -182,7 +182,7 @@ impl Builder {
             Content::Mapping(entries) => match parent.key.take() {
                 // The first of two equal keys counts.
                 Some(key) => drop(entries.get_mut(&key).map(|entry| entry.value.get_or_insert(id))),
-                // A key that is no scalar. No field has such a name.
+                // The key is no scalar. No field has such a name.
                 None => parent.key = Some(String::new()),
             },
             Content::Scalar | Content::Alias(_) => {}
@@ -233,14 +233,14 @@ semaphores:
     }
 
     #[test]
-    fn what_an_alias_stands_for_is_at_its_anchor() {
+    fn the_fields_of_an_alias_are_at_its_anchor() {
         let list = FieldPath::of("semaphores");
         assert_eq!(at(list.index(5).key("name"), Part::Value), (15, 11));
         assert_eq!(at(list.index(5).key("limit"), Part::Value), (16, 5));
     }
 
     #[test]
-    fn what_is_missing_is_where_its_parent_is() {
+    fn a_missing_field_has_the_position_of_its_parent() {
         let list = FieldPath::of("semaphores");
         assert_eq!(at(list.index(0).key("prefix"), Part::Value), (7, 5));
         assert_eq!(at(list.index(2).key("name"), Part::Value), (12, 5));

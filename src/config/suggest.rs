@@ -1,9 +1,9 @@
 //! "Did you mean": the known name nearest to a misspelt one.
 
-/// The one of `known` that `name` is a misspelling of: at most a third of it is wrong. Two characters in the wrong order count
-/// as one error.
+/// The name of `known` that `name` misspells, with at most a third of its characters wrong. Two characters in the wrong order
+/// count as one error.
 pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A longer name is no misspelling of a known one, and the distance costs the product of both lengths.
+    // A longer name does not misspell a known one, and the distance costs the product of both lengths.
     const MAX_CHARS: usize = 64;
     if name.chars().count() > MAX_CHARS {
         return None;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
+    fn the_nearest_name_is_found_and_far_names_are_not() {
         let known = ["limit", "limit_policy", "prefix", "on_lost"];
         assert_eq!(nearest("limt", known), Some("limit"));
         assert_eq!(nearest("limitPolicy", known), Some("limit_policy"));

@@ -1,4 +1,4 @@
-//! The bounds of single values.
+//! Bounds of single values.
 
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
@@ -22,8 +22,8 @@ pub(super) fn duration(
 ) -> Duration {
     let duration = written.map_or(default, |DurationString(duration)| duration);
     if !bounds.contains(&duration) {
-        let (least, most) = (show(*bounds.start()), show(*bounds.end()));
-        findings.fault(field, format!("{} is out of bounds; write {least} to {most}", show(duration)));
+        let (min, max) = (show(*bounds.start()), show(*bounds.end()));
+        findings.fault(field, format!("{} is out of bounds; write {min} to {max}", show(duration)));
     }
     duration
 }
@@ -40,8 +40,8 @@ where
 {
     let inside = T::try_from(number).ok().filter(|number| bounds.contains(number));
     if inside.is_none() {
-        let (least, most) = (bounds.start(), bounds.end());
-        findings.fault(field, format!("{number} is out of bounds; write {least} to {most}"));
+        let (min, max) = (bounds.start(), bounds.end());
+        findings.fault(field, format!("{number} is out of bounds; write {min} to {max}"));
     }
     inside
 }
@@ -53,7 +53,7 @@ pub(super) fn path(path: Option<PathBuf>, field: &FieldPath, findings: &mut Find
         findings.fault(field, "is empty; write a path or remove the key");
     }
     if path.as_os_str().as_encoded_bytes().contains(&0) {
-        findings.fault(field, "holds a NUL character, which no path can");
+        findings.fault(field, "has a NUL character, which a path cannot have; remove it");
     }
     Some(path)
 }
@@ -66,12 +66,12 @@ pub(super) fn own_file(
 ) -> Option<PathBuf> {
     let path = path(written.filter(|path| !path.as_os_str().is_empty()), field, findings)?;
     if let Err(message) = no_system_path(&path) {
-        findings.fault(field, format!("{message}, or an empty string for no file"));
+        findings.fault(field, format!("{message}, or an empty text for no file"));
     }
     Some(path)
 }
 
-/// Refuses a path among devices and the kernel's own files: as root, replacing /dev/null by a file breaks the machine.
+/// Refuses a path among devices and the kernel's own files. As root, replacing /dev/null by a file breaks the machine.
 pub(super) fn no_system_path(path: &Path) -> Result<(), String> {
     const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
     let mut plain = PathBuf::new();
@@ -84,11 +84,11 @@ pub(super) fn no_system_path(path: &Path) -> Result<(), String> {
     }
     let below = SYSTEM.iter().find(|system| plain.starts_with(system) && !plain.starts_with("/dev/shm"));
     below.map_or(Ok(()), |system| {
-        Err(format!("lies below {system}, where no file belongs; write another path"))
+        Err(format!("lies below {system}, where slotkeeper writes no file; write another path"))
     })
 }
 
-/// A text that stands in a header, a query or a line: not empty, at most 256 bytes, no control characters.
+/// A text for a header, a query or a line: not empty, at most 256 bytes, no control characters.
 pub(super) fn line(text: Option<String>, field: &FieldPath, findings: &mut Findings) -> Option<String> {
     const MAX_BYTES: usize = 256;
     let text = text?;
@@ -97,7 +97,7 @@ pub(super) fn line(text: Option<String>, field: &FieldPath, findings: &mut Findi
     } else if text.len() > MAX_BYTES {
         findings.fault(field, format!("has {} bytes; write at most {MAX_BYTES}", text.len()));
     } else if text.contains(char::is_control) {
-        findings.fault(field, "holds control characters; remove them");
+        findings.fault(field, "has control characters; remove them");
     }
     Some(text)
 }

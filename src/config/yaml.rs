@@ -1,7 +1,7 @@
-//! YAML text to a tree of values, with what the YAML itself has wrong.
+//! Reads YAML text into a tree of values, with the faults of the YAML itself.
 //!
-//! `serde_yaml::Value` read directly would stop at the first key given twice, would take a tag such as `!secret` away
-//! silently, and would let an alias grow without a bound of ours. Hence a visitor of our own.
+//! `serde_yaml::Value` would stop at the first duplicate key, drop a tag such as `!secret` silently, and expand aliases without
+//! a limit. So this module has a visitor of its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,21 +13,21 @@ use serde_yaml::{Mapping, Value};
 
 use super::path::FieldPath;
 
-/// Values in one document, aliases counted each time they are used.
+/// Values in one document. An alias counts each time it is used.
 const MAX_VALUES: usize = 50_000;
 
-/// What a text holds.
+/// The content of a text.
 pub(super) struct Tree {
     /// The values; merge keys (`<<`) are merged.
     pub(super) root: Value,
-    /// What is wrong, by field.
+    /// Faults of the YAML, by field.
     pub(super) issues: Vec<(FieldPath, YamlIssue)>,
 }
 
-/// What YAML allows and a configuration does not.
+/// A construct that YAML allows and a configuration does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum YamlIssue {
-    /// The key stands twice in its mapping; the first one counts.
+    /// A duplicate key in its mapping; the first one counts.
     Duplicate,
     /// The value has a tag (`!name`).
     Tagged,
@@ -37,7 +37,7 @@ pub(super) enum YamlIssue {
 ///
 /// # Errors
 ///
-/// Where the text is no YAML, or more than one document, or far too much.
+/// If the text is not YAML, has more than one document, or too many values.
 pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
     let mut reading = Reading { values: 0, issues: Vec::new() };
     let seed = Node { path: FieldPath::root(), reading: &mut reading };
@@ -65,7 +65,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         self.reading.values += 1;
         if self.reading.values > MAX_VALUES {
-            return Err(de::Error::custom(format!("holds more than {MAX_VALUES} values")));
+            return Err(de::Error::custom(format!("has more than {MAX_VALUES} values")));
         }
         deserializer.deserialize_any(self)
     }
@@ -133,14 +133,14 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
-        // That is how serde_yaml presents `!tag value`.
+        // serde_yaml presents `!tag value` as an enum.
         let (_, contents) = tagged.variant::<Key>()?;
         self.reading.issues.push((self.path.clone(), YamlIssue::Tagged));
         contents.newtype_variant_seed(self)
     }
 }
 
-/// A key, as the text it is written as: `1:` and `true:` are unknown keys like any other.
+/// A key, as the text that was written: `1:` and `true:` are unknown keys like any other.
 type Key = String;
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_keys_counts_and_both_are_told() {
+    fn the_first_of_two_keys_counts_and_the_other_is_a_fault() {
         let tree = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\na: 5\n").unwrap();
         assert_eq!(tree.root["a"], Value::from(1));
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_told_and_keys_are_text() {
+    fn a_tag_is_a_fault_and_keys_are_text() {
         assert_eq!(issues("a: !secret x\n"), [("a".to_owned(), YamlIssue::Tagged)]);
         assert_eq!(parse("1: x\ntrue: y\n").unwrap().root["1"], Value::from("x"));
     }

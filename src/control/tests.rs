@@ -193,7 +193,7 @@ fn outcome(kind: Kind, name: &str) -> Result<Grant, Refusal> {
         "taken" => Refusal::Timeout,
         "blocked" => Refusal::Blocked("`.lock` holds a picture; remove it".into()),
         "away" => Refusal::Unavailable("GET /v1/kv/x: connection refused".into()),
-        "pending" => Refusal::Pending("free of the configuration before is still being released".into()),
+        "pending" => Refusal::Pending("free of the previous configuration is still being released".into()),
         "ending" => Refusal::Draining,
         "waits" => Refusal::TooManyWaits(32),
         "leases" => Refusal::TooManyLeases(64),

@@ -1,4 +1,4 @@
-//! SIGHUP.
+//! Reload by SIGHUP.
 
 mod command;
 mod pending;
@@ -25,13 +25,13 @@ fn names(agent: &Agent) -> Vec<String> {
         .collect()
 }
 
-/// How often the agent has taken a configuration over.
+/// The number of reloads that the agent has applied.
 fn reloaded(agent: &Agent) -> usize {
     agent.log().matches(log_events::RELOADED).count()
 }
 
 #[test]
-fn semaphores_come_and_go_and_limits_are_set() {
+fn sighup_adds_and_removes_semaphores_and_sets_limits() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -50,7 +50,7 @@ fn semaphores_come_and_go_and_limits_are_set() {
     agent.signal(Signal::HUP);
     wait_for("the new semaphores", || names(&agent) == ["b held", "c held"]);
     wait_for("the new limit", || operator.record("p/b")["Limit"] == 4);
-    wait_for("a to be given back", || operator.holders("p/a").is_empty());
+    wait_for("a to be released", || operator.holders("p/a").is_empty());
     assert_eq!(agent.session(), session);
     assert!(agent.log().contains("session.ttl takes effect only at a restart"), "{}", agent.log());
     assert!(agent.log().contains(r#"added="c" removed="a" changed="b.limit, log.level""#), "{}", agent.log());
@@ -65,7 +65,7 @@ fn semaphores_come_and_go_and_limits_are_set() {
 }
 
 #[test]
-fn what_was_asked_before_a_reload_does_not_keep_a_drain_back() {
+fn a_request_from_before_a_reload_does_not_delay_a_drain() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let proxy = Proxy::start_apart(consul.address().parse().unwrap());
@@ -73,14 +73,14 @@ fn what_was_asked_before_a_reload_does_not_keep_a_drain_back() {
     home.configure(&proxy.addr().to_string(), &format!("{ONE}\ndrain: {{timeout: 10s}}\n"));
     let mut agent = Agent::start(&home);
     agent.await_ready();
-    // Whoever is looked at lists everything.
+    // A status request makes the agent list the prefix.
     proxy.ignore_next("/v1/kv/service/s/");
     let listings = || proxy.counts().of(Kind::KvList).requests;
     let before = listings();
     wait_for("a listing without an answer", || agent.semaphore().is_object() && listings() > before);
     agent.signal(Signal::HUP);
     wait_for("the reload", || reloaded(&agent) == 1);
-    // That listing alone may take longer than the drain leaves the slot.
+    // The unanswered listing may take longer than the drain.
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
     operator.assert_nothing_left("service/s");
 }
@@ -107,8 +107,8 @@ fn with_priority(consul: &Newer, home: &Home, priority: i32) {
     home.configure(&consul.address(), &format!("semaphores: [{semaphore}]"));
 }
 
-/// An agent in line, and where it lives.
-fn in_line(consul: &Newer, priority: i32) -> (Home, Agent) {
+/// A waiting agent, and its home.
+fn start_waiter(consul: &Newer, priority: i32) -> (Home, Agent) {
     let home = Home::new();
     with_priority(consul, &home, priority);
     let agent = Agent::start(&home);
@@ -123,7 +123,7 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
     let next_are = |agents: [&Agent; 2]| {
         let sessions = agents.map(Agent::session);
         let shown = || agents[0].semaphore()["queue"].clone();
-        let is_next = |place: usize| shown()[place]["session"] == sessions[place];
+        let is_next = |index: usize| shown()[index]["session"] == sessions[index];
         wait_for("the order", || {
             is_next(0) && is_next(1) && operator.next("p").first() == Some(&sessions[0])
         });
@@ -132,15 +132,15 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
     with_priority(&consul, &home, 0);
     let mut first = Agent::start(&home);
     first.await_ready();
-    let (_home, mut early) = in_line(&consul, 0);
-    let (home_of_urgent, mut urgent) = in_line(&consul, 5);
+    let (_home, mut early) = start_waiter(&consul, 0);
+    let (home_of_urgent, mut urgent) = start_waiter(&consul, 5);
     next_are([&urgent, &early]);
     assert_eq!(first.terminate(), Some(0));
     urgent.await_ready();
     assert_eq!(early.semaphore()["state"], "waiting");
 
-    // Another urgent one becomes the last, and then the first again.
-    let (home, mut late) = in_line(&consul, 5);
+    // Another urgent waiter moves to the last position, and back to the first.
+    let (home, mut late) = start_waiter(&consul, 5);
     next_are([&late, &early]);
     with_priority(&consul, &home, -1);
     late.signal(Signal::HUP);
@@ -153,10 +153,10 @@ fn the_higher_priority_goes_first_and_a_reload_changes_the_order() {
     next_are([&early, &late]);
     let entry = operator.entry("p", &late.session());
     assert_eq!((entry["priority"].as_i64(), entry["body"].as_str()), (Some(-1), Some("first -1")));
-    // What a holder says changes too.
+    // The body of a holder changes too.
     with_priority(&consul, &home_of_urgent, 9);
     urgent.signal(Signal::HUP);
-    wait_for("the holder's entry", || operator.entry("p", &urgent.session())["body"] == "first 9");
+    wait_for("the holder's contender key", || operator.entry("p", &urgent.session())["body"] == "first 9");
     for agent in [&first, &early, &late, &urgent] {
         assert!(!agent.log().contains(log_events::SETTING_NOT_CHANGED), "{}", agent.log());
     }

@@ -1,13 +1,13 @@
-//! `slotkeeper check`: every fault at its place, and the exit code.
+//! `slotkeeper check`: every fault with its place, and the exit code.
 
 use crate::{slotkeeper, stderr, stdout};
 
 const GOOD: &str = "semaphores: [{name: a, prefix: b, limit: 1}]\n";
 
-/// What the default TTL survives.
+/// The outage that the default TTL tolerates.
 const TOLERATES: &str = "tolerates 31 s without Consul, a command under `run` 26 s";
 
-/// What `check` says of `text`, the name of standard input left out.
+/// The faults of `text` by `check`, without the name of standard input.
 fn faults(text: &str) -> Vec<String> {
     let output = slotkeeper(&["check", "-"], text);
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
@@ -16,7 +16,7 @@ fn faults(text: &str) -> Vec<String> {
     stderr(&output).lines().map(|line| line.strip_prefix(name).unwrap_or(line).to_owned()).collect()
 }
 
-/// `faults` are as many as `expected`, and each begins with its own.
+/// Asserts that there are as many faults as `expected`, and that each begins with the expected text.
 fn assert_faults(text: &str, expected: &[&str]) {
     let faults = faults(text);
     let matching = faults.iter().zip(expected).filter(|(fault, start)| fault.starts_with(**start)).count();
@@ -24,7 +24,7 @@ fn assert_faults(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn every_fault_of_a_file_is_told_in_one_run_with_its_line() {
+fn one_run_reports_every_fault_with_its_line() {
     let text = "\
 consul:
   address: ftp://consul
@@ -104,7 +104,7 @@ fn all_files_are_checked_and_one_bad_file_fails_the_run() {
 }
 
 #[test]
-fn a_ttl_that_survives_no_election_is_warned_of() {
+fn a_ttl_shorter_than_an_election_has_a_warning() {
     let checked = |ttl: &str| {
         let text = format!("session: {{ttl: {ttl}}}\n{GOOD}");
         let output = slotkeeper(&["check", "-"], &text);
@@ -120,7 +120,7 @@ fn a_ttl_that_survives_no_election_is_warned_of() {
 }
 
 #[test]
-fn a_good_file_is_counted() {
+fn a_valid_file_is_ok_with_its_number_of_semaphores() {
     let output = slotkeeper(
         &["check", "-"],
         "semaphores: [{name: a, prefix: b, limit: 1}, {name: c, prefix: d, limit: 2}]",
@@ -130,7 +130,7 @@ fn a_good_file_is_counted() {
 }
 
 #[test]
-fn a_warning_is_told_and_is_no_fault() {
+fn a_warning_is_reported_and_is_no_fault() {
     let text = "session: {node_checks: [serfHealth]}\nsemaphores: [{name: a, prefix: b, limit: 1, required: false}]\n";
     let output = slotkeeper(&["check", "-"], text);
     assert_eq!(output.status.code(), Some(0));
@@ -140,13 +140,13 @@ fn a_warning_is_told_and_is_no_fault() {
         "{said}"
     );
     assert!(
-        said.contains("prune_delay of at least 45s") && said.contains("readiness waits for nothing"),
+        said.contains("prune_delay of at least 45s") && said.contains("readiness waits for no slot"),
         "{said}"
     );
 }
 
 #[test]
-fn what_is_no_yaml_is_told_with_its_line() {
+fn a_file_that_is_not_yaml_has_a_fault_with_its_line() {
     assert_faults(
         "semaphores:\n  - name: [a\n",
         &[":3:1: not a YAML document: did not find expected ',' or ']', while parsing"],
@@ -157,7 +157,7 @@ fn what_is_no_yaml_is_told_with_its_line() {
 }
 
 #[test]
-fn keys_given_twice_and_tags_are_told_at_their_own_line() {
+fn duplicate_keys_and_tags_are_faults_at_their_own_line() {
     assert_faults(
         "semaphores:\n- name: a\n  prefix: b\n  limit: 1\n  limit: 2\n  body: !secret x\n",
         &[":5:3: semaphores[0].limit: duplicate key; remove one", ":6:9: semaphores[0].body: has a YAML tag"],
@@ -165,7 +165,7 @@ fn keys_given_twice_and_tags_are_told_at_their_own_line() {
 }
 
 #[test]
-fn an_entry_of_the_wrong_kind_hides_no_other() {
+fn an_entry_of_the_wrong_type_hides_no_other_fault() {
     assert_faults(
         "semaphores:\n- a\n-\n- {name: b, prefix: c, limit: -1}\nlog: loud\nhooks: {on_lost: [sleep, 5]}\n",
         &[
@@ -179,7 +179,7 @@ fn an_entry_of_the_wrong_kind_hides_no_other() {
 }
 
 #[test]
-fn a_login_has_a_method_and_a_bearer_token() {
+fn a_login_needs_a_method_and_a_bearer_token() {
     assert_faults(
         &format!("{GOOD}consul: {{login: {{auth_method: '', metta: {{}}}}, token: t}}\n"),
         &[
@@ -206,7 +206,7 @@ fn thousands_of_faults_are_cut_short() {
 }
 
 #[test]
-fn no_file_is_a_wrong_use() {
+fn check_without_a_file_is_a_usage_error() {
     assert_eq!(slotkeeper(&["check"], "").status.code(), Some(64));
 }
 

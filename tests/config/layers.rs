@@ -1,4 +1,4 @@
-//! Flags before variables before the file, and Consul's variables with the meaning they have for `consul`.
+//! The precedence of flags, variables and the file, and Consul's variables with the meaning they have for `consul`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn token(text: &str) -> Option<TokenSource> {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_that_over_the_file() {
+fn a_flag_precedes_a_variable_and_a_variable_the_file() {
     let variables = [("SLOTKEEPER_SESSION_NAME", "variable"), ("SLOTKEEPER_SESSION_TTL", "40s")];
     let mut flags = Overrides::default();
     flags.flag("--session-name", "session.name", Some("flag"));
@@ -49,7 +49,7 @@ fn a_flag_wins_over_a_variable_and_that_over_the_file() {
 }
 
 #[test]
-fn every_own_variable_reaches_its_field() {
+fn every_slotkeeper_variable_sets_its_field() {
     let config = with(&[
         ("SLOTKEEPER_HTTP_LISTEN", "0.0.0.0:1"),
         ("SLOTKEEPER_READINESS_FILE", "/r"),
@@ -91,12 +91,12 @@ fn an_empty_variable_of_a_file_turns_the_file_off() {
 }
 
 #[test]
-fn an_empty_variable_is_an_absent_one() {
+fn an_empty_variable_counts_as_absent() {
     assert_eq!(with(&[("CONSUL_HTTP_ADDR", ""), ("SLOTKEEPER_SESSION_TTL", "")]), with(&[]));
 }
 
 #[test]
-fn a_wrong_variable_is_named_in_place_of_the_file() {
+fn the_fault_of_a_variable_names_the_variable() {
     let faults = load(
         FILE,
         &[
@@ -119,7 +119,7 @@ fn a_wrong_variable_is_named_in_place_of_the_file() {
 }
 
 #[test]
-fn an_unknown_variable_of_ours_earns_a_warning() {
+fn an_unknown_slotkeeper_variable_has_a_warning() {
     let loaded =
         load(FILE, &[("SLOTKEEPER_LOGLEVEL", "x"), ("SLOTKEEPER_SLOT_A", "0")], &Overrides::default());
     let warnings = loaded.unwrap().warnings;
@@ -131,7 +131,7 @@ fn an_unknown_variable_of_ours_earns_a_warning() {
 }
 
 #[test]
-fn consuls_variables_mean_what_they_mean_for_consul() {
+fn consul_variables_have_the_meaning_they_have_for_consul() {
     let settings = consul(&[
         ("CONSUL_HTTP_ADDR", "consul:8501"),
         ("CONSUL_HTTP_SSL", "true"),
@@ -151,12 +151,12 @@ fn consuls_variables_mean_what_they_mean_for_consul() {
     let files = [settings.tls.ca_file, settings.tls.ca_path, settings.tls.cert_file, settings.tls.key_file];
     assert_eq!(files.map(Option::unwrap), ["/ca", "/cas", "/cert", "/key"].map(PathBuf::from));
     assert_eq!(settings.tls.server_name.as_deref(), Some("server"));
-    // Verification asked for by the environment is not undone by the file.
+    // The file cannot turn off the verification that a variable requires.
     assert!(!with(&[("CONSUL_HTTP_SSL_VERIFY", "1")]).consul.tls.insecure_skip_verify);
 }
 
 #[test]
-fn tls_asked_for_is_never_taken_back() {
+fn a_variable_that_requires_tls_applies_to_every_address() {
     let ssl = ("CONSUL_HTTP_SSL", "1");
     assert_eq!(consul(&[]).address, http(false, "127.0.0.1:8500"));
     assert_eq!(consul(&[ssl]).address, http(true, "127.0.0.1:8500"));
@@ -169,7 +169,7 @@ fn tls_asked_for_is_never_taken_back() {
 }
 
 #[test]
-fn several_addresses_are_a_list_or_have_commas_between_them() {
+fn several_addresses_are_a_list_or_a_text_with_commas() {
     let shown = |settings: Settings| settings.address.to_string();
     let all = "http://a:1,http://b:2,unix:///s";
     assert_eq!(shown(consul(&[("CONSUL_HTTP_ADDR", "a:1, b:2,unix:///s")])), all);
@@ -184,14 +184,14 @@ fn several_addresses_are_a_list_or_have_commas_between_them() {
         let ssl = load(&file, &[("CONSUL_HTTP_SSL", "1")], &Overrides::default()).unwrap();
         assert_eq!(shown(ssl.config.consul), "https://a:1,https://b:2,unix:///s", "{file}");
     }
-    // A variable replaces all of them.
+    // A variable replaces all addresses.
     let file = "consul: {address: [a:1, b:2]}\nsemaphores: [{name: s, prefix: p, limit: 1}]";
     let loaded = load(file, &[("CONSUL_HTTP_ADDR", "c:3")], &Overrides::default()).unwrap();
     assert_eq!(shown(loaded.config.consul), "http://c:3");
 }
 
 #[test]
-fn a_token_from_nearer_replaces_either_kind_from_farther() {
+fn a_token_replaces_both_kinds_of_weaker_sources() {
     let file = |path: &str| Some(TokenSource::File(path.into()));
     assert_eq!(with(&[]).consul.token, token("from-file"));
     assert_eq!(with(&[("CONSUL_HTTP_TOKEN_FILE", "/t")]).consul.token, file("/t"));
@@ -204,7 +204,7 @@ fn a_token_from_nearer_replaces_either_kind_from_farther() {
 }
 
 #[test]
-fn a_login_is_a_way_of_its_own_and_its_parts_go_together() {
+fn a_login_replaces_a_token_and_its_parts_are_merged() {
     let file = "consul: {login: {auth_method: kube, bearer_token_file: /jwt, meta: {team: a, pod: none}}}\n\
                 semaphores: [{name: a, prefix: b, limit: 1}]";
     let token_of = |text: &str, variables: &[(&str, &str)], flags: &Overrides| {
@@ -223,13 +223,13 @@ fn a_login_is_a_way_of_its_own_and_its_parts_go_together() {
         token_of(file, &[("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "other")], &none),
         login("other", "/jwt", &[("pod", "none"), ("team", "a")])
     );
-    // A nearer token drops it, and what belongs to it then stands for nothing.
+    // The token of a stronger source drops the login, and its description has no effect.
     assert_eq!(token_of(file, &[("CONSUL_HTTP_TOKEN", "t"), meta], &none), token("t"));
     let mut flags = Overrides::default();
     flags.flag("--token", "consul.token", Some("flag"));
     assert_eq!(token_of(file, &[meta], &flags), token("flag"));
     assert_eq!(token_of(FILE, &[meta], &none), token("from-file"));
-    // And it drops a token from farther.
+    // A login drops the token of a weaker source.
     let all = [
         ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "kube"),
         ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "/jwt"),
@@ -243,7 +243,7 @@ fn a_login_is_a_way_of_its_own_and_its_parts_go_together() {
         said.starts_with("SLOTKEEPER_CONSUL_LOGIN_META: consul.login.meta: `pod` is not key=value"),
         "{said}"
     );
-    // As it does beside it.
+    // A token of the same source drops the login too.
     for (variable, counts) in
         [("CONSUL_HTTP_TOKEN", token("t")), ("CONSUL_HTTP_TOKEN_FILE", Some(TokenSource::File("t".into())))]
     {
@@ -267,7 +267,7 @@ fn flags_alone_make_a_configuration() {
 }
 
 #[test]
-fn nothing_that_debugs_shows_a_token() {
+fn debug_output_shows_no_token() {
     let loaded = load(FILE, &[("CONSUL_HTTP_TOKEN", "s3cret")], &Overrides::default()).unwrap();
     assert_eq!(loaded.config.consul.token, token("s3cret"));
     assert!(!format!("{loaded:?}").contains("s3cret"));

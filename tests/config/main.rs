@@ -1,6 +1,6 @@
 //! The configuration's samples and schema, and the commands that read them, on the real binary.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test whose scene cannot be set has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed setup fails the test")]
 
 mod check;
 mod layers;
@@ -10,7 +10,7 @@ mod samples;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Runs slotkeeper with `args`, `input` at its standard input.
+/// Runs slotkeeper with `args`, and with `input` on its standard input.
 fn slotkeeper(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_slotkeeper"))
         .args(args)
@@ -19,7 +19,7 @@ fn slotkeeper(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that reads no input may have ended by now.
+    // A command that reads no input may have ended already.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }

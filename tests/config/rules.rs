@@ -1,4 +1,4 @@
-//! The rules of single fields and between them, one by one; and that no text whatever breaks the reader.
+//! The rules of single fields and between fields, and that the reader accepts or refuses any text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Loaded, String> {
         .map_err(|faults| faults.to_string())
 }
 
-/// A semaphore with `fields` in place of those it has otherwise.
+/// A semaphore with `fields`, and defaults for the keys that it needs.
 fn semaphore(fields: &str) -> String {
     let given: Vec<&str> =
         fields.split(", ").filter_map(|field| field.split_once(':')).map(|(key, _)| key).collect();
@@ -49,12 +49,12 @@ fn names_are_labels_and_url_segments() {
         refused(one(&format!("name: {bad}")), "semaphores[0].name");
     }
     refused(two("prefix: x", "prefix: y"), "semaphores[1].name");
-    // One variable in a child's environment.
+    // Both names have the same variable in a child's environment.
     refused(two("name: a-b, prefix: x", "name: A.b, prefix: y"), "semaphores[1].name");
 }
 
 #[test]
-fn no_file_lies_among_devices_or_the_kernels_own() {
+fn a_file_among_devices_or_kernel_files_is_refused() {
     let sections = [
         ("readiness: {file: 'PATH'}", "readiness.file"),
         ("session: {state_file: 'PATH'}", "session.state_file"),
@@ -82,7 +82,7 @@ fn an_empty_text_turns_a_file_off() {
 }
 
 #[test]
-fn prefixes_are_plain_and_apart() {
+fn prefixes_are_plain_and_not_below_each_other() {
     assert_eq!(one("prefix: a/b/").unwrap().config.semaphores[0].prefix, "a/b");
     for bad in ["''", "/", "/a", "a//b", "a/../b", "./a", "a/.lock", ".lock", "\"a\\nb\"", &"x".repeat(401)] {
         refused(one(&format!("prefix: {bad}")), "semaphores[0].prefix");
@@ -120,7 +120,7 @@ fn limits_and_slots_are_bounded() {
     }
     let faults = one("limit: 10000, slots: 10000").unwrap_err();
     assert!(faults.contains("could never be acquired; write at most 8"), "{faults}");
-    // The body goes into the same transaction.
+    // The body is part of the same transaction.
     let faults = one(&format!("limit: 10000, body: '{}'", "\"".repeat(1024))).unwrap_err();
     assert!(faults.contains(": semaphores[0].limit: ") && faults.contains("write at most 99"), "{faults}");
     for priority in [i32::MIN, -1, 3, i32::MAX] {
@@ -130,7 +130,7 @@ fn limits_and_slots_are_bounded() {
 }
 
 #[test]
-fn consuls_bounds_on_sessions_hold() {
+fn a_session_has_the_bounds_of_consul() {
     for bad in ["9s", "9999ms", "24h1s"] {
         refused(beside(&format!("session: {{ttl: {bad}}}")), "session.ttl");
     }
@@ -142,16 +142,16 @@ fn consuls_bounds_on_sessions_hold() {
 }
 
 #[test]
-fn a_watch_is_not_tolerated_beyond_the_lease() {
+fn the_watch_grace_is_at_most_the_ttl() {
     refused(beside("session: {ttl: 20s, watch_grace: 21s}"), "session.watch_grace");
     beside("session: {ttl: 20s, watch_grace: 20s}").unwrap();
     beside("session: {watch_grace: 0s}").unwrap();
-    // Where the TTL itself is wrong, nothing is said of what depends on it.
+    // A wrong TTL suppresses the faults of fields that depend on it.
     refused(beside("session: {ttl: soon, watch_grace: 10m}"), "session.ttl");
 }
 
 #[test]
-fn the_longest_wait_of_a_long_poll_has_bounds() {
+fn the_maximum_wait_of_a_long_poll_has_bounds() {
     for bad in ["1999ms", "0s", "10m1ms"] {
         refused(beside(&format!("consul: {{max_wait: {bad}}}")), "consul.max_wait");
     }
@@ -162,11 +162,11 @@ fn the_longest_wait_of_a_long_poll_has_bounds() {
 }
 
 #[test]
-fn health_checks_are_told_what_they_cost() {
+fn health_checks_without_a_delay_have_a_warning() {
     let checks = "session: {node_checks: [serfHealth]}";
     assert_eq!(beside(checks).unwrap().warnings.len(), 1);
-    let rested = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 45s")));
-    assert_eq!(rested.unwrap().warnings, Vec::<String>::new());
+    let delayed = parse(&format!("{checks}\nsemaphores:\n{}", semaphore("prune_delay: 45s")));
+    assert_eq!(delayed.unwrap().warnings, Vec::<String>::new());
     let lock = "locks: [{name: l, key: y}]";
     assert_eq!(parse(&format!("{checks}\n{lock}")).unwrap().warnings.len(), 1);
     let delayed = "session: {node_checks: [serfHealth], lock_delay: 45s}";
@@ -203,7 +203,7 @@ fn sections_are_checked() {
 }
 
 #[test]
-fn what_is_acquired_together_is_waited_for_as_one() {
+fn an_acquire_group_has_one_wait_and_one_priority() {
     let both = |first: &str, second: &str| {
         let one = |name: &str, more: &str| format!("{{name: {name}, prefix: p/{name}, limit: 1{more}}}");
         parse(&format!("{{acquire: together, semaphores: [{}, {}]}}", one("a", first), one("b", second)))
@@ -219,7 +219,7 @@ fn what_is_acquired_together_is_waited_for_as_one() {
 }
 
 #[test]
-fn what_is_acquired_together_fits_into_one_transaction() {
+fn an_acquire_group_fits_into_one_transaction() {
     let both = |acquire: &str, slots: u32, limit: u32| {
         let one = |name: &str| format!("{{name: {name}, prefix: p/{name}, limit: {limit}, slots: {slots}}}");
         parse(&format!("{{acquire: {acquire}, semaphores: [{}, {}]}}", one("a"), one("b")))
@@ -227,15 +227,15 @@ fn what_is_acquired_together_fits_into_one_transaction() {
     refused(both("together", 5000, 10_000), "acquire");
     assert!(both("independently", 5000, 10_000).unwrap().warnings.is_empty());
     assert!(both("together", 4000, 4000).unwrap().warnings.is_empty());
-    // Alone it can be acquired, and when others hold as many as they may it cannot.
+    // The group fits alone, but not when other holders have all slots that the limits allow.
     let warnings = both("together", 1, 10_000).unwrap().warnings;
     assert!(warnings.len() == 1 && warnings[0].contains("acquire"), "{warnings:?}");
 }
 
 #[test]
-fn locks_are_apart_from_semaphores_and_taken_by_themselves() {
+fn a_lock_is_outside_prefixes_and_acquire_groups() {
     let with = |lock: &str| parse(&format!("semaphores:\n{}\nlocks: [{lock}]", semaphore("prefix: x")));
-    // `consul lock` takes the key below its prefix.
+    // `consul lock` locks the key `.lock` below its prefix.
     assert_eq!(with("{name: l, key: y/.lock}").unwrap().config.locks[0].key, "y/.lock");
     refused(with("{name: l, key: x/.lock}"), "locks[0].key");
     refused(with("{name: l, key: x/y}"), "locks[0].key");
@@ -249,12 +249,12 @@ fn locks_are_apart_from_semaphores_and_taken_by_themselves() {
 }
 
 #[test]
-fn what_is_taken_on_demand_can_be_asked_for_and_is_not_waited_for() {
+fn on_demand_needs_the_control_endpoints_and_is_not_required() {
     let control = "control: {listen: 'unix:/c'}\nsemaphores:\n";
     let with = |fields: &str| parse(&format!("{control}{}", semaphore(fields)));
     let loaded = with("mode: on_demand").unwrap();
     assert!(!loaded.config.semaphores[0].required);
-    assert_eq!(loaded.warnings, [""; 0], "nothing that it holds itself is there to be required");
+    assert_eq!(loaded.warnings, [""; 0], "no slot is held that could be required");
     refused(one("mode: on_demand"), "semaphores[0].mode");
     refused(with("mode: on_demand, required: true"), "semaphores[0].required");
     with("mode: on_demand, required: false").unwrap();
@@ -265,7 +265,7 @@ fn what_is_taken_on_demand_can_be_asked_for_and_is_not_waited_for() {
             "{warnings:?}"
         );
     }
-    // It is not among those that are taken together.
+    // A semaphore on demand is not part of the acquire group.
     let together = "acquire: together\ncontrol: {listen: 'unix:/c'}\nsemaphores:\n";
     let lent = semaphore("name: b, prefix: q, mode: on_demand, priority: 3");
     parse(&format!("{together}{}{lent}", semaphore(""))).unwrap();
@@ -286,7 +286,7 @@ fn merge_keys_and_aliases_work() {
     assert_eq!((config.semaphores[1].limit, config.semaphores[1].wait), (2, config.semaphores[0].wait));
 }
 
-/// Pieces that configurations are made of, put together at random.
+/// Random sequences of fragments of configurations.
 fn fragments() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "consul",
@@ -339,14 +339,14 @@ proptest! {
     #![proptest_config(slotkeeper_test_seed::cases())]
 
     #[test]
-    fn no_text_breaks_the_reader(text in prop_oneof!["\\PC{0,80}", fragments()]) {
+    fn any_text_is_accepted_or_refused(text in prop_oneof!["\\PC{0,80}", fragments()]) {
         match parse(&text) {
             Ok(loaded) => prop_assert!(!loaded.config.semaphores.is_empty()),
             Err(faults) => prop_assert!(!faults.is_empty()),
         }
     }
 
-    /// However a file is broken, each fault is one line that begins with the file's name.
+    /// Each fault is one line that begins with the file's name.
     #[test]
     fn every_fault_has_a_place(field in "[a-z_]{1,12}", value in fragments()) {
         let text = format!("semaphores:\n- name: a\n  prefix: p\n  {field}: {value}\n");
@@ -359,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn the_control_endpoints_have_their_token_and_their_bounds() {
+fn the_control_endpoints_have_a_token_file_and_bounds() {
     let control = |rest: &str| beside(&format!("control: {{listen: '127.0.0.1:9378'{rest}}}"));
     let checked = control("").unwrap().config.control.unwrap();
     assert_eq!(checked.token_file, Path::new("/run/slotkeeper/control.token"));
@@ -379,7 +379,7 @@ fn the_control_endpoints_have_their_token_and_their_bounds() {
 }
 
 #[test]
-fn a_workload_beside_the_agent_is_on_a_volume_and_has_time_to_stop() {
+fn a_workload_has_a_volume_and_time_to_stop() {
     let parsed = beside("workload: {volume: /run/v}").unwrap().config.workload.unwrap();
     assert_eq!((parsed.volume.as_path(), parsed.kill_after), (Path::new("/run/v"), None));
     let parsed =
@@ -388,13 +388,13 @@ fn a_workload_beside_the_agent_is_on_a_volume_and_has_time_to_stop() {
     refused(beside("workload: {stop: true}"), "workload.volume");
     refused(beside("workload: {volume: run/v}"), "workload.volume");
     refused(beside("workload: {volume: /run/v, stop: true, kill_after: 40s}"), "workload.kill_after");
-    beside("workload: {volume: /run/v, kill_after: 40s}").expect("nobody is killed");
+    beside("workload: {volume: /run/v, kill_after: 40s}").expect("without `stop`, `kill_after` has no bound");
     let without_slot = "workload: {volume: /run/v, stop: true}\nsemaphores: [{name: a, prefix: p, limit: 1, required: false}]";
     refused(parse(without_slot), "workload.stop");
 }
 
 #[test]
-fn one_thing_says_when_the_workload_is_done() {
+fn the_agent_has_one_way_to_learn_when_the_workload_is_done() {
     assert_eq!(beside("drain: {hold: 5s}").unwrap().config.drain.hold, Duration::from_secs(5));
     refused(beside("drain: {hold: 25h}"), "drain.hold");
     refused(beside("drain: {hold: 5s, release: after_workload}"), "drain.hold");

@@ -1,4 +1,4 @@
-//! The sample files parse, the schema is the binary's, and the full sample names every key of it.
+//! The sample files are valid, the stored schema is that of the binary, and the full sample shows every key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn sample(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// The full sample with every key that it only shows set.
+/// The full sample with every commented-out key set.
 fn uncommented() -> String {
     let set = |line: &str| match line.split_once('#') {
         Some((indent, key))
@@ -44,16 +44,16 @@ fn every_sample_is_valid_without_a_warning() {
 }
 
 #[test]
-fn the_schema_in_the_repository_is_the_binarys() {
+fn the_schema_in_the_repository_is_current() {
     let output = slotkeeper(&["schema"], "");
     assert!(
         stdout(&output) == sample("slotkeeper.schema.json"),
-        "config/slotkeeper.schema.json is old; write it anew with: cargo run -- schema > config/slotkeeper.schema.json"
+        "config/slotkeeper.schema.json is out of date; run: cargo run -- schema > config/slotkeeper.schema.json"
     );
 }
 
 #[test]
-fn the_full_sample_shows_every_key_there_is() {
+fn the_full_sample_shows_every_key() {
     let schema: Value = serde_json::from_str(&sample("slotkeeper.schema.json")).unwrap();
     let shown: Value = serde_yaml::from_str(&uncommented()).unwrap();
     let (mut known, mut present) = (BTreeSet::new(), BTreeSet::new());
@@ -86,17 +86,17 @@ fn present_keys(value: &Value, at: &str, keys: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn what_the_full_sample_only_shows_is_valid_too() {
+fn the_commented_out_keys_of_the_full_sample_are_valid() {
     let output = slotkeeper(&["check", "-"], &uncommented());
     let faults = stderr(&output);
-    // A token, a token file and a login exclude each other; all else is right.
+    // A token, a token file and a login exclude each other. There is no other fault.
     assert_eq!(faults.lines().count(), 1, "{faults}");
     assert!(faults.contains("more than one of `token`, `token_file` and `login`"), "{faults}");
 }
 
-/// The defaults in the schema are those of the code: a file that gives them all means what one without means.
+/// A file with all defaults of the schema equals one without them.
 #[test]
-fn the_defaults_in_the_schema_are_the_codes() {
+fn the_defaults_in_the_schema_are_those_of_the_code() {
     use slotkeeper::internals::config::{self, Environment, Overrides};
 
     let schema: Value = serde_json::from_str(&sample("slotkeeper.schema.json")).unwrap();
@@ -116,7 +116,7 @@ fn give_defaults(schema: &Value, value: &mut Value) -> usize {
         given += give_defaults(&schema["items"], element);
     }
     for (key, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        // Sections that say something by being there.
+        // An empty section of these has an effect.
         if matches!(key.as_str(), "login" | "control" | "workload") {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What a reload leaves for later that nobody has asked for, or under which a command runs: whatever could release a slot, end
-//! the agent, or make it not ready while its workload runs.
+//! Deferred changes. An automatic reload, or any reload while a command or workload runs, defers each change that could release
+//! a slot, end the agent, or make it not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::control::request::Kind;
 use crate::duration;
 use slotkeeper_semaphore::Name;
 
-/// What a reload has left for later, by the entry that stays as it was.
+/// Deferred changes, by the entry that stays unchanged.
 pub(in crate::agent) type Deferred = BTreeMap<Name, String>;
 
-/// Until when changes are deferred.
+/// The event until which changes are deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Somebody asks for a reload.
+    /// An explicit reload.
     Asked,
-    /// The command has ended that was started on what is held.
+    /// The end of the command of `slotkeeper run`.
     CommandEnds,
-    /// The workload beside us has ended, which was seen to run.
+    /// The end of the workload beside the agent.
     WorkloadEnds,
 }
 
@@ -41,15 +41,16 @@ impl Until {
     }
 }
 
-/// Brings `new` back to `old` in whatever is deferred:
+/// Resets in `new` each deferred change:
 ///
-/// - An entry that was removed, or has another prefix, key, kind or mode, stays. What has its name or place in `new` is left out.
-/// - An entry keeps its `required` and `wait`, and a new one is not required: readiness would else fall, or the agent end.
-/// - `drain.hold` is not shortened, nor `drain.release` brought back to `at_once`.
+/// - An entry that was removed, or has another prefix, key, kind or mode, stays. Entries of `new` that conflict with it are left
+///   out.
+/// - An entry keeps its `required` and `wait`, and a new one is not required. Otherwise the agent could become not ready, or end.
+/// - `drain.hold` is not shortened, and `drain.release` does not change to `at_once`.
 ///
-/// Entries of `old` that are `pending` hold nothing yet, and may go.
+/// Entries of `old` that are `pending` hold no slot yet and may be removed.
 pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
-    // What makes a slot stay for a workload that may live is not loosened by the way: a ConfigMap is that of newer pods too.
+    // These settings protect a workload that may still run. A changed ConfigMap may be meant for newer pods.
     if until != Until::CommandEnds {
         new.drain.hold = new.drain.hold.max(old.drain.hold);
         if old.drain.release == Release::AfterWorkload {
@@ -62,20 +63,20 @@ pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &
     deferred
 }
 
-/// Puts the entries back that `new` has no more. What gives way to one of them may itself follow another one, which is then put
-/// back too.
+/// Restores the entries that `new` does not have. An entry that is left out for one of them may have replaced another one, which
+/// is then restored too.
 fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
     let mut deferred = Deferred::new();
     let had: Vec<_> = entries(old).filter(|entry| !pending.contains(&entry.id())).collect();
-    // One comes back in each round, and none gives way to another.
+    // Each round restores one entry. Entries of `old` do not conflict with each other.
     for _ in 0..had.len() {
         let wanted: Vec<_> = entries(new).collect();
         let followed = wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted));
         let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
         let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
-        let in_its_way: Vec<_> = wanted.iter().filter(|entry| exclude(entry, kept)).collect();
-        deferred.insert(kept.id(), no_longer_configured(until, &in_its_way));
-        let left_out: BTreeSet<_> = in_its_way.iter().map(|entry| entry.id()).collect();
+        let conflicting: Vec<_> = wanted.iter().filter(|entry| conflict(entry, kept)).collect();
+        deferred.insert(kept.id(), no_longer_configured(until, &conflicting));
+        let left_out: BTreeSet<_> = conflicting.iter().map(|entry| entry.id()).collect();
         let is_kept = |entry: Entry<'_>| entry.id() == kept.id();
         new.semaphores.retain(|one| !left_out.contains(&one.view().id()));
         new.semaphores.extend(old.semaphores.iter().find(|one| is_kept(one.view())).cloned());
@@ -85,8 +86,8 @@ fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut 
     deferred
 }
 
-/// Whether one configuration cannot have both.
-fn exclude(one: &Entry<'_>, other: &Entry<'_>) -> bool {
+/// Whether one configuration cannot have both entries.
+fn conflict(one: &Entry<'_>, other: &Entry<'_>) -> bool {
     let lies_below = |one: &Entry<'_>, other: &Entry<'_>| {
         let rest = one.key.strip_prefix(other.key);
         other.kind == Kind::Semaphore && rest.is_some_and(|rest| rest.starts_with('/'))
@@ -95,7 +96,7 @@ fn exclude(one: &Entry<'_>, other: &Entry<'_>) -> bool {
     same_name || one.key == other.key || lies_below(one, other) || lies_below(other, one)
 }
 
-/// What is said of an entry that stays, in place of which others are left out.
+/// The reason why an entry stays, with the entries that are left out for it.
 fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
     let described = |entry: &&Entry<'_>| {
         let on_demand = if entry.mode == Mode::OnDemand { ", mode on_demand" } else { "" };
@@ -110,7 +111,7 @@ fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
     format!("no longer configured so; {}{instead}", until.kept())
 }
 
-/// Leaves `required` and `wait` as they were, and begins with entries that readiness does not wait for.
+/// Resets `required` and `wait`. New entries are not required.
 fn keep_terms<E: ConfigEntry>(until: Until, old: &[E], new: &mut [E], deferred: &mut Deferred) {
     for wanted in new.iter_mut().filter(|wanted| wanted.view().mode == Mode::Hold) {
         let id = wanted.view().id();
@@ -151,7 +152,7 @@ mod tests {
         loaded.unwrap_or_else(|faults| panic!("{faults}")).config
     }
 
-    /// What an automatic reload makes of a configuration: all that is in force then, and what it has deferred.
+    /// The entries in force after an automatic reload, and the deferred changes.
     fn reloaded(old: &str, new: &str) -> (Vec<String>, Vec<String>) {
         let (old, mut new) = (config(old), config(new));
         let deferred = defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_or_has_another_prefix_stays_and_what_is_new_comes() {
+    fn a_removed_entry_stays_and_a_new_one_is_added() {
         let old = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
         let new = "semaphores: [{name: b, prefix: p/c, limit: 1}, {name: d, prefix: p/d, limit: 1, required: false}]";
         let (in_force, deferred) = reloaded(old, new);
@@ -178,9 +179,8 @@ mod tests {
         );
     }
 
-    /// Of what makes a slot stay for a workload that may live.
     #[test]
-    fn how_long_a_slot_stays_is_not_shortened() {
+    fn the_hold_time_of_the_drain_is_not_shortened() {
         let drains = |new: &str, until| {
             let entries = "semaphores: [{name: a, prefix: p/a, limit: 1}]";
             let old = config(&format!("{entries}\ndrain: {{hold: 5s}}"));
@@ -194,19 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_way_to_an_entry_brings_back_what_it_was() {
-        // The second is to have the first one's name, which is to go.
+    fn a_left_out_entry_restores_its_predecessor() {
+        // The new configuration removes the first entry and gives its name to the second one.
         let old = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
         let (in_force, deferred) = reloaded(old, "semaphores: [{name: a, prefix: p/b, limit: 1}]");
         assert_eq!((in_force, deferred.len()), (vec!["a p/a".to_owned(), "b p/b".into()], 2));
-        // Without that, a name is a name.
+        // A swap of names alone is no conflict.
         let (in_force, deferred) =
             reloaded(old, "semaphores: [{name: b, prefix: p/a, limit: 1}, {name: a, prefix: p/b, limit: 1}]");
         assert_eq!((in_force, deferred.len()), (vec!["b p/a".to_owned(), "a p/b".into()], 0));
     }
 
     #[test]
-    fn another_kind_or_mode_and_what_lies_below_wait_too() {
+    fn another_kind_or_mode_and_a_path_below_are_deferred() {
         let held = "semaphores: [{name: a, prefix: p, limit: 1}]";
         for new in [
             "semaphores: [{name: a, prefix: p, limit: 1, mode: on_demand}]",
@@ -217,7 +217,7 @@ mod tests {
             let (in_force, deferred) = reloaded(held, new);
             assert_eq!((in_force, deferred.len()), (vec!["a p".to_owned()], 1), "{new}: {deferred:?}");
         }
-        // Of one lock another one may lie below.
+        // A lock's key may be below another lock's.
         let lock = "locks: [{name: a, key: p}]";
         assert_eq!(reloaded(lock, "locks: [{name: b, key: p/x}]").0, ["b p/x optional", "a p"]);
         let locks = "locks: [{name: a, key: p}, {name: b, key: p/x}]";
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_waits_for_what_it_waited_for_and_as_long() {
+    fn required_and_wait_stay_unchanged() {
         let old =
             "semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1, required: false}]";
         let new = "semaphores: [{name: a, prefix: a, limit: 1, required: false, wait: 5s}, {name: b, prefix: b, limit: 1}, \
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pending_may_go_and_is_as_required_as_it_was() {
+    fn a_pending_entry_may_be_removed_and_stays_required() {
         let old = config("semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1}]");
         let pending: BTreeSet<_> = entries(&old).map(|entry| entry.id()).collect();
         let mut new = config("semaphores: [{name: b, prefix: b, limit: 1}]");
@@ -251,7 +251,7 @@ mod tests {
         assert!(new.semaphores[0].required && new.semaphores.len() == 1);
     }
 
-    /// The entries of a configuration, some of which could not be together.
+    /// The entries of a configuration, some of which may conflict.
     fn any_entries() -> impl Strategy<Value = String> {
         let name = prop::sample::select(vec!["a", "b", "c", "d"]);
         let key = prop::sample::select(vec!["p", "p/x", "p/x/y", "q", "r"]);
@@ -272,19 +272,19 @@ mod tests {
 
     fn valid(entries: &str) -> Result<Config, TestCaseError> {
         let loaded = config::parse("test", entries, &Overrides::default(), &Environment::default());
-        loaded.map(|loaded| loaded.config).map_err(|_| TestCaseError::reject("not together"))
+        loaded.map(|loaded| loaded.config).map_err(|_| TestCaseError::reject("conflicting entries"))
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(300) })]
         #[test]
-        fn nothing_is_released_and_what_is_in_force_goes_together(old in any_entries(), new in any_entries()) {
+        fn no_slot_is_released_and_no_entries_conflict(old in any_entries(), new in any_entries()) {
             let (old, wanted) = (valid(&old)?, valid(&new)?);
             let mut new = wanted.clone();
             defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
             let all: Vec<_> = entries(&new).collect();
-            for (place, one) in all.iter().enumerate() {
-                prop_assert!(!all[..place].iter().any(|other| exclude(one, other)), "{:?}", all);
+            for (index, one) in all.iter().enumerate() {
+                prop_assert!(!all[..index].iter().any(|other| conflict(one, other)), "{:?}", all);
             }
             let required = |config: &Config| -> BTreeSet<_> {
                 entries(config).filter(Entry::is_required).map(|entry| entry.id()).collect()
@@ -293,7 +293,7 @@ mod tests {
             let mut again = new.clone();
             let changes = compare(&old, &BTreeSet::new(), &mut again);
             prop_assert_eq!(changes.removed().count(), 0);
-            // The same once more changes nothing; and an explicit reload then does all that was asked for.
+            // A second automatic reload of the same configuration changes nothing.
             let mut twice = wanted.clone();
             defer(Until::Asked, &new, &BTreeSet::new(), &mut twice);
             let in_force = |config: &Config| -> BTreeSet<_> {

@@ -1,5 +1,4 @@
-//! How the entries of a list differ: of semaphores, or of locks. An entry is what it is by its prefix or key; its name may
-//! change.
+//! Compares two lists of semaphores or locks. The prefix or key identifies an entry; its name may change.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +6,24 @@ use crate::agent::labels::Entry;
 use crate::config::{Acquire, Lock, Mode, Semaphore, Wait};
 use slotkeeper_semaphore::Name;
 
-/// What both have in common.
+/// A semaphore or a lock of the configuration.
 pub(super) trait ConfigEntry: Clone + PartialEq {
-    /// The list that it stands in.
+    /// The key of its list.
     const LIST: &'static str;
 
-    /// As people, the core and Consul know it.
+    /// The entry by its names for people, the core and Consul.
     fn view(&self) -> Entry<'_>;
 
-    /// The same under another name.
+    /// The same entry with another name.
     fn named(self, name: &str) -> Self;
 
-    /// What readiness and waiting go by.
+    /// Its `required` and `wait`.
     fn terms(&self) -> Terms;
 
     fn set_terms(&mut self, terms: Terms);
 
-    /// The first field that differs and that a machine cannot take over, where slots are acquired so. What is taken on
-    /// demand has a machine only for each lease, which keeps what it was granted with.
+    /// The first field that differs and that a running machine cannot change. An entry on demand has a machine for each lease,
+    /// which keeps its settings.
     fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed>;
 
     /// The fields that differ, besides the name.
@@ -41,20 +40,20 @@ pub(super) struct Terms {
 /// A field that cannot change.
 pub(super) struct Fixed {
     name: &'static str,
-    /// Why not, and what to do.
+    /// The reason, and what to do.
     advice: &'static str,
 }
 
-/// What a list's entries have become.
+/// The changes of a list's entries.
 #[derive(Debug, PartialEq)]
 pub(in crate::agent) struct Difference<E> {
-    /// To be taken over, as soon as nothing is in the way.
+    /// To add, as soon as no obstacle is left.
     pub(in crate::agent) added: Vec<E>,
-    /// To be released, or not to be lent any more.
+    /// To release, or to lend no longer.
     pub(in crate::agent) removed: Vec<E>,
-    /// Those that have another name, with the one before.
+    /// Renamed, each with its old name.
     pub(in crate::agent) renamed: Vec<(String, E)>,
-    /// Those whose terms have changed.
+    /// With changed settings.
     pub(in crate::agent) changed: Vec<E>,
 }
 
@@ -64,22 +63,22 @@ impl<E> Default for Difference<E> {
     }
 }
 
-/// What people are told of it.
-pub(super) struct Told<'a> {
-    /// The keys of what has changed.
+/// The report of a comparison, for people.
+pub(super) struct Report<'a> {
+    /// The keys of the changes.
     pub(super) fields: &'a mut Vec<String>,
-    /// What stays as it was, each with what to do.
+    /// The refused changes, each with what to do.
     pub(super) refused: &'a mut Vec<String>,
 }
 
-/// Compares two lists, and brings `new` back to `old` in whatever cannot change. Those of `old` that are `pending` have not
-/// been taken over yet.
+/// Compares two lists, and resets in `new` each setting that cannot change. The entries of `old` that are `pending` have not
+/// been added yet.
 pub(super) fn difference<E: ConfigEntry>(
     old: &[E],
     pending: &BTreeSet<Name>,
     new: &mut [E],
     acquire: Acquire,
-    told: &mut Told<'_>,
+    report: &mut Report<'_>,
 ) -> Difference<E> {
     let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.view().id())).collect();
     let had: Vec<_> = old.iter().map(|had| had.view()).collect();
@@ -97,12 +96,12 @@ pub(super) fn difference<E: ConfigEntry>(
         };
         let name = wanted.view().name.to_owned();
         if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, acquire) {
-            told.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
+            report.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
             *wanted = had.clone().named(&name);
         }
         let fields = had.changed_fields(wanted);
         if !fields.is_empty() {
-            told.fields.extend(fields.iter().map(|field| format!("{name}.{field}")));
+            report.fields.extend(fields.iter().map(|field| format!("{name}.{field}")));
             difference.changed.push(wanted.clone());
         }
         if had.view().name != name {
@@ -112,8 +111,8 @@ pub(super) fn difference<E: ConfigEntry>(
     difference
 }
 
-/// What `wanted` goes on from: the entry of its prefix or key. One that is taken on demand has nothing there itself, so the
-/// name says it too where its prefix or key alone has changed.
+/// The entry that `wanted` continues: the one with its prefix or key. An entry on demand holds no slot itself, so one with the
+/// same name continues it too if only its prefix or key has changed.
 pub(super) fn predecessor<'e>(wanted: &Entry<'_>, old: &[Entry<'e>], new: &[Entry<'_>]) -> Option<Entry<'e>> {
     let mut old = old.iter().copied().filter(|had| had.kind == wanted.kind);
     if let Some(had) = old.clone().find(|had| had.key == wanted.key) {
@@ -124,7 +123,7 @@ pub(super) fn predecessor<'e>(wanted: &Entry<'_>, old: &[Entry<'e>], new: &[Entr
     old.find(|had| had.name == wanted.name && on_demand(had) && is_gone(had))
 }
 
-/// The names of those that differ.
+/// The names of the fields that differ.
 fn differing<const N: usize>(fields: [(&'static str, bool); N]) -> Vec<&'static str> {
     fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
 }
@@ -153,7 +152,7 @@ impl ConfigEntry for Semaphore {
             name: "slots",
             advice: "while it is held or waited for; remove the entry, reload, add it again and reload",
         };
-        // It says which slots are acquired together.
+        // `required` selects the slots that are acquired together.
         let required = Fixed { name: "required", advice: "under `acquire: together`; restart the agent" };
         let differs = [
             (slots, self.slots != wanted.slots),
@@ -164,7 +163,7 @@ impl ConfigEntry for Semaphore {
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
-        // Without `..`, so that no key is forgotten here. A new name is a rename, another mode another entry.
+        // Without `..`, so that no key is forgotten. A new name is a rename, and a new mode makes another entry.
         let Self {
             name: _,
             mode: _,

@@ -1,5 +1,5 @@
-//! Entries of the configuration that cannot be taken over yet. The agent takes each over by itself as soon as it can; until
-//! then a required one counts as not held.
+//! Pending entries: entries of the configuration that the agent cannot add yet. It adds each as soon as its obstacle is gone.
+//! Until then a required one counts as not held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,39 +16,39 @@ use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
 /// Why an entry is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// What an entry of before held there, or under that name, is still being released.
-    Releasing { name: Name, trouble: Option<String> },
-    /// So many leases that clients have of it must end before the agent may hold it itself.
+    /// The slot of a previous entry with the same path or name is still being released.
+    Releasing { name: Name, failure: Option<String> },
+    /// This many leases of clients must end before the agent may hold a slot itself.
     Lent(usize),
-    /// It would have to be acquired with what is held already.
+    /// The entry would have to be acquired together with slots that are held already.
     Together,
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Releasing { name, trouble } => {
-                write!(f, "{name} of the configuration before is still being released")?;
-                trouble.iter().try_for_each(|trouble| write!(f, "; its last failure: {trouble}"))
+            Self::Releasing { name, failure } => {
+                write!(f, "{name} of the previous configuration is still being released")?;
+                failure.iter().try_for_each(|failure| write!(f, "; its last failure: {failure}"))
             }
             Self::Lent(1) => f.write_str("1 lease of it has not ended yet"),
             Self::Lent(leases) => write!(f, "{leases} leases of it have not ended yet"),
             Self::Together => f.write_str(
-                "it cannot be acquired together with what is held already; restart the agent, or make it not required",
+                "it cannot be acquired together with slots that are held already; restart the agent, or make it not required",
             ),
         }
     }
 }
 
-/// What people are told of it. An obstacle may have ended an instant before the entry is taken over.
+/// The reason as text. An obstacle may be gone an instant before the entry is added.
 fn reason(obstacle: Option<Obstacle>) -> String {
-    obstacle.map_or_else(|| "it is about to be taken over".into(), |obstacle| obstacle.to_string())
+    obstacle.map_or_else(|| "it is about to be added".into(), |obstacle| obstacle.to_string())
 }
 
 impl Agent {
-    /// Takes over what nothing is in the way of any more.
-    pub(in crate::agent) fn mind_pending(&mut self, now: Moment) {
-        let names = self.take_over_pending(now);
+    /// Adds pending entries without an obstacle, and logs them.
+    pub(in crate::agent) fn check_pending(&mut self, now: Moment) {
+        let names = self.add_pending(now);
         for name in &names {
             info!(semaphore = name, "{PENDING_ENTRY_ADDED}");
         }
@@ -58,8 +58,8 @@ impl Agent {
         }
     }
 
-    /// The same, without a word; the names of what was taken over.
-    pub(super) fn take_over_pending(&mut self, now: Moment) -> Vec<String> {
+    /// Adds pending entries without an obstacle, and returns their names.
+    pub(super) fn add_pending(&mut self, now: Moment) -> Vec<String> {
         if self.pending.is_empty() || self.ending.is_decided() {
             return Vec::new();
         }
@@ -72,7 +72,7 @@ impl Agent {
         let mut names = Vec::new();
         for (id, name, terms) in self.terms_of(&free) {
             self.pending.remove(&id);
-            // What had its name before may have had other series.
+            // The previous entry of that name may have had other series.
             self.parts.metrics.remove_semaphore(&name);
             self.add_series(&name);
             if let Some(settings) = terms {
@@ -84,12 +84,12 @@ impl Agent {
         names
     }
 
-    /// What is pending, each with the reason.
+    /// The pending entries, each with the reason.
     pub(in crate::agent) fn pending_reasons(&self) -> BTreeMap<Name, String> {
         self.obstacles().into_iter().map(|(id, obstacle)| (id, reason(obstacle))).collect()
     }
 
-    /// Makes every series of the entry of that name.
+    /// Creates every series of the entry of that name.
     pub(super) fn add_series(&self, name: &str) {
         for entry in labels::entries(&self.parts.config).filter(|entry| entry.name == name) {
             match entry.kind {
@@ -99,7 +99,7 @@ impl Agent {
         }
     }
 
-    /// What is pending, each with what is in its way.
+    /// The pending entries, each with its obstacle.
     fn obstacles(&self) -> Vec<(Name, Option<Obstacle>)> {
         if self.pending.is_empty() {
             return Vec::new();
@@ -107,14 +107,14 @@ impl Agent {
         let all = || labels::entries(&self.parts.config).map(|entry| (entry.id(), entry));
         let held = all().filter(|(id, entry)| entry.mode == Mode::Hold && !self.pending.contains(id));
         let held: BTreeSet<Name> = held.map(|(id, _)| id).collect();
-        // Of a configuration before, or of an earlier process.
+        // Machines of a previous configuration, or of an earlier process.
         let leaving: Vec<_> =
             self.own.keeper.machines().filter(|machine| !held.contains(machine.name())).collect();
         let pending = all().filter(|(id, _)| self.pending.contains(id));
         pending.map(|(id, entry)| (id, self.obstacle(&entry, &leaving))).collect()
     }
 
-    /// Those entries, each with the terms by which the agent asks for it itself, if it does.
+    /// The entries `ids`, each with its settings if the agent holds it itself.
     fn terms_of(&self, ids: &BTreeSet<Name>) -> Vec<(Name, String, Option<Settings>)> {
         let config = &self.parts.config;
         let semaphores = config.semaphores.iter().map(|one| (Entry::from(one), translate::settings(one)));
@@ -124,19 +124,19 @@ impl Agent {
         all.map(|(entry, settings)| (entry.id(), entry.name.to_owned(), held(entry.mode, settings))).collect()
     }
 
-    /// What is in the way of an entry that is pending.
+    /// The obstacle of a pending entry.
     fn obstacle(&self, entry: &Entry<'_>, leaving: &[&Machine]) -> Option<Obstacle> {
-        let is_in_its_way = |machine: &&&Machine| {
+        let is_obstacle = |machine: &&&Machine| {
             *self.labels.of(machine.name()) == *entry.name || clash(&machine.settings().prefix, entry.key)
         };
-        if let Some(machine) = leaving.iter().find(is_in_its_way) {
-            let trouble = machine.failure().or(self.own.keeper.failure()).map(str::to_owned);
-            return Some(Obstacle::Releasing { name: self.labels.of(machine.name()), trouble });
+        if let Some(machine) = leaving.iter().find(is_obstacle) {
+            let failure = machine.failure().or(self.own.keeper.failure()).map(str::to_owned);
+            return Some(Obstacle::Releasing { name: self.labels.of(machine.name()), failure });
         }
         if entry.mode == Mode::OnDemand {
             return None;
         }
-        // Leases of before and of now go well together, but not with a slot that the agent itself holds.
+        // Old and new leases may coexist, but not with a slot that the agent holds itself.
         let is_there = |settings: &Settings| clash(&settings.prefix, entry.key);
         let leases = self.leases.count(|name| name == entry.name, is_there);
         if leases > 0 {
@@ -147,7 +147,7 @@ impl Agent {
     }
 }
 
-/// Whether what is done at one of them is seen at the other.
+/// Whether the two paths are equal, or one is below the other.
 fn clash(one: &str, other: &str) -> bool {
     let lies_below =
         |key: &str, prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
@@ -159,13 +159,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nothing_is_in_the_way_of_any_more_has_a_reason_too() {
+    fn an_entry_without_an_obstacle_has_a_reason_too() {
         assert_eq!(reason(Some(Obstacle::Lent(1))), "1 lease of it has not ended yet");
-        assert_eq!(reason(None), "it is about to be taken over");
+        assert_eq!(reason(None), "it is about to be added");
     }
 
     #[test]
-    fn what_lies_below_another_prefix_is_in_its_way() {
+    fn a_path_below_another_one_clashes_with_it() {
         for (one, other, clashes) in [("p/a", "p/a", true), ("p/a", "p/a/b", true), ("p/a", "p/ab", false)] {
             assert_eq!((clash(one, other), clash(other, one)), (clashes, clashes), "{one} {other}");
         }

@@ -1,5 +1,5 @@
-//! Reading for a reload: on a thread of its own, since a file system may not answer and the loop renews leases. There is one
-//! read at a time, and it has a time limit.
+//! The read of a reload. It has a thread of its own, since a file system may not answer and the agent's loop renews leases. There
+//! is one read at a time, with a time limit.
 
 use std::future::pending;
 use std::mem;
@@ -22,17 +22,17 @@ use crate::metrics::Metrics;
 use slotkeeper_consul::Client;
 use slotkeeper_semaphore::Moment;
 
-/// The time in which the configuration and the TLS files that it names must have been read.
+/// The maximum time for reading the configuration and its TLS files.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a reload has read.
+/// A configuration that was read, and a client for it.
 pub(in crate::agent) struct Fresh {
     pub(super) config: Config,
     pub(super) client: Client,
     pub(super) warnings: Vec<String>,
 }
 
-/// Why a reload changes nothing.
+/// The reason why a reload failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::agent) enum Failed {
     #[error("the configuration is wrong:\n{0}")]
@@ -40,8 +40,8 @@ pub(in crate::agent) enum Failed {
     #[error("{0:#}")]
     Client(anyhow::Error),
     #[error(
-        "reading {what} timed out after {} s. Is it on a file system that does not answer, or a pipe that nothing writes to? \
-         Until that read ends the agent cannot read it again; it goes on with what it has",
+        "reading {what} timed out after {} s; it may be on a file system that does not answer, or a pipe without a writer. \
+         Until that read ends, the agent cannot read it again and keeps its configuration",
         RELOAD_TIMEOUT.as_secs()
     )]
     TimedOut { what: &'static str },
@@ -49,22 +49,22 @@ pub(in crate::agent) enum Failed {
     Thread(JoinError),
 }
 
-/// What came of a read.
+/// The result of a read.
 pub(in crate::agent) struct Outcome {
     pub(super) manner: Manner,
     pub(super) callers: Vec<Caller>,
     pub(super) read: Result<Fresh, Failed>,
-    /// What the files were like before they were read. None: nothing is known.
+    /// The fingerprints of the files before they were read; none: not known.
     pub(super) seen: Option<Fingerprints>,
 }
 
-/// The reload that is under way, if one is.
+/// The running reload, if there is one, and the queued one.
 #[derive(Default)]
 pub(in crate::agent) struct Reload {
     read: Option<Read>,
-    /// It was asked for another one meanwhile.
-    again: Option<Manner>,
-    /// Who waits for what comes of that one.
+    /// The queued reload.
+    queued: Option<Manner>,
+    /// The callers that wait for the queued reload.
     callers: Vec<Caller>,
 }
 
@@ -72,14 +72,15 @@ struct Read {
     manner: Manner,
     callers: Vec<Caller>,
     task: JoinHandle<(Result<Fresh, Failed>, Fingerprints)>,
-    /// What is being read: the configuration, and then what it names.
+    /// Whether the configuration has been read, and its TLS files are next.
     has_config: Arc<AtomicBool>,
-    /// Its time limit; `None` once it has passed, so that what is read is of no use any more.
+    /// Its time limit; `None` when the read has timed out and its result is discarded.
     until: Option<Moment>,
 }
 
 impl Reload {
-    /// Begins to read, or notes that it is to be done once more. Gives the caller back where nobody knows when that will be.
+    /// Starts a read, or queues one behind the running read. Returns the caller if the running read has timed out, since it
+    /// may never end.
     pub(super) fn begin(
         &mut self,
         manner: Manner,
@@ -89,13 +90,13 @@ impl Reload {
     ) -> Option<Caller> {
         match &self.read {
             Some(Read { until: Some(_), .. }) => {
-                self.again = self.again.max(Some(manner));
+                self.queued = self.queued.max(Some(manner));
                 self.callers.extend(caller);
                 info!("{RELOAD_QUEUED}");
                 None
             }
             Some(Read { until: None, .. }) => {
-                self.again = self.again.max(Some(manner));
+                self.queued = self.queued.max(Some(manner));
                 warn!("{RELOAD_READ_STUCK}");
                 caller
             }
@@ -111,28 +112,27 @@ impl Reload {
         }
     }
 
-    /// When [`Self::give_up`] is wanted.
+    /// When [`Self::give_up`] is due.
     pub(in crate::agent) fn deadline(&self) -> Option<Moment> {
         self.read.as_ref()?.until
     }
 
-    /// Gives up on a read that takes too long.
+    /// Gives up a read that has timed out.
     pub(super) fn give_up(&mut self, now: Moment) -> Option<(Failed, Vec<Caller>)> {
         let read = self.read.as_mut()?;
         read.until.take_if(|until| *until <= now)?;
         if read.manner == Manner::Automatic {
-            // Nobody asks again.
-            self.again = self.again.max(Some(Manner::Automatic));
+            // No caller will retry an automatic reload.
+            self.queued = self.queued.max(Some(Manner::Automatic));
         }
         let has_config = read.has_config.load(Ordering::Relaxed);
         let what = if has_config { "the TLS files" } else { "the configuration" };
-        // Those of a read after it cannot know when it begins.
+        // The queued read may never start, so its callers get the failure too.
         let callers = mem::take(&mut read.callers).into_iter().chain(self.callers.drain(..));
         Some((Failed::TimedOut { what }, callers.collect()))
     }
 
-    /// What was read, `None` where that took too long; waits for ever where nothing is being read. May be dropped and called
-    /// again.
+    /// The result of the running read, `None` if it had timed out. Waits for ever if there is no read. Cancel-safe.
     pub(in crate::agent) async fn ended(&mut self) -> Option<Outcome> {
         let Some(read) = &mut self.read else { return pending().await };
         let ended = (&mut read.task).await;
@@ -145,15 +145,15 @@ impl Reload {
         Some(Outcome { manner, callers, read, seen })
     }
 
-    /// What it was asked for meanwhile; asked once.
-    pub(super) fn wanted_again(&mut self) -> Option<Manner> {
-        self.again.take()
+    /// Takes the queued reload.
+    pub(super) fn take_queued(&mut self) -> Option<Manner> {
+        self.queued.take()
     }
 }
 
-/// What a reload reads.
+/// The input of a reload.
 pub(super) struct Source {
-    /// What the configuration itself is read from.
+    /// The files of the configuration itself.
     pub(super) files: Vec<PathBuf>,
     pub(super) read_config: ReadConfig,
     /// The configuration in force.
@@ -162,7 +162,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads all of it; also what the files were like before that.
+    /// Reads the configuration and its TLS files, with their fingerprints before the read.
     fn read(self, has_config: &AtomicBool) -> (Result<Fresh, Failed>, Fingerprints) {
         let mut seen = fingerprints(self.files.iter().cloned().chain(tls_files(&self.old.consul.tls)));
         let fresh = self.read_config(&mut seen, has_config);

@@ -1,5 +1,5 @@
-//! When changed files are read again: once they have been unchanged for a while. Whoever writes several files, or one in several
-//! steps, is done by then.
+//! Settling of changed files. They are read again once they have been unchanged for a while, so that a writer of several files,
+//! or of one in several steps, is done by then.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,19 @@ use slotkeeper_semaphore::Moment;
 /// How long changed files must have been unchanged before they are read again.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
-/// The files that a configuration is read from, each with the fingerprint of its content. `None`: there is no file, or it cannot
-/// be read.
+/// The files of a configuration, each with the fingerprint of its content. `None`: the file is missing or cannot be read.
 pub type Fingerprints = BTreeMap<PathBuf, Option<u64>>;
 
-/// What was read last, and what differs from it.
+/// The files as they were read last, and their changes since.
 #[derive(Debug)]
 pub(super) struct Settling {
     read: Fingerprints,
-    /// What the files are like since when, where that is not what was read.
+    /// The changed fingerprints, and the time when they were first seen.
     changed: Option<(Fingerprints, Moment)>,
 }
 
 impl Settling {
-    /// Begins with what has been read.
+    /// Starts with the fingerprints of the last read.
     pub(super) fn new(read: Fingerprints) -> Self {
         Self { read, changed: None }
     }
@@ -33,9 +32,9 @@ impl Settling {
         self.read.keys().map(PathBuf::as_path)
     }
 
-    /// Takes in what the files are like now. Those that have changed, where it is time to read them; they count as read then.
+    /// Takes the files' current fingerprints. Returns the changed files when they are due for a read; they then count as read.
     ///
-    /// A file that is gone or cannot be read counts as unchanged: nothing could be taken over from it.
+    /// A file that is missing or cannot be read counts as unchanged, since a reload would fail.
     pub(super) fn observe(&mut self, seen: &Fingerprints, now: Moment) -> Option<Vec<PathBuf>> {
         let current = |(path, read): (&PathBuf, &Option<u64>)| {
             (path.clone(), seen.get(path).copied().flatten().or(*read))
@@ -76,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_when_it_has_been_there_for_two_seconds() {
+    fn a_change_is_reported_once_after_two_seconds() {
         let mut settling = Settling::new(files([("c", Some(1)), ("t", Some(1))]));
         let changed = files([("c", Some(2)), ("t", Some(1))]);
         for second in 0..2 {
             assert_eq!(settling.observe(&changed, at(second)), None, "after {second} s");
         }
         assert_eq!(settling.observe(&changed, at(2)), Some(vec!["c".into()]));
-        // Also where it was refused: only another change is another reason.
+        // A refused change is not reported again.
         for second in 3..9 {
             assert_eq!(settling.observe(&changed, at(second)), None);
         }
@@ -93,10 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_changing_is_waited_for_and_what_is_changed_back_is_nothing() {
+    fn a_file_settles_after_its_last_change() {
         let mut settling = Settling::new(files([("c", Some(0)), ("t", Some(0))]));
         for second in 0..8 {
-            // Of either file.
+            // Either file changes.
             let seen = files([("c", Some(1 + second / 4)), ("t", Some(second))]);
             assert_eq!(settling.observe(&seen, at(second)), None);
         }
@@ -104,11 +103,11 @@ mod tests {
         assert_eq!(settling.observe(&last, at(9)), Some(vec!["c".into(), "t".into()]));
         assert_eq!(settling.observe(&files([("c", Some(5))]), at(10)), None);
         assert_eq!(settling.observe(&last, at(11)), None);
-        assert_eq!(settling.observe(&files([("c", Some(5))]), at(12)), None, "it begins anew");
+        assert_eq!(settling.observe(&files([("c", Some(5))]), at(12)), None, "the time starts again");
     }
 
     #[test]
-    fn a_file_that_is_gone_is_no_change_and_one_that_is_back_may_be() {
+    fn a_missing_file_is_no_change_and_one_that_is_back_may_be() {
         let mut settling = Settling::new(files([("c", Some(1)), ("t", None)]));
         for second in 0..9 {
             assert_eq!(settling.observe(&files([("c", None)]), at(second)), None);

@@ -1,6 +1,5 @@
-//! Watching the files that a configuration is read from. They are looked at again and again: a volume that Kubernetes swaps, an
-//! editor that renames and a network file system are then all alike. A file system may not answer, so each look has a thread of
-//! its own, and there is one at a time.
+//! The watch of a configuration's files. It polls them, which works alike for a volume that Kubernetes swaps, an editor that
+//! renames and a network file system. A file system may not answer, so each poll has a thread of its own. There is one at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -20,14 +19,14 @@ use crate::clock;
 use crate::log_events::FILES_NOT_WATCHED;
 use slotkeeper_consul::{self, open_regular};
 
-/// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of a file that count; what is longer is refused where it is read.
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a file in its fingerprint. The read refuses a longer file.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// Files of a folder that count.
+/// Files of a folder in its fingerprint.
 const MAX_FILES: usize = 1000;
 
-/// Looks at the files for as long as it is there.
+/// Polls the files until it is dropped.
 #[derive(Debug)]
 pub(in crate::agent) struct Watch {
     changes: mpsc::Receiver<Vec<PathBuf>>,
@@ -35,13 +34,13 @@ pub(in crate::agent) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the files that were read. None: there are none.
+    /// Starts to poll the files that were read. None if there are none.
     pub(in crate::agent) fn start(read: Fingerprints) -> Option<Self> {
         if read.is_empty() {
             return None;
         }
-        let (tell, changes) = mpsc::channel(1);
-        Some(Self { changes, task: tokio::spawn(look_on(Settling::new(read), tell)) })
+        let (sender, changes) = mpsc::channel(1);
+        Some(Self { changes, task: tokio::spawn(poll(Settling::new(read), sender)) })
     }
 }
 
@@ -51,7 +50,7 @@ impl Drop for Watch {
     }
 }
 
-/// Waits until files have changed and are to be read again: which.
+/// Waits until files have changed and are due for a read, and returns them.
 pub(in crate::agent) async fn changed(watch: &mut Option<Watch>) -> Vec<PathBuf> {
     let changed = match watch {
         Some(watch) => watch.changes.recv().await,
@@ -63,23 +62,23 @@ pub(in crate::agent) async fn changed(watch: &mut Option<Watch>) -> Vec<PathBuf>
     }
 }
 
-async fn look_on(mut settling: Settling, tell: mpsc::Sender<Vec<PathBuf>>) {
+async fn poll(mut settling: Settling, sender: mpsc::Sender<Vec<PathBuf>>) {
     let paths: Vec<PathBuf> = settling.paths().map(Path::to_path_buf).collect();
     let mut known = Known::default();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let paths = paths.clone();
-        let looked = spawn_blocking(move || {
-            let seen = known.look(&paths);
+        let polled = spawn_blocking(move || {
+            let seen = known.fingerprints(&paths);
             (known, seen)
         });
         let seen;
-        (known, seen) = match looked.await {
-            Ok(looked) => looked,
+        (known, seen) = match polled.await {
+            Ok(polled) => polled,
             Err(failure) => return error!(error = %failure, "{FILES_NOT_WATCHED}"),
         };
         if let Some(changed) = settling.observe(&seen, clock::now())
-            && tell.send(changed).await.is_err()
+            && sender.send(changed).await.is_err()
         {
             return;
         }
@@ -91,26 +90,26 @@ pub(in crate::agent) fn tls_files(tls: &slotkeeper_consul::Tls) -> impl Iterator
     [&tls.ca_file, &tls.ca_path, &tls.cert_file, &tls.key_file].map(Option::clone).into_iter().flatten()
 }
 
-/// What the files are like now. It may wait for their file systems.
+/// The current fingerprints of the files. May wait for their file systems.
 pub fn fingerprints(paths: impl IntoIterator<Item = PathBuf>) -> Fingerprints {
-    Known::default().look(&paths.into_iter().collect::<Vec<_>>())
+    Known::default().fingerprints(&paths.into_iter().collect::<Vec<_>>())
 }
 
-/// The fingerprints of files by what the file system says of them, so that an unchanged one is not read again.
+/// The fingerprints of files by their metadata, so that an unchanged file is not read again.
 #[derive(Default)]
 struct Known(BTreeMap<PathBuf, (Identity, u64)>);
 
 impl Known {
-    fn look(&mut self, paths: &[PathBuf]) -> Fingerprints {
+    fn fingerprints(&mut self, paths: &[PathBuf]) -> Fingerprints {
         paths.iter().map(|path| (path.clone(), self.fingerprint(path).ok())).collect()
     }
 
     fn fingerprint(&mut self, path: &Path) -> io::Result<u64> {
-        let about = fs::metadata(path)?;
-        if about.is_dir() {
+        let metadata = fs::metadata(path)?;
+        if metadata.is_dir() {
             return folder(path);
         }
-        let identity = Identity::of(&about);
+        let identity = Identity::of(&metadata);
         if let Some((known, print)) = self.0.get(path)
             && *known == identity
         {
@@ -124,7 +123,7 @@ impl Known {
     }
 }
 
-/// What a file is, as far as the file system says: another file or another content has another one.
+/// The identity of a file's content by its metadata. It differs for another file and for another content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     device: u64,
@@ -135,26 +134,26 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(about: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         Self {
-            device: about.dev(),
-            inode: about.ino(),
-            size: about.size(),
-            written: (about.mtime(), about.mtime_nsec()),
-            changed: (about.ctime(), about.ctime_nsec()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
 }
 
-/// Of the files in a folder of authorities what the file system says of them: there may be hundreds.
+/// The fingerprint of a folder of authorities, by the metadata of its files: there may be hundreds.
 fn folder(path: &Path) -> io::Result<u64> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path)?.take(MAX_FILES) {
         let entry = entry?;
-        if let Ok(about) = fs::metadata(entry.path())
-            && about.is_file()
+        if let Ok(metadata) = fs::metadata(entry.path())
+            && metadata.is_file()
         {
-            files.push((entry.file_name(), Identity::of(&about)));
+            files.push((entry.file_name(), Identity::of(&metadata)));
         }
     }
     files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_counts_and_not_the_file_that_has_it() {
+    fn a_fingerprint_depends_on_the_content_alone() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         // As the kubelet lays out a volume.
@@ -189,7 +188,7 @@ mod tests {
         swap("..1");
         symlink("..data/file", at("file")).unwrap();
         let mut known = Known::default();
-        let mut look = || known.look(&[at("file")])[&at("file")];
+        let mut look = || known.fingerprints(&[at("file")])[&at("file")];
         let first = look();
         assert!(first.is_some());
         swap("..2");
@@ -197,17 +196,17 @@ mod tests {
         swap("..3");
         let second = look();
         assert!(second.is_some() && second != first);
-        // In its place, with as many bytes.
+        // The same file, with as many bytes.
         fs::write(at("..3").join("file"), "six").unwrap();
         assert!(![first, second, None].contains(&look()));
         fs::remove_dir_all(at("..3")).unwrap();
         assert_eq!(look(), None);
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RWXU).unwrap();
-        assert_eq!(fingerprints([at("pipe")])[&at("pipe")], None, "nor is it waited for");
+        assert_eq!(fingerprints([at("pipe")])[&at("pipe")], None, "a pipe is not read");
     }
 
     #[test]
-    fn a_folder_is_what_its_files_are() {
+    fn the_fingerprint_of_a_folder_is_that_of_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let look = || fingerprints([folder.path().to_path_buf()])[folder.path()];
         let mut seen = vec![look()];
@@ -217,7 +216,7 @@ mod tests {
         }
         fs::rename(folder.path().join("a"), folder.path().join("c")).unwrap();
         seen.push(look());
-        assert_eq!(look(), seen[4], "nothing has changed since");
+        assert_eq!(look(), seen[4], "the folder is unchanged");
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 5);

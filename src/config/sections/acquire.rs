@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How several slots are taken.
+/// How several slots are acquired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Acquire {
-    /// Each as soon as it is to be had.
+    /// Each slot as soon as it is free.
     #[default]
     Independently,
-    /// All required ones in one transaction, or none.
+    /// All required slots in one transaction, or none.
     Together,
 }

@@ -22,27 +22,27 @@ const MIN_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawConsul {
-    /// `http://host:port`, `https://host:port` or `unix:///path/to/socket`; a bare `host:port` means `http://`. A list, or
-    /// several with commas: the next one is used when one fails.
+    /// `http://host:port`, `https://host:port` or `unix:///path/to/socket`. A bare `host:port` means `http://`. A list, or
+    /// several with commas: the agent uses the next one when one fails.
     #[schemars(extend("default" = "http://127.0.0.1:8500"))]
     address: Option<AddressList>,
-    /// The ACL token itself. `token_file` keeps it out of the configuration.
+    /// The ACL token. `token_file` keeps it out of the configuration.
     #[schemars(with = "Option<String>")]
     token: Option<Secret>,
-    /// A file that holds the ACL token; read again when it changes.
+    /// A file with the ACL token. It is read again when it changes.
     pub(super) token_file: Option<PathBuf>,
-    /// The datacenter; by default the addressed agent's own.
+    /// The datacenter. By default the addressed agent's own.
     datacenter: Option<String>,
     /// The namespace (Consul Enterprise; not tested).
     namespace: Option<String>,
     /// The admin partition (Consul Enterprise; not tested).
     partition: Option<String>,
-    /// 2s to 10m. The longest wait of a long poll, where a proxy ends longer requests. By default it is learnt from the polls
-    /// that are cut off.
+    /// 2s to 10m. The maximum wait of a long poll, for proxies that end longer requests. By default the agent learns it from
+    /// the polls that are cut off.
     max_wait: Option<DurationString>,
     /// TLS, for `https://` addresses.
     tls: Option<RawTls>,
-    /// An auth method to log in with, in place of a token.
+    /// An auth method for a login, instead of a token.
     login: Option<RawLogin>,
 }
 
@@ -50,32 +50,32 @@ pub(super) struct RawConsul {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawTls {
-    /// PEM file of the certificate authorities to trust beside the system's own.
+    /// PEM file of certificate authorities to trust, in addition to the system's own.
     ca_file: Option<PathBuf>,
-    /// Folder of such files.
+    /// Folder of PEM files of certificate authorities.
     ca_path: Option<PathBuf>,
-    /// PEM file of the client certificate; goes with `key_file`.
+    /// PEM file of the client certificate; needs `key_file`.
     cert_file: Option<PathBuf>,
-    /// PEM file of the client certificate's private key.
+    /// PEM file of the client certificate's private key; needs `cert_file`.
     key_file: Option<PathBuf>,
-    /// The name that the server's certificate must bear, where it is not the address's host.
+    /// The name in the server's certificate, if it differs from the address's host.
     server_name: Option<String>,
-    /// Take any certificate. For experiments only: whoever is in between can read the token.
+    /// Accept any certificate. For experiments only: a host between the agent and Consul can read the token.
     #[schemars(extend("default" = false))]
     insecure_skip_verify: Option<bool>,
 }
 
-/// An auth method to log in with.
+/// An auth method for a login.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawLogin {
     /// The auth method's name in Consul.
     #[schemars(required)]
     auth_method: Option<String>,
-    /// The file that holds the bearer token, such as a pod's service account token.
+    /// The file with the bearer token, such as a pod's service account token.
     #[schemars(required)]
     bearer_token_file: Option<PathBuf>,
-    /// What the ACL token made by the login is to say about its owner.
+    /// Entries of the description of the ACL token that the login creates.
     meta: Option<BTreeMap<String, String>>,
 }
 
@@ -108,8 +108,8 @@ impl RawConsul {
     }
 
     fn token(&self, at: &FieldPath, findings: &mut Findings) -> Option<TokenSource> {
-        let ways = [self.token.is_some(), self.token_file.is_some(), self.login.is_some()];
-        if ways.iter().filter(|given| **given).count() > 1 {
+        let sources = [self.token.is_some(), self.token_file.is_some(), self.login.is_some()];
+        if sources.iter().filter(|is_set| **is_set).count() > 1 {
             findings.fault(at, "has more than one of `token`, `token_file` and `login`; keep one");
         }
         if let Some(token) = &self.token {
@@ -117,14 +117,14 @@ impl RawConsul {
             if token.expose().is_empty() || !token.expose().bytes().all(sendable) {
                 findings.fault(
                     &at.key("token"),
-                    "is empty or holds characters that no HTTP header can; write it anew",
+                    "is empty or has characters that an HTTP header cannot carry; write the token alone",
                 );
             }
         }
         let file = value::path(self.token_file.clone(), &at.key("token_file"), findings);
         let login = self.login.as_ref().and_then(|login| login.check(&at.key("login"), findings));
-        let given = || self.token.clone().map(TokenSource::Value);
-        login.map(TokenSource::Login).or(file.map(TokenSource::File)).or_else(given)
+        let value = || self.token.clone().map(TokenSource::Value);
+        login.map(TokenSource::Login).or(file.map(TokenSource::File)).or_else(value)
     }
 }
 
@@ -159,12 +159,12 @@ fn addresses(written: Option<AddressList>, at: &FieldPath, findings: &mut Findin
         let which =
             if is_list || count == 1 { String::new() } else { format!("address {} of {count}: ", index + 1) };
         match address::consul(text) {
-            // The commas of a text part addresses wherever it is written.
+            // In a text, commas always separate addresses.
             Ok(_) if text.contains(',') => {
-                findings.fault(&place, "has a comma in it; write each address as an entry of its own");
+                findings.fault(&place, "has a comma; write each address as an entry of its own");
             }
             Ok(address) if addresses.contains(&address) => {
-                findings.fault(&place, format!("{which}is there already; remove it"));
+                findings.fault(&place, format!("{which}is a duplicate; remove it"));
             }
             Ok(address) => addresses.push(address),
             Err(message) => findings.fault(&place, format!("{which}{message}")),
@@ -194,7 +194,10 @@ fn tls(raw: Option<RawTls>, addresses: Option<&AddressList>, at: &FieldPath, fin
     let https = addresses.is_some_and(|written| written.all.iter().any(|one| one.starts_with("https://")));
     if tls.insecure_skip_verify {
         let field = at.key("insecure_skip_verify");
-        findings.warn(&field, "any certificate is taken; whoever is in between can read the token");
+        findings.warn(
+            &field,
+            "any certificate is accepted; a host between the agent and Consul can read the token",
+        );
     } else if tls != Tls::default() && !https {
         findings.warn(at, "has no effect: no address is https://");
     }
@@ -203,6 +206,6 @@ fn tls(raw: Option<RawTls>, addresses: Option<&AddressList>, at: &FieldPath, fin
 
 fn lacks(one: &FieldPath, other: &FieldPath, findings: &mut Findings) {
     if !findings.is_unsure(other) {
-        findings.fault(one, format!("goes with {other}, which is missing; write both or neither"));
+        findings.fault(one, format!("needs {other}, which is missing; write both or neither"));
     }
 }

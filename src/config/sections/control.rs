@@ -12,29 +12,29 @@ use crate::config::{address, value};
 
 /// The default token file.
 const TOKEN_FILE: &str = "/run/slotkeeper/control.token";
-/// The default for leases: about as many as can have a long poll each, so that every waiter sees its grant at once. With them
-/// an agent has at most 72 of the 200 connections that Consul allows one address.
+/// The default maximum of leases. About as many can have a long poll each, so that every waiter sees its grant at once. An
+/// agent with them has at most 72 of the 200 connections that Consul allows one address.
 const DEFAULT_LEASES: usize = 64;
-/// The default for waiting requests.
+/// The default maximum of waiting requests.
 const DEFAULT_WAITS: usize = 32;
-/// The maximum of either. More would need a Consul that is set up for them.
+/// The maximum of either setting. More would need a Consul with higher limits.
 const MAX_COUNT: usize = 1000;
 
 /// The endpoints that change state.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawControl {
-    /// `unix:/path/to/socket`, which needs no token; or a loopback address and port, where every request bears one.
+    /// `unix:/path/to/socket`, which needs no token, or a loopback address and port, where every request needs one.
     pub(super) listen: Option<String>,
-    /// The file with the token that requests at a loopback address must bear. One that is missing is made, with a new
-    /// token. Without effect for a unix socket.
+    /// The file with the token for requests at a loopback address. A missing file is created, with a new token. No effect
+    /// for a unix socket.
     #[schemars(extend("default" = "/run/slotkeeper/control.token"))]
     pub(super) token_file: Option<PathBuf>,
-    /// Leases held and waited for together, at most. An agent has at most 72 connections to Consul, however many leases
-    /// there are; of more than 64 some see changes later, at most a third of the TTL.
+    /// The maximum of leases that are held or waited for. An agent has at most 72 connections to Consul, however many leases
+    /// there are. With more than 64 some see changes later, by at most a third of the TTL.
     #[schemars(range(min = 1, max = 1000), extend("default" = 64))]
     max_leases: Option<i64>,
-    /// Requests that wait for a lease at once, at most.
+    /// The maximum of requests that wait for a lease at once.
     #[schemars(range(min = 1, max = 1000), extend("default" = 32))]
     max_waits: Option<i64>,
 }
@@ -42,17 +42,17 @@ pub(super) struct RawControl {
 /// The endpoints that change state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Where they listen: never where another machine gets.
+    /// Where they listen: a unix socket or a loopback address.
     pub listen: Listen,
-    /// The file with the token that requests must bear where that is TCP.
+    /// The file with the token for requests at a loopback address.
     pub token_file: PathBuf,
-    /// Leases held and waited for together, at most: 1 to 1000.
+    /// The maximum of leases that are held or waited for: 1 to 1000.
     pub max_leases: usize,
-    /// Requests that wait for a lease at once, at most: 1 to 1000.
+    /// The maximum of requests that wait for a lease at once: 1 to 1000.
     pub max_waits: usize,
 }
 
-/// Where a server of ours listens.
+/// Where one of the agent's servers listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A TCP address.

@@ -10,25 +10,24 @@ use crate::config::path::FieldPath;
 use crate::config::scalar::DurationString;
 use crate::config::value::{self, DAY};
 
-/// The default timeout. An election of Consul's takes 9 to 19 s at its defaults; what is not released after three quarters of the
-/// timeout is left to the session's end. Kubernetes' default grace period is 30 s.
+/// The default timeout. An election of Consul's servers takes 9 to 19 s at their defaults. A slot that is not released after
+/// three quarters of the timeout is left to the session's end. Kubernetes' default grace period is 30 s.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// How the agent stops.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawDrain {
-    /// The longest that stopping may take, more than 0s and at most 24h. The surroundings' own grace period (such as
+    /// The maximum time for the release, more than 0s and at most 24h. The platform's termination grace period (such as
     /// `terminationGracePeriodSeconds`) must be longer.
     #[schemars(extend("default" = "25s"))]
     pub(super) timeout: Option<DurationString>,
-    /// `at_once`: give the slots back as soon as the agent is told to stop. `after_workload`: hold them until the
-    /// workload says that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout ends.
+    /// `at_once`: release the slots as soon as the agent gets a signal to stop. `after_workload`: hold them until the
+    /// workload reports that it is done (`POST /v1/drain` at `control.listen`), a second signal comes, or the timeout is over.
     #[schemars(extend("default" = "at_once"))]
     pub(super) release: Option<Release>,
-    /// With `at_once`: how long the slots stay held all the same once a signal tells the agent to stop, at most 24h, and besides
-    /// `timeout`. Whatever sends it may do so while the workload still has some seconds to live. A second signal leaves without
-    /// giving anything back.
+    /// With `at_once`: how long the slots stay held after the signal, at most 24h, in addition to `timeout`. For platforms that
+    /// may send the signal while the workload has some seconds left. A second signal ends the agent without a release.
     #[schemars(extend("default" = "0s"))]
     pub(super) hold: Option<DurationString>,
 }
@@ -36,22 +35,22 @@ pub(super) struct RawDrain {
 /// How the agent stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// The longest that it may take: above 0, at most 24 h.
+    /// The maximum time for the release: above 0, at most 24 h.
     pub timeout: Duration,
-    /// When the slots are given back.
+    /// When the slots are released.
     pub release: Release,
-    /// How long they stay held once a signal has asked for the end, where nothing says when the workload is done: at most 24 h.
+    /// How long the slots stay held after the signal, if the agent does not learn when the workload is done: at most 24 h.
     pub hold: Duration,
 }
 
-/// When a stopping agent gives its slots back.
+/// When a stopping agent releases its slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Release {
-    /// As soon as it is told to stop.
+    /// As soon as the agent gets a signal to stop.
     #[default]
     AtOnce,
-    /// When the workload says that it is done (`POST /v1/drain` at `control.listen`), or the timeout ends.
+    /// When the workload reports that it is done (`POST /v1/drain` at `control.listen`), or the timeout is over.
     AfterWorkload,
 }
 

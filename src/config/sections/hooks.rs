@@ -7,26 +7,26 @@ use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
 use crate::config::scalar::Argv;
 
-/// Commands run when slots come and go.
+/// Commands that run when slots are acquired or lost.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawHooks {
-    /// Command and arguments, run each time a slot has been taken.
+    /// Command and arguments, run each time a slot has been acquired.
     on_acquired: Option<Argv>,
     /// Command and arguments, run each time a slot has been lost.
     pub(super) on_lost: Option<Argv>,
-    /// Command and arguments, run each time one of `locks` has another owner, or none.
+    /// Command and arguments, run each time the owner of one of `locks` changes, also to none.
     on_leader_changed: Option<Argv>,
 }
 
-/// Commands run when slots come and go. Each is a command and its arguments, never empty.
+/// Commands that run when slots are acquired or lost, each with its arguments and never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
-    /// After a slot has been taken.
+    /// After a slot has been acquired.
     pub on_acquired: Option<Vec<String>>,
     /// After a slot has been lost.
     pub on_lost: Option<Vec<String>>,
-    /// After a lock has been taken by another one, by us, or is nobody's any more.
+    /// After the owner of a lock has changed, also to none.
     pub on_leader_changed: Option<Vec<String>>,
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What the agent writes to standard error.
+/// The log, on standard error.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawLog {
@@ -15,16 +15,16 @@ pub(super) struct RawLog {
     level: Option<LogLevel>,
 }
 
-/// What is logged.
+/// The log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Its form.
+    /// Its format.
     pub format: LogFormat,
     /// Its least severe level.
     pub level: LogLevel,
 }
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
@@ -39,14 +39,14 @@ pub enum LogFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// What the agent could not do.
+    /// Failures.
     Error,
-    /// Also what may need attention.
+    /// Also events that may need attention.
     Warn,
-    /// Also what changed.
+    /// Also changes of state.
     #[default]
     Info,
-    /// Also why.
+    /// Also the reasons for them.
     Debug,
     /// Everything.
     Trace,

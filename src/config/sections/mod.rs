@@ -1,9 +1,9 @@
 //! The sections of the configuration, one file each: the raw form, the checked form and the check between them.
 //!
 //! A raw section has every field optional and nothing checked but its type. The comments on its fields are the descriptions of
-//! the JSON Schema, so they address the user. Its `check` reports a value that breaks a rule and puts a harmless one in its place,
-//! so that the rest can be checked too. No checked value is used where a fault was reported. Checks take their section apart
-//! without `..`: the compiler refuses a key that is forgotten.
+//! the JSON Schema, so they address the user. Its `check` reports a value that breaks a rule and replaces it by a harmless one,
+//! so that the rest can be checked too. No checked value is used if a fault was reported. A check destructures its section
+//! without `..`, so that the compiler refuses a forgotten key.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ pub use session::{Behavior, Session};
 use workload::RawWorkload;
 pub use workload::Workload;
 
-/// Configuration of the slotkeeper agent. Flags and environment variables win over what is written here.
+/// Configuration of the slotkeeper agent. Flags and environment variables take precedence over this file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, title = "slotkeeper")]
 pub(in crate::config) struct RawConfig {
@@ -65,29 +65,29 @@ pub(in crate::config) struct RawConfig {
     /// Single-key locks: mutual exclusion, leader election.
     #[schemars(with = "Option<Vec<RawLock>>", length(max = 256))]
     locks: Option<Vec<Option<RawLock>>>,
-    /// `independently`: each slot is taken as soon as it is to be had. `together`: all required ones in one
-    /// transaction, or none; these must have the same `wait` and `priority`.
+    /// `independently`: each slot is acquired as soon as it is free. `together`: all required slots in one transaction, or
+    /// none; they must have the same `wait` and `priority`.
     #[schemars(extend("default" = "independently"))]
     acquire: Option<Acquire>,
     /// The read-only HTTP endpoints.
     http: Option<RawHttp>,
-    /// The endpoints that change state; off unless set.
+    /// The endpoints that change state; off by default.
     control: Option<RawControl>,
-    /// The file that stands while all required slots are held.
+    /// The file that exists while all required slots are held.
     readiness: Option<RawReadiness>,
-    /// Commands run when slots come and go.
+    /// Commands that run when slots are acquired or lost.
     hooks: Option<RawHooks>,
-    /// The workload beside the agent, where its processes can be seen.
+    /// The workload beside the agent, in a pod whose containers share their processes.
     workload: Option<RawWorkload>,
     /// How the agent stops.
     drain: Option<RawDrain>,
-    /// How a running agent takes over what has changed.
+    /// How a running agent reloads its configuration.
     reload: Option<RawReload>,
-    /// What the agent writes to standard error.
+    /// The log, on standard error.
     log: Option<RawLog>,
 }
 
-/// A whole configuration. Two that are equal ask for the same.
+/// A whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How to reach Consul.
@@ -98,30 +98,30 @@ pub struct Config {
     pub semaphores: Vec<Semaphore>,
     /// The single-key locks; names are unique among the semaphores' too.
     pub locks: Vec<Lock>,
-    /// How several slots are taken.
+    /// How several slots are acquired.
     pub acquire: Acquire,
     /// The read-only endpoints.
     pub http: Http,
-    /// The endpoints that change state; none: there are none.
+    /// The endpoints that change state; none: they are off.
     pub control: Option<Control>,
-    /// The readiness file, where one is wanted.
+    /// The readiness file; none: no file is written.
     pub readiness: Option<PathBuf>,
-    /// Commands run when slots come and go.
+    /// Commands that run when slots are acquired or lost.
     pub hooks: Hooks,
-    /// The workload beside us, where its processes can be seen; none: they are not looked for.
+    /// The workload beside the agent; none: the agent looks at no processes.
     pub workload: Option<Workload>,
     /// How the agent stops.
     pub drain: Drain,
-    /// How it takes over what has changed.
+    /// How it reloads its configuration.
     pub reload: Reload,
-    /// What is logged.
+    /// The log.
     pub log: Log,
-    /// Who we are, for people.
+    /// The agent's identity, for people.
     pub identity: Identity,
 }
 
 impl Config {
-    /// The names of the semaphores and locks that readiness waits for, and that a command runs on.
+    /// The names of the semaphores and locks that readiness, and the command of `run`, need.
     pub fn required(&self) -> impl Iterator<Item = &str> {
         let semaphores = self.semaphores.iter().map(|one| (one.required, one.mode, one.name.as_str()));
         let locks = self.locks.iter().map(|one| (one.required, one.mode, one.name.as_str()));
@@ -131,7 +131,7 @@ impl Config {
 }
 
 impl RawConfig {
-    /// Checks the whole configuration. The result counts only where `findings` has no fault at the end.
+    /// Checks the whole configuration. The result is valid only if `findings` has no fault at the end.
     pub(in crate::config) fn check(self, identity: Identity, findings: &mut Findings) -> Config {
         rules::check(&self, findings);
         let Self {
@@ -169,7 +169,7 @@ impl RawConfig {
         }
     }
 
-    /// Checks the section `consul` alone, for the commands that need nothing else.
+    /// Checks the section `consul` alone, for commands that need no other setting.
     pub(in crate::config) fn check_consul(self, findings: &mut Findings) -> slotkeeper_consul::Settings {
         self.consul.unwrap_or_default().check(&FieldPath::of("consul"), findings)
     }

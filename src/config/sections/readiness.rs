@@ -13,13 +13,13 @@ use crate::config::value;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawReadiness {
-    /// The file. It appears when all required slots are held, and is gone before the first one is
-    /// given back. None is written unless this is set; an empty text is none.
+    /// The file. It exists while all required slots are held, and is removed before the first one is released. None by
+    /// default; an empty text is none.
     pub(super) file: Option<PathBuf>,
 }
 
 impl RawReadiness {
-    /// The readiness file; none where it is off.
+    /// The readiness file; none if it is off.
     pub(super) fn check(self, at: &FieldPath, findings: &mut Findings) -> Option<PathBuf> {
         let Self { file } = self;
         value::own_file(file, &at.key("file"), findings)

@@ -13,11 +13,11 @@ use crate::config::value::{self, DAY};
 use crate::duration;
 use slotkeeper_semaphore::{Acquisition, Form, is_printable};
 
-/// Entries in one list; each is a metric label and several long polls.
+/// Entries in one list. Each has a metric label and several long polls.
 pub(super) const MAX_ENTRIES: usize = 256;
-/// Slots of one semaphore: as many as the transaction that takes the last one can list, in 512 KiB.
+/// Slots of one semaphore: as many holders as a transaction of 512 KiB can list.
 pub const MAX_SLOTS: u32 = 10_000;
-/// Bytes of a body. Every client that lists the semaphore reads it.
+/// Bytes of a body. Each client that lists the semaphore reads it.
 const MAX_BODY_BYTES: usize = 1024;
 
 /// A semaphore to hold slots of.
@@ -27,14 +27,14 @@ pub(super) struct RawSemaphore {
     /// Unique. The label of its metrics and the last part of its URL.
     #[schemars(required, regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
     pub(super) name: Option<String>,
-    /// Where the semaphore is in Consul's key-value store: `<prefix>/.lock` and `<prefix>/<session>`. No leading slash, no
-    /// blank at either end.
+    /// Its path in Consul's key-value store, for the keys `<prefix>/.lock` and `<prefix>/<session>`. No leading slash, no blank
+    /// at either end.
     #[schemars(required, length(min = 1, max = 400))]
     pub(super) prefix: Option<String>,
-    /// How many slots there are, for all its users together.
+    /// The number of slots, for all users of the semaphore together.
     #[schemars(required, range(min = 1, max = 10000))]
     pub(super) limit: Option<i64>,
-    /// How many of them this workload takes; at most the limit. More than 1 needs the format `list`.
+    /// The number of slots for this workload, at most the limit. More than 1 needs the format `list`.
     #[schemars(range(min = 1, max = 10000), extend("default" = 1))]
     pub(super) slots: Option<i64>,
     /// Higher goes first; equal priority is first come, first served.
@@ -43,26 +43,27 @@ pub(super) struct RawSemaphore {
     /// Whether readiness waits for it; never with the mode `on_demand`.
     #[schemars(extend("default" = true))]
     pub(super) required: Option<bool>,
-    /// Who takes the slot and when.
+    /// `hold`: acquired at the start and kept. `on_demand`: the workload acquires and releases slots through the control
+    /// endpoints.
     #[schemars(extend("default" = "hold"))]
     pub(super) mode: Option<Mode>,
-    /// How long to wait for the slot: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
-    /// it.
+    /// How long to wait for the slot: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request has its
+    /// own wait.
     #[schemars(extend("default" = "forever"))]
     pub(super) wait: Option<Wait>,
-    /// What follows a lost slot. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
+    /// What the agent does after a lost slot. No effect with the mode `on_demand`.
     #[schemars(extend("default" = "reacquire"))]
     pub(super) on_lost: Option<OnLost>,
-    /// What is done where the limit stored in Consul is another than `limit`.
+    /// What the agent does if the limit stored in Consul differs from `limit`.
     #[schemars(extend("default" = "adopt"))]
     limit_policy: Option<LimitPolicy>,
-    /// How long a dead holder's slot rests before it is given on; at most 24h.
+    /// How long a dead holder keeps its slot before it is pruned, at most 24h.
     #[schemars(extend("default" = "0s"))]
     pub(super) prune_delay: Option<DurationString>,
-    /// How a new `.lock` is written.
+    /// The format of a new `.lock`.
     #[schemars(extend("default" = "list"))]
     pub(super) format: Option<Format>,
-    /// Text for operators in the contender entry, at most 1024 bytes.
+    /// Text for operators in the contender key, at most 1024 bytes.
     #[schemars(length(max = 1024))]
     pub(super) body: Option<String>,
 }
@@ -74,27 +75,27 @@ pub struct Semaphore {
     pub name: String,
     /// Key prefix, without a slash at either end.
     pub prefix: String,
-    /// Slots there are, at least 1.
+    /// The number of slots, at least 1.
     pub limit: u32,
-    /// Slots we take: 1 to `limit`.
+    /// The number of slots for this workload: 1 to `limit`.
     pub slots: u32,
     /// Higher goes first.
     pub priority: i32,
-    /// Whether readiness waits for it; not where it is taken on demand.
+    /// Whether readiness waits for it; never with the mode `on_demand`.
     pub required: bool,
-    /// Who takes the slot and when.
+    /// When the slot is acquired, and by what.
     pub mode: Mode,
     /// How long to wait for it.
     pub wait: Wait,
-    /// What follows its loss.
+    /// What the agent does after its loss.
     pub on_lost: OnLost,
-    /// What is done where the stored limit differs.
+    /// What the agent does if the stored limit differs.
     pub limit_policy: LimitPolicy,
-    /// How long a dead holder's slot rests.
+    /// How long a dead holder keeps its slot before it is pruned.
     pub prune_delay: Duration,
-    /// How a new `.lock` is written; `List` where `slots` is above 1.
+    /// The format of a new `.lock`; `List` if `slots` is above 1.
     pub format: Format,
-    /// Text for operators in the contender entry.
+    /// Text for operators in the contender key.
     pub body: Option<String>,
 }
 
@@ -111,14 +112,15 @@ pub(super) struct RawLock {
     /// Whether readiness waits for it; never with the mode `on_demand`.
     #[schemars(extend("default" = true))]
     pub(super) required: Option<bool>,
-    /// Who takes the lock and when.
+    /// `hold`: acquired at the start and kept. `on_demand`: the workload acquires and releases the lock through the control
+    /// endpoints.
     #[schemars(extend("default" = "hold"))]
     pub(super) mode: Option<Mode>,
-    /// How long to wait for the lock: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request says
-    /// it.
+    /// How long to wait for the lock: `forever`, or a duration; `0s` tries once. With the mode `on_demand` each request has its
+    /// own wait.
     #[schemars(extend("default" = "forever"))]
     pub(super) wait: Option<Wait>,
-    /// What follows a lost lock. With the mode `on_demand` it is lost for whoever took it, and nothing follows.
+    /// What the agent does after a lost lock. No effect with the mode `on_demand`.
     #[schemars(extend("default" = "reacquire"))]
     pub(super) on_lost: Option<OnLost>,
     /// Text for operators in the lock's value, at most 1024 bytes.
@@ -133,13 +135,13 @@ pub struct Lock {
     pub name: String,
     /// The key, without a slash at either end.
     pub key: String,
-    /// Whether readiness waits for it; not where it is taken on demand.
+    /// Whether readiness waits for it; never with the mode `on_demand`.
     pub required: bool,
-    /// Who takes the lock and when.
+    /// When the lock is acquired, and by what.
     pub mode: Mode,
     /// How long to wait for it.
     pub wait: Wait,
-    /// What follows its loss.
+    /// What the agent does after its loss.
     pub on_lost: OnLost,
     /// Text for operators in the lock's value.
     pub body: Option<String>,
@@ -148,10 +150,10 @@ pub struct Lock {
 /// How long to wait for a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Until it is to be had.
+    /// Without a limit.
     #[default]
     Forever,
-    /// At most so long; zero tries once.
+    /// At most this long; zero tries once.
     AtMost(Duration),
 }
 
@@ -176,50 +178,50 @@ impl JsonSchema for Wait {
     }
 }
 
-/// Who takes the slot and when.
+/// When the slot is acquired, and by what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// The agent takes it at its start and holds it until it stops.
+    /// The agent acquires it at its start and holds it until it stops.
     #[default]
     Hold,
-    /// The workload takes and returns it through the control endpoints (`control.listen`). Readiness does not wait for it.
+    /// The workload acquires and releases it through the control endpoints (`control.listen`). Readiness does not wait for it.
     OnDemand,
 }
 
-/// What follows a lost slot.
+/// What the agent does after a lost slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLost {
-    /// The agent gets in line again.
+    /// The agent enqueues again.
     #[default]
     Reacquire,
     /// The agent drains and exits with 80.
     Exit,
 }
 
-/// What is done where the limit stored in Consul is another than the configured one.
+/// What the agent does if the limit stored in Consul differs from the configured one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitPolicy {
-    /// The stored one governs; the difference is warned of and exported.
+    /// The agent uses the stored limit. It logs a warning and exports the difference.
     #[default]
     Adopt,
-    /// The configured one is written.
+    /// The agent stores the configured limit.
     Set,
-    /// No slot is taken.
+    /// The agent is blocked: it acquires no slot.
     Refuse,
 }
 
-/// How a new `.lock` is written. One that is there keeps its form.
+/// The format of a new `.lock`. An existing one keeps its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The semaphore guide's form: holders as a list.
+    /// The semaphore guide's format: holders as a list.
     #[default]
     List,
-    /// The form of Consul's own Go API and of `consul lock`: holders as a map. It cannot say that one holder has
-    /// several slots.
+    /// The format of Consul's own Go API and of `consul lock`: holders as a map. It cannot express that one holder has several
+    /// slots.
     Map,
 }
 
@@ -252,7 +254,7 @@ fn entries<R, C>(
     checked
 }
 
-/// One semaphore; none where what makes it one is missing or wrong.
+/// One semaphore; none if a key that it needs is missing or wrong.
 fn semaphore(raw: RawSemaphore, at: &FieldPath, findings: &mut Findings) -> Option<Semaphore> {
     let RawSemaphore {
         name: written_name,
@@ -305,7 +307,7 @@ fn semaphore(raw: RawSemaphore, at: &FieldPath, findings: &mut Findings) -> Opti
     })
 }
 
-/// One lock; none where what makes it one is missing or wrong.
+/// One lock; none if a key that it needs is missing or wrong.
 fn lock(raw: RawLock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
     let RawLock { name: written_name, key: written_key, required, mode, wait, on_lost, body: written_body } =
         raw;
@@ -323,14 +325,14 @@ fn lock(raw: RawLock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
     })
 }
 
-/// Readiness cannot wait for what nobody may ever ask for.
+/// Readiness never waits for a slot on demand, since no client may ever request it.
 pub(super) fn is_required(mode: Option<Mode>, required: Option<bool>) -> bool {
     mode != Some(Mode::OnDemand) && required != Some(false)
 }
 
 fn limit(limit: Option<i64>, at: &FieldPath, findings: &mut Findings) -> Option<u32> {
     let Some(limit) = limit else {
-        findings.fault(at, "missing; write how many slots there are, at least 1");
+        findings.fault(at, "missing; write the number of slots, at least 1");
         return None;
     };
     value::number(limit, 1..=MAX_SLOTS, at, findings)
@@ -348,17 +350,15 @@ fn slots(
     if let Some(limit) = limit.filter(|limit| slots > *limit) {
         findings.fault(&slots_at, format!("{slots} is more than the limit, {limit}; write at most {limit}"));
     }
-    // A map has a key once: it cannot say that one session has several slots.
+    // A map has each key once: it cannot express that one session has several slots.
     if slots > 1 && format == Format::Map {
-        findings.fault(
-            &at.key("format"),
-            "`map` cannot hold more than one slot a holder; write `list`, or 1 slot",
-        );
+        findings
+            .fault(&at.key("format"), "`map` allows one slot for each holder; write `list`, or `slots: 1`");
     }
     Some(slots)
 }
 
-/// Consul refuses a transaction of more than 512 KiB, as which slots are acquired.
+/// Slots are acquired in one transaction, and Consul refuses a transaction of more than 512 KiB.
 fn fits_into_a_transaction(
     acquisition: Acquisition,
     limit: u32,
@@ -366,35 +366,38 @@ fn fits_into_a_transaction(
     at: &FieldPath,
     findings: &mut Findings,
 ) {
-    let largest = acquisition.max_limit();
-    if limit > largest {
+    let max_limit = acquisition.max_limit();
+    if limit > max_limit {
         findings.fault(
             &at.key("limit"),
             format!(
-                "{limit} is more than Consul takes in one transaction with this `format`, `prefix` and `body`; write at \
-                 most {largest}"
+                "{limit} holders with this `format`, `prefix` and `body` do not fit into a transaction of Consul's; write at \
+                 most {max_limit}"
             ),
         );
     }
     if !acquisition.fits(slots) {
-        let most = acquisition.max_slots();
+        let max_slots = acquisition.max_slots();
         findings.fault(
             &at.key("slots"),
-            format!("{slots} are more than Consul takes in one transaction, so that they could never be acquired; write at most {most}"),
+            format!(
+                "{slots} slots do not fit into a transaction of Consul's and could never be acquired; write at most \
+                 {max_slots}"
+            ),
         );
     }
 }
 
-/// Metric label, URL segment and, in capitals, part of a variable's name.
+/// A name is a metric label, a URL segment and, in capitals, part of a variable's name.
 fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option<String> {
-    const LONGEST: usize = 63;
+    const MAX_BYTES: usize = 63;
     let Some(name) = name else {
         findings.fault(at, "missing; write a name such as warehouse-writers");
         return None;
     };
-    let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let goes_on_well = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
-    if !starts_well || !goes_on_well || name.len() > LONGEST {
+    let valid_start = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let valid_rest = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if !valid_start || !valid_rest || name.len() > MAX_BYTES {
         findings.fault(
             at,
             "cannot be a metric label and a URL segment; write at most 63 letters, digits, dots, dashes and \
@@ -404,22 +407,20 @@ fn name(name: Option<String>, at: &FieldPath, findings: &mut Findings) -> Option
     Some(name)
 }
 
-/// A key or prefix in Consul's store as it is written, without the slash it may end in.
+/// A semaphore's prefix as it is written, without a slash at its end.
 ///
 /// # Errors
 ///
-/// What is wrong with it, and what to write.
+/// What is wrong with the prefix, and what to write.
 pub fn plain_key(written: &str) -> Result<String, &'static str> {
     let plain = plain_lock_key(written)?;
     if plain.rsplit('/').next() == Some(".lock") {
-        return Err(
-            "ends in `.lock`, the key that a semaphore keeps below its prefix; write the prefix alone",
-        );
+        return Err("ends in `.lock`, the key of a semaphore below its prefix; write the prefix alone");
     }
     Ok(plain)
 }
 
-/// The same of a lock's key, which may be one that `consul lock` takes: `<prefix>/.lock`.
+/// A lock's key as it is written, without a slash at its end. It may be the key of `consul lock`: `<prefix>/.lock`.
 fn plain_lock_key(written: &str) -> Result<String, &'static str> {
     wrong_with_key(written).map_or_else(|| Ok(written.trim_end_matches('/').to_owned()), Err)
 }
@@ -432,31 +433,31 @@ fn key(
     findings: &mut Findings,
 ) -> Option<String> {
     let Some(key) = key else {
-        findings.fault(at, format!("missing; write where it is in the key-value store, such as {example}"));
+        findings.fault(at, format!("missing; write its path in the key-value store, such as {example}"));
         return None;
     };
     plain(&key).map_err(|wrong| findings.fault(at, format!("{wrong}, such as {example}"))).ok()
 }
 
 fn wrong_with_key(key: &str) -> Option<&'static str> {
-    const LONGEST: usize = 400;
+    const MAX_BYTES: usize = 400;
     let segments = || key.trim_end_matches('/').split('/');
     if key.is_empty() {
         Some("is empty; write a path")
     } else if key.starts_with('/') {
-        // The server refuses such keys.
+        // Consul refuses such keys.
         Some("begins with a slash; write it without")
-    } else if key.len() > LONGEST {
+    } else if key.len() > MAX_BYTES {
         Some("has more than 400 bytes; write a shorter one")
     } else if key.trim() != key || key.trim_end_matches('/').trim_end() != key.trim_end_matches('/') {
         // Consul 1.21.5 and newer: `invalid key name, leading/trailing spaces are not allowed`.
         Some("begins or ends with a blank, which Consul refuses from 1.21.5 on; write it without")
     } else if !key.chars().all(is_printable) {
-        // Consul's HTTP server answers 400 without a word, in all versions.
+        // Consul's HTTP server answers 400 without a reason, in all versions.
         Some("holds characters that cannot be printed, which Consul refuses; write a path")
     } else if segments().any(|segment| matches!(segment, "" | "." | "..")) {
-        // Go's HTTP server redirects such a path to the cleaned one, which is another key, and Consul 1.21.5 and newer
-        // refuse one that leads out of the root: `invalid key name, path traversal is not allowed`.
+        // Go's HTTP server redirects such a path to the cleaned one, which is another key. Consul 1.21.5 and newer refuse
+        // a path that leaves the root: `invalid key name, path traversal is not allowed`.
         Some("has an empty, `.` or `..` segment, which Consul's HTTP server resolves; write a plain path")
     } else {
         None

@@ -1,6 +1,6 @@
 //! The rules between entries, and between sections.
 //!
-//! They look at the raw values: an entry with a fault of its own still has a name that another must not bear.
+//! They read the raw values: an entry with a fault of its own still has a name that another entry must not have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,19 +27,19 @@ pub(super) fn check(raw: &RawConfig, findings: &mut Findings) {
         );
     } else if any_held(&contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
         let list = if raw.semaphores.iter().flatten().next().is_some() { "semaphores" } else { "locks" };
-        findings.warn(&FieldPath::of(list), "none is required: readiness waits for nothing");
+        findings.warn(&FieldPath::of(list), "none is required, so readiness waits for no slot");
     }
     names_are_unique(&contended, findings);
-    keys_are_apart(&contended, findings);
-    together_is_as_one(raw, findings);
-    no_lock_is_taken_together(raw, findings);
-    files_are_apart(raw, findings);
-    listeners_are_apart(raw, findings);
-    checks_leave_time(raw, findings);
-    somebody_can_say_it(raw, findings);
-    one_thing_says_it(raw, findings);
-    what_is_ended_runs_on_something(raw, &contended, findings);
-    what_is_on_demand_can_be_asked_for(raw, &contended, findings);
+    keys_are_distinct(&contended, findings);
+    check_acquire_group(raw, findings);
+    check_required_locks(raw, findings);
+    files_are_distinct(raw, findings);
+    listeners_are_distinct(raw, findings);
+    check_health_checks(raw, findings);
+    warn_of_release_without_control(raw, findings);
+    check_end_of_workload(raw, findings);
+    check_workload_stop(raw, &contended, findings);
+    check_on_demand(raw, &contended, findings);
 }
 
 fn any_held(contended: &[Contended<'_>]) -> bool {
@@ -54,8 +54,8 @@ struct Contended<'r> {
     key_field: &'static str,
     required: Option<bool>,
     mode: Option<Mode>,
-    waits: bool,
-    says_on_lost: bool,
+    sets_wait: bool,
+    sets_on_lost: bool,
 }
 
 fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
@@ -67,8 +67,8 @@ fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
             key_field: "prefix",
             required: one.as_ref().and_then(|one| one.required),
             mode: one.as_ref().and_then(|one| one.mode),
-            waits: one.as_ref().is_some_and(|one| one.wait.is_some()),
-            says_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
+            sets_wait: one.as_ref().is_some_and(|one| one.wait.is_some()),
+            sets_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
         });
     let locks = raw.locks.iter().flatten().take(MAX_ENTRIES).enumerate().map(|(index, one)| Contended {
         at: FieldPath::of("locks").index(index),
@@ -77,18 +77,18 @@ fn contended(raw: &RawConfig) -> Vec<Contended<'_>> {
         key_field: "key",
         required: one.as_ref().and_then(|one| one.required),
         mode: one.as_ref().and_then(|one| one.mode),
-        waits: one.as_ref().is_some_and(|one| one.wait.is_some()),
-        says_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
+        sets_wait: one.as_ref().is_some_and(|one| one.wait.is_some()),
+        sets_on_lost: one.as_ref().is_some_and(|one| one.on_lost.is_some()),
     });
     semaphores.chain(locks).collect()
 }
 
-/// A name as a part of a variable's, such as `SLOTKEEPER_SLOT_WAREHOUSE_WRITERS`.
+/// A name as part of a variable's name, such as `SLOTKEEPER_SLOT_WAREHOUSE_WRITERS`.
 pub fn variable_part(name: &str) -> String {
     name.to_ascii_uppercase().replace(['-', '.'], "_")
 }
 
-/// Unique also in the variables that `slotkeeper run` gives its child, where `a-b` and `a.b` are both `A_B`.
+/// Names must differ also in the variables that `slotkeeper run` sets for its child, where `a-b` and `a.b` are both `A_B`.
 fn names_are_unique(contended: &[Contended<'_>], findings: &mut Findings) {
     let mut taken: BTreeMap<String, (&str, &FieldPath)> = BTreeMap::new();
     for one in contended {
@@ -99,30 +99,35 @@ fn names_are_unique(contended: &[Contended<'_>], findings: &mut Findings) {
                 taken.insert(suffix, (name, &one.at));
             }
             Some((other, at)) if *other == name => {
-                findings.fault(&one.at.key("name"), format!("`{name}` is the name of {at} already; write another"));
+                findings.fault(
+                    &one.at.key("name"),
+                    format!("`{name}` is the name of {at} already; write another name"),
+                );
             }
             Some((other, at)) => findings.fault(
                 &one.at.key("name"),
-                format!("in a child's environment this is SLOTKEEPER_SLOT_{suffix}, as `{other}` of {at} is; write another"),
+                format!(
+                    "has the same variable SLOTKEEPER_SLOT_{suffix} as `{other}` of {at}; write another name"
+                ),
             ),
         }
     }
 }
 
-/// No two are at one key, and nothing else is below a semaphore's prefix: every key there with a session counts as a
-/// contender, for the guide's other clients at least.
-fn keys_are_apart(contended: &[Contended<'_>], findings: &mut Findings) {
+/// Each entry needs a key of its own, outside the prefixes of all semaphores. Foreign clients count each key with a session
+/// below a prefix as a contender.
+fn keys_are_distinct(contended: &[Contended<'_>], findings: &mut Findings) {
     for (position, one) in contended.iter().enumerate() {
         let Some(key) = one.key.map(normalised) else { continue };
         let clash = contended.iter().enumerate().find_map(|(other_position, other)| {
             let other_key = other.key.map(normalised)?;
             let whose = format!("the {} of {}", other.key_field, other.at);
-            // Of two that are equal the later one is told of.
+            // Of two equal keys the later one has the fault.
             if key == other_key && other_position < position {
-                Some(format!("`{key}` is {whose} already; write another"))
+                Some(format!("`{key}` is {whose} already; write another path"))
             } else if other.key_field == "prefix" && lies_below(key, other_key) {
                 Some(format!(
-                    "lies below `{other_key}`, {whose}, and would be counted there; write one beside it"
+                    "lies below `{other_key}`, {whose}, and would count as its contender; write a path beside it"
                 ))
             } else {
                 None
@@ -142,10 +147,10 @@ fn lies_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What is taken in one transaction is waited for as one. Consul takes 64 steps in a transaction, of which a semaphore
-/// needs up to four where there are many, and up to five where there are few.
-fn together_is_as_one(raw: &RawConfig, findings: &mut Findings) {
-    const MOST: usize = 16;
+/// The semaphores of an acquire group have one wait and one priority. A transaction has at most 64 operations. A semaphore
+/// needs up to four of them in a large group, and up to five in a small one.
+fn check_acquire_group(raw: &RawConfig, findings: &mut Findings) {
+    const MAX_SEMAPHORES: usize = 16;
     if raw.acquire != Some(Acquire::Together) {
         return;
     }
@@ -155,10 +160,13 @@ fn together_is_as_one(raw: &RawConfig, findings: &mut Findings) {
         .filter(|(_, one)| is_required(one.mode, one.required))
         .collect();
     let [(first_at, first), others @ ..] = required.as_slice() else { return };
-    if required.len() > MOST {
+    if required.len() > MAX_SEMAPHORES {
         findings.fault(
             &FieldPath::of("acquire"),
-            format!("`together` takes {MOST} required semaphores at most, and here are {}", required.len()),
+            format!(
+                "`together` allows at most {MAX_SEMAPHORES} required semaphores, not {}; write `required: false` for some",
+                required.len()
+            ),
         );
     }
     if !others.is_empty() {
@@ -174,14 +182,14 @@ fn together_is_as_one(raw: &RawConfig, findings: &mut Findings) {
             findings.fault(
                 &at,
                 format!(
-                    "differs from that of {first_at}, with which it is acquired together; write the same"
+                    "differs from that of {first_at}, which is acquired together with it; write the same"
                 ),
             );
         }
     }
 }
 
-/// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of all of them.
+/// Consul refuses a transaction of more than 512 KiB, and this one writes the `.lock` keys of the whole group.
 fn fits_into_one_transaction(required: &[(FieldPath, &RawSemaphore)], findings: &mut Findings) {
     let number = |number: Option<i64>| u32::try_from(number.unwrap_or(1)).unwrap_or(1).min(MAX_SLOTS);
     let prefixes: Vec<_> = required
@@ -203,22 +211,21 @@ fn fits_into_one_transaction(required: &[(FieldPath, &RawSemaphore)], findings: 
     if !Acquisition::fit_together(of(|one| one.slots)) {
         findings.fault(
             &at,
-            "`together` acquires all slots in one transaction, and these are more than Consul takes, so that they could never \
-             be acquired; write fewer `slots`, or `independently`",
+            "`together` acquires all slots in one transaction, and so many do not fit into one and could never be acquired; \
+             write fewer `slots`, or `independently`",
         );
     } else if !Acquisition::fit_together(of(|one| one.limit)) {
         findings.warn(
             &at,
-            "`together` acquires all slots in one transaction, which lists all holders; with as many as the limits allow it would \
-             be larger than Consul takes, and the slots could not be acquired until some of them have left. Write lower \
-             limits, or `independently`",
+            "`together` acquires all slots in one transaction, which lists all holders; with as many holders as the limits allow, \
+             it is larger than Consul accepts and fails until some holders release; write lower limits, or `independently`",
         );
     }
 }
 
-/// Others let a party in by what its contenders say, and of a lock there is none. Held one after the other, a lock and a
-/// party could wait for each other.
-fn no_lock_is_taken_together(raw: &RawConfig, findings: &mut Findings) {
+/// Other clients grant the slots of an acquire group by its contender keys, and a lock has none. A lock and a group that are
+/// acquired one after the other could deadlock.
+fn check_required_locks(raw: &RawConfig, findings: &mut Findings) {
     if raw.acquire != Some(Acquire::Together) {
         return;
     }
@@ -227,14 +234,13 @@ fn no_lock_is_taken_together(raw: &RawConfig, findings: &mut Findings) {
     {
         findings.fault(
             &FieldPath::of("locks").index(index).key("required"),
-            "`acquire: together` is for semaphores: a lock is taken by itself; write `required: false`, or a semaphore \
-             with a limit of 1",
+            "`acquire: together` does not include locks; write `required: false`, or a semaphore with a limit of 1 instead",
         );
     }
 }
 
-/// Each is written anew, or made, by us.
-fn files_are_apart(raw: &RawConfig, findings: &mut Findings) {
+/// The agent creates or replaces each of these files.
+fn files_are_distinct(raw: &RawConfig, findings: &mut Findings) {
     let readiness = raw.readiness.as_ref().and_then(|readiness| readiness.file.as_deref());
     let state = raw.session.as_ref().and_then(|session| session.state_file.as_deref());
     let token = raw.control.as_ref().and_then(|control| control.token_file.as_deref());
@@ -246,106 +252,106 @@ fn files_are_apart(raw: &RawConfig, findings: &mut Findings) {
         ("control.token_file", token),
         ("control.listen", socket),
     ];
-    // An empty one is off.
+    // An empty path turns the file off.
     let files = files.map(|(field, path)| (field, path.filter(|path| !path.as_os_str().is_empty())));
-    for (place, (field, path)) in files.iter().enumerate() {
-        let same = files[..place].iter().find(|(_, other)| path.is_some() && other == path);
+    for (index, (field, path)) in files.iter().enumerate() {
+        let same = files[..index].iter().find(|(_, other)| path.is_some() && other == path);
         if let Some((other, _)) = same {
-            findings.fault(&FieldPath::of(field), format!("is {other} too; write another path"));
+            findings.fault(&FieldPath::of(field), format!("is the same path as {other}; write another path"));
         }
     }
 }
 
-/// Both can be read at the control endpoints; what they change cannot be changed at the others.
-fn listeners_are_apart(raw: &RawConfig, findings: &mut Findings) {
+/// The two servers need an address each. The control address serves the read-only endpoints too, so one server is enough.
+fn listeners_are_distinct(raw: &RawConfig, findings: &mut Findings) {
     let http = raw.http.as_ref().and_then(|http| http.listen.as_deref()).unwrap_or(DEFAULT_LISTEN);
     let control = raw.control.as_ref().and_then(|control| control.listen.as_deref());
     if control == Some(http) && !http.ends_with(":0") {
         findings.fault(
             &FieldPath::of("control.listen"),
-            "is where http.listen is; write another port, or turn the other one off (`http: {listen: off}`)",
+            "is the same address as http.listen; write another port, or turn the other one off (`http: {listen: off}`)",
         );
     }
 }
 
-/// Without the control endpoints nobody can say that the workload is done.
-fn somebody_can_say_it(raw: &RawConfig, findings: &mut Findings) {
+/// The workload reports at the control endpoints that it is done.
+fn warn_of_release_without_control(raw: &RawConfig, findings: &mut Findings) {
     let release = raw.drain.as_ref().and_then(|drain| drain.release);
     if release == Some(Release::AfterWorkload) && raw.control.is_none() {
         findings.warn(
             &FieldPath::of("drain.release"),
-            "nobody can say that the workload is done, so that each stop takes the whole of drain.timeout; set \
-             control.listen",
+            "without control.listen the workload cannot report that it is done, and each stop takes the whole drain.timeout; \
+             set control.listen",
         );
     }
 }
 
-/// Of the ways to learn that the workload is done, one is enough.
-fn one_thing_says_it(raw: &RawConfig, findings: &mut Findings) {
+/// The agent has one way to learn that the workload is done.
+fn check_end_of_workload(raw: &RawConfig, findings: &mut Findings) {
     let Some(drain) = &raw.drain else { return };
     let waits = drain.release == Some(Release::AfterWorkload);
-    let sees = raw.workload.is_some();
-    if waits && sees {
+    let has_workload = raw.workload.is_some();
+    if waits && has_workload {
         findings.fault(
             &FieldPath::of("drain.release"),
-            "with the section `workload` the agent sees by itself when the workload is done; remove one of them",
+            "with the section `workload` the agent sees when the workload is done; remove one of the two",
         );
     }
     let holds = drain.hold.is_some_and(|DurationString(hold)| hold > Duration::ZERO);
-    if holds && (waits || sees) {
-        let other = if sees { "the section `workload`" } else { "`release: after_workload`" };
+    if holds && (waits || has_workload) {
+        let other = if has_workload { "the section `workload`" } else { "`release: after_workload`" };
         let message = format!(
-            "is for a workload of whose end nothing is known, and there is {other}; remove one of them"
+            "has no use with {other}, by which the agent learns when the workload is done; remove one of the two"
         );
         findings.fault(&FieldPath::of("drain.hold"), message);
     }
 }
 
-/// What runs without a slot is ended at once.
-fn what_is_ended_runs_on_something(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
+/// `workload.stop` ends a workload that runs without a required slot.
+fn check_workload_stop(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
     let stops = raw.workload.as_ref().is_some_and(|workload| workload.stop == Some(true));
     if stops && any_held(contended) && !contended.iter().any(|one| is_required(one.mode, one.required)) {
         findings.fault(
             &FieldPath::of("workload.stop"),
-            "no slot is held and required, so the workload would be ended at once; require one, or remove it",
+            "no slot is required, so the agent would end the workload at once; require a slot, or remove `stop`",
         );
     }
 }
 
-/// What is taken on demand is nobody's to wait for before, and each request brings its own terms.
-fn what_is_on_demand_can_be_asked_for(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
+/// A slot on demand needs the control endpoints. Each request has its own wait, and readiness does not depend on it.
+fn check_on_demand(raw: &RawConfig, contended: &[Contended<'_>], findings: &mut Findings) {
     for one in contended.iter().filter(|one| one.mode == Some(Mode::OnDemand)) {
         if raw.control.is_none() {
             findings.fault(
                 &one.at.key("mode"),
-                "nobody can ask for it without the control endpoints; set control.listen, or write `hold`",
+                "`on_demand` needs the control endpoints; set control.listen, or write `hold`",
             );
         }
         if one.required == Some(true) {
             findings.fault(
                 &one.at.key("required"),
-                "readiness cannot wait for what is taken on demand; remove it, or write `mode: hold`",
+                "readiness cannot wait for a slot on demand; remove `required`, or write `mode: hold`",
             );
         }
-        if one.waits {
+        if one.sets_wait {
             findings.warn(
                 &one.at.key("wait"),
-                "has no effect with `on_demand`, where each request says how long it waits; remove it",
+                "has no effect with `on_demand`, where each request has its own wait; remove it",
             );
         }
-        if one.says_on_lost {
+        if one.sets_on_lost {
             findings.warn(
                 &one.at.key("on_lost"),
-                "has no effect with `on_demand`, where a lost slot is lost for whoever took it; remove it",
+                "has no effect with `on_demand`, where a lost slot is not acquired again; remove it",
             );
         }
     }
 }
 
-/// A health check ends the session at once, and a holder that is cut off then believes for up to a TTL more that it
-/// holds. Only a rest of the dead holder's slot covers that, and only where every client of the semaphore keeps it:
-/// we cannot know, so this is told and not refused.
-fn checks_leave_time(raw: &RawConfig, findings: &mut Findings) {
+/// A failing health check ends the session at once, while the lease of a holder that is cut off lasts for up to a TTL more.
+/// Only a prune delay covers that time, and only if every client of the semaphore has it. The agent cannot know that, so this
+/// is a warning.
+fn check_health_checks(raw: &RawConfig, findings: &mut Findings) {
     let Some(session) = &raw.session else { return };
     let lists =
         [("session.node_checks", &session.node_checks), ("session.service_checks", &session.service_checks)];
@@ -354,20 +360,21 @@ fn checks_leave_time(raw: &RawConfig, findings: &mut Findings) {
         return;
     };
     let ttl = session.ttl.map_or(DEFAULT_TTL, |DurationString(ttl)| ttl);
-    let rest = |one: &RawSemaphore| one.prune_delay.map_or(Duration::ZERO, |DurationString(rest)| rest);
-    let delay = session.lock_delay.map_or(DEFAULT_LOCK_DELAY, |DurationString(delay)| delay);
-    if delay < ttl && raw.locks.iter().flatten().next().is_some() {
+    let prune_delay =
+        |one: &RawSemaphore| one.prune_delay.map_or(Duration::ZERO, |DurationString(delay)| delay);
+    let lock_delay = session.lock_delay.map_or(DEFAULT_LOCK_DELAY, |DurationString(delay)| delay);
+    if lock_delay < ttl && raw.locks.iter().flatten().next().is_some() {
         let ttl = show(ttl);
         findings.warn(
             &FieldPath::of(field),
             &format!(
-                "a failing check ends the session at once, while one that is cut off from Consul and has a lock goes on for \
+                "a failing check ends the session at once, while the owner of a lock that is cut off from Consul goes on for \
                  up to {ttl}; write a session.lock_delay of at least {ttl} (at most 60s), or remove the checks"
             ),
         );
     }
-    let hasty = raw.semaphores.iter().flatten().flatten().any(|one| rest(one) < ttl);
-    if hasty {
+    let has_short_delay = raw.semaphores.iter().flatten().flatten().any(|one| prune_delay(one) < ttl);
+    if has_short_delay {
         let ttl = show(ttl);
         findings.warn(
             &FieldPath::of(field),

@@ -20,29 +20,29 @@ pub(super) const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawSession {
-    /// How the names of its sessions begin, for people who list sessions. Who it is and 16 digits follow.
+    /// The beginning of the names of its sessions. The agent's identity and 16 digits follow.
     #[schemars(extend("default" = "slotkeeper"))]
     pub(super) name: Option<String>,
-    /// 10s to 24h. How long the slots outlive an agent that died: up to twice this.
+    /// 10s to 24h. The lease lasts at most this long after Consul's last answer. The slot of an agent that died is free again
+    /// after up to twice this.
     #[schemars(extend("default" = "45s"))]
     pub(super) ttl: Option<DurationString>,
-    /// What Consul does with the contender entries when the session ends.
+    /// What Consul does with the contender keys when the session ends.
     #[schemars(extend("default" = "delete"))]
     behavior: Option<Behavior>,
-    /// 0s to 60s. How long Consul refuses a single-key lock after its session was ended for its holder. It has no
-    /// effect on semaphores.
+    /// 0s to 60s. How long Consul refuses a single-key lock after its holder's session was ended. No effect on semaphores.
     #[schemars(extend("default" = "15s"))]
     pub(super) lock_delay: Option<DurationString>,
-    /// How long a failing watch is tolerated before the slot counts as lost; at most the TTL. By default up to the
-    /// lease's end; `0s` is the semaphore guide's strict rule. Not for what is taken on demand.
+    /// How long a failing watch is tolerated before the slot counts as lost, at most the TTL. By default until the lease
+    /// expires; `0s` is the strict rule of Consul's semaphore guide. No effect on semaphores and locks on demand.
     watch_grace: Option<DurationString>,
-    /// Health checks of the node that end the session when they fail. None by default: then only the TTL ends it.
+    /// Health checks of the node that end the session when they fail. Without any, only the TTL ends it.
     pub(super) node_checks: Option<Vec<String>>,
     /// Health checks of services, by check id, that end the session when they fail.
     pub(super) service_checks: Option<Vec<String>>,
-    /// The catalog node that the session is tied to, where no client agent is near. By default the addressed agent's.
+    /// The catalog node that the session is tied to. By default the addressed agent's.
     node: Option<String>,
-    /// The file from which a restarted agent takes its own session up again. None unless set; an empty text is none.
+    /// The file from which a restarted agent resumes its session and its slots. None by default; an empty text is none.
     pub(super) state_file: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ pub struct Session {
     pub behavior: Behavior,
     /// Consul's lock-delay: 0 s to 60 s. Single-key locks only.
     pub lock_delay: Duration,
-    /// How long a failing watch is tolerated, at most the TTL; none: to the lease's end.
+    /// How long a failing watch is tolerated, at most the TTL; none: until the lease expires.
     pub watch_grace: Option<Duration>,
     /// Checks of the node that end the session.
     pub node_checks: Vec<String>,
@@ -65,7 +65,7 @@ pub struct Session {
     pub service_checks: Vec<String>,
     /// The catalog node it is tied to; none: the addressed agent's.
     pub node: Option<String>,
-    /// Where the session's id is kept for a restarted agent, where it is.
+    /// The file that keeps the session's id for a restarted agent; none: no file is written.
     pub state_file: Option<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Behavior {
-    /// Consul deletes them: nothing is left of a dead contender.
+    /// Consul deletes them.
     #[default]
     Delete,
     /// Consul leaves them, unlocked.
@@ -94,18 +94,18 @@ impl RawSession {
             state_file,
         } = self;
         let seconds = Duration::from_secs;
-        // Consul's own bounds (`session_ttl_min`, and the most it takes).
+        // Consul's own bounds: `session_ttl_min`, and its maximum.
         let ttl_at = at.key("ttl");
         let ttl = value::duration(ttl, DEFAULT_TTL, seconds(10)..=DAY, &ttl_at, findings);
         let watch_grace = watch_grace.map(|DurationString(grace)| grace);
         let grace_at = at.key("watch_grace");
-        // A lease ends at the latest one TTL after the last renewal, whatever the watch does.
+        // A lease expires at the latest one TTL after the last renewal, whatever the watch does.
         if let Some(grace) = watch_grace.filter(|grace| *grace > ttl && !findings.is_unsure(&ttl_at)) {
             let (grace, ttl) = (show(grace), show(ttl));
             findings.fault(
                 &grace_at,
                 format!(
-                    "{grace} is longer than session.ttl, {ttl}, which ends the lease anyway; write at most {ttl}"
+                    "{grace} is longer than session.ttl, {ttl}, after which the lease expires; write at most {ttl}"
                 ),
             );
         }
@@ -113,7 +113,7 @@ impl RawSession {
             name: value::line(name, &at.key("name"), findings).unwrap_or_else(|| "slotkeeper".to_owned()),
             ttl,
             behavior: behavior.unwrap_or_default(),
-            // Consul cuts what is longer to 60 s without a word.
+            // Consul reduces a longer lock-delay to 60 s without an error.
             lock_delay: value::duration(
                 lock_delay,
                 DEFAULT_LOCK_DELAY,

@@ -16,29 +16,29 @@ use crate::workload::guard::fence;
 /// The default time from SIGTERM to SIGKILL, as under `slotkeeper run`.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// The workload beside the agent, where its processes can be seen: in a pod with `shareProcessNamespace: true`. No slot is given
-/// back while one of them lives.
+/// The workload beside the agent, in a pod with `shareProcessNamespace: true`, where the agent sees its processes. No slot is
+/// released while one of them lives.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct RawWorkload {
-    /// A folder that lies on a volume of the pod. The workload is every process outside the agent's own container that has that
-    /// volume mounted.
+    /// A folder on a volume of the pod. The workload is every process outside the agent's own container that has that volume
+    /// mounted.
     volume: Option<PathBuf>,
-    /// Whether the agent ends the workload where the lease runs out, the slot is lost, or the workload runs without it: SIGTERM,
-    /// then SIGKILL before anybody else can have the slot. The agent has to run as the same user.
+    /// Whether the agent ends the workload when the lease expires, the slot is lost, or the workload runs without it: SIGTERM,
+    /// and SIGKILL before another client can have the slot. The agent must run as the same user.
     #[schemars(extend("default" = false))]
     pub(super) stop: Option<bool>,
-    /// From SIGTERM to SIGKILL, at most what the session's TTL leaves.
+    /// The time from SIGTERM to SIGKILL. It must fit into the session's TTL.
     #[schemars(extend("default" = "5s"))]
     kill_after: Option<DurationString>,
 }
 
-/// The workload beside us, whose processes are in our process namespace.
+/// The workload beside the agent, in the same process namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// A folder on the volume that its containers have mounted, as ours has.
+    /// A folder on the volume that both the workload's containers and the agent's have mounted.
     pub volume: PathBuf,
-    /// How long it has for stopping where we end it; none: we do not.
+    /// The time from SIGTERM to SIGKILL; none: the agent does not end the workload.
     pub kill_after: Option<Duration>,
 }
 
@@ -57,22 +57,22 @@ impl RawWorkload {
             findings.fault(
                 &kill_after_at,
                 format!(
-                    "under a session.ttl of {ttl} the workload cannot have {kill_after} for stopping and surely be gone before its slot \
-                     is; write at most {longest}{fix}"
+                    "with a session.ttl of {ttl}, the workload cannot have {kill_after} to stop and be certain to end before the \
+                     slot is lost; write at most {longest}{fix}"
                 ),
             );
         }
         let Some(volume) = value::path(volume, &at.key("volume"), findings) else {
             findings.fault(
                 &at.key("volume"),
-                "missing; write a folder on the volume that the workload has mounted too",
+                "missing; write a folder on a volume that the workload has mounted too",
             );
             return None;
         };
         if !volume.is_absolute() {
             findings.fault(
                 &at.key("volume"),
-                "is no absolute path; write where the volume is mounted, such as /run/slotkeeper",
+                "is not an absolute path; write where the volume is mounted, such as /run/slotkeeper",
             );
         }
         Some(Workload { volume, kill_after: stops.then_some(kill_after) })

@@ -1,4 +1,4 @@
-//! `slotkeeper reload`: by SIGHUP to who has claimed the files, and at the control endpoints.
+//! `slotkeeper reload`: by SIGHUP to the process that has claimed the files, and at the control endpoints.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -20,7 +20,7 @@ use crate::wait_for;
 const ONE: &str = "semaphores: [{name: a, prefix: p/a, limit: 1}]";
 const OTHER: &str = "semaphores: [{name: b, prefix: p/b, limit: 1}]";
 
-/// The command, with its exit code.
+/// Runs the command, and returns its exit code and output.
 fn reload(home: &Home, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(BINARY);
     bare(&mut command);
@@ -29,14 +29,14 @@ fn reload(home: &Home, arguments: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap())
 }
 
-/// Has the agent notice nothing by itself.
+/// Configures an agent that does not watch its files.
 fn configure(home: &Home, consul: &str, rest: &str) {
     home.configure(consul, &format!("reload: {{watch: false}}\n{rest}"));
 }
 
-/// By a signal, and at either kind of control address.
+/// By a signal, and at both kinds of control addresses.
 #[test]
-fn it_says_what_has_changed_or_why_nothing_has() {
+fn reload_reports_the_changes_or_the_fault() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let port = Ports::reserve();
@@ -55,7 +55,7 @@ fn it_says_what_has_changed_or_why_nothing_has() {
         assert_eq!((code, said.as_str()), (Some(0), expected), "{}", agent.log());
         wait_for("a to be released", || operator.holders("p/a").is_empty() && names(&agent) == ["b held"]);
 
-        // What is wrong with the file is said at once, and the agent not asked.
+        // The command reports a faulty file itself, without a request to the agent.
         configure(&home, &consul.address(), &format!("{control}{ONE}\nlogg: {{}}"));
         let (code, said) = reload(&home, &[]);
         assert!(
@@ -71,7 +71,7 @@ fn it_says_what_has_changed_or_why_nothing_has() {
 }
 
 #[test]
-fn what_the_agent_refuses_is_told_by_78() {
+fn a_reload_that_the_agent_refuses_exits_with_78() {
     let authority = Authority::new();
     let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
     for control in ["", "control: {listen: 'unix:$HOME/control.sock'}\n"] {
@@ -96,7 +96,7 @@ fn what_the_agent_refuses_is_told_by_78() {
 }
 
 #[test]
-fn no_agent_two_agents_and_one_that_does_not_answer() {
+fn reload_fails_without_exactly_one_agent_that_answers() {
     let consul = Consul::start();
     let home = Home::new();
     let state = "session: {state_file: '$HOME/state'}\n";
@@ -115,7 +115,7 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     agent.signal(Signal::CONT);
     wait_for("the reload", || super::reloaded(&agent) == 1);
 
-    // Each file is another agent's.
+    // The two files belong to different agents.
     let other = Home::new();
     configure(&other, &consul.address(), OTHER);
     let text = fs::read_to_string(other.path("config.yaml")).unwrap();
@@ -131,12 +131,12 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     let both = [agent.pid(), second.pid()].map(|pid| format!("that of process {pid}"));
     assert!(code == Some(1) && both.iter().all(|one| said.contains(one)), "{code:?} {said}");
     assert_eq!((super::reloaded(&agent), super::reloaded(&second)), (1, 0));
-    // Each by its own.
+    // Each agent's own configuration finds that agent.
     assert_eq!(reload(&other, &[]).0, Some(0));
     assert_eq!((super::reloaded(&agent), super::reloaded(&second)), (1, 1));
     assert_eq!(second.terminate(), Some(0));
 
-    // What was killed has left its lock file.
+    // The lock file of a killed agent remains.
     agent.signal(Signal::KILL);
     agent.ended();
     let (code, said) = reload(&home, &[]);
@@ -153,7 +153,7 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     );
 }
 
-/// A signal would be the command's, and what the command was started on stays until it ends.
+/// A signal is for the command, and the command keeps its slots until it ends.
 #[test]
 fn under_a_command_no_reload_releases_anything() {
     let consul = Newer::start();
@@ -187,7 +187,7 @@ fn under_a_command_no_reload_releases_anything() {
         }
     };
 
-    // By a changed file, and no signal.
+    // By a changed file; a signal is refused.
     let home = Home::new();
     home.configure(&consul.address(), both);
     let mut job = start(&home);
@@ -196,7 +196,7 @@ fn under_a_command_no_reload_releases_anything() {
     home.configure(&consul.address(), fewer);
     assert_kept(&mut job);
 
-    // Asked for.
+    // By a request.
     let home = Home::new();
     configure(&home, &consul.address(), &format!("{socket}{both}"));
     let mut job = start(&home);

@@ -1,4 +1,4 @@
-//! What cannot be taken over yet is taken over by itself, and until then a required entry counts as not held.
+//! Pending entries: the agent adds them as soon as it can, and until then a required one counts as not held.
 
 use rustix::process::Signal;
 use slotkeeper::internals::log_events;
@@ -36,7 +36,7 @@ impl Scene {
         wait_for(&format!("{text:?} in the log"), || self.agent.log().contains(text));
     }
 
-    /// The entry is listed as pending, and nothing says that the agent is ready.
+    /// Asserts that the entry is pending and the agent is not ready.
     fn assert_pending(&self, check: &str, reason: &str) {
         let agent = &self.agent;
         let verbose = || agent.get("/readyz?verbose");
@@ -57,13 +57,13 @@ impl Scene {
 }
 
 #[test]
-fn an_entry_whose_prefix_changed_is_taken_over_once_the_one_before_is_released() {
+fn a_changed_prefix_is_pending_until_the_old_one_is_released() {
     let scene = Scene::start("semaphores: [{name: a, prefix: p/1, limit: 1}]");
     let operator = Operator::at(&scene.consul.address());
     scene.consul.signal(Signal::STOP);
     scene.reload("semaphores: [{name: a, prefix: p/2, limit: 1}]");
     scene.log_has(&format!("{} semaphore=\"a\"", log_events::ENTRY_PENDING));
-    scene.assert_pending("semaphore/a", "a of the configuration before is still being released");
+    scene.assert_pending("semaphore/a", "a of the previous configuration is still being released");
     assert_eq!(scene.agent.semaphore()["prefix"], "p/2");
     scene.consul.signal(Signal::CONT);
     scene.agent.await_ready();
@@ -78,7 +78,7 @@ fn an_entry_whose_prefix_changed_is_taken_over_once_the_one_before_is_released()
 }
 
 #[test]
-fn an_entry_that_comes_back_while_its_removal_hangs_is_taken_over_by_itself() {
+fn an_entry_that_returns_during_its_removal_is_added_later() {
     let both = "semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]";
     let scene = Scene::start(both);
     let mut waiter = Lodger::start(&scene.consul.address(), "semaphores: [{name: w, prefix: p/a, limit: 1}]");
@@ -89,9 +89,9 @@ fn an_entry_that_comes_back_while_its_removal_hangs_is_taken_over_by_itself() {
     scene.reload(both);
     scene.assert_pending("semaphore/a", "still being released");
     scene.consul.signal(Signal::CONT);
-    // What was told to be released is released: the next in line has it first.
+    // The removal still releases the slot, so the waiter has it first.
     waiter.await_ready();
-    wait_for("its place behind", || names(&scene.agent) == ["a waiting", "b held"]);
+    wait_for("a to wait behind it", || names(&scene.agent) == ["a waiting", "b held"]);
     assert!(!scene.agent.is_ready());
     assert_eq!(waiter.terminate(), Some(0));
     scene.agent.await_ready();
@@ -99,7 +99,7 @@ fn an_entry_that_comes_back_while_its_removal_hangs_is_taken_over_by_itself() {
 }
 
 #[test]
-fn a_later_reload_replaces_what_is_pending() {
+fn a_later_reload_replaces_a_pending_entry() {
     let scene = Scene::start("semaphores: [{name: a, prefix: p/1, limit: 1}]");
     let operator = Operator::at(&scene.consul.address());
     scene.consul.signal(Signal::STOP);
@@ -110,7 +110,7 @@ fn a_later_reload_replaces_what_is_pending() {
     scene.consul.signal(Signal::CONT);
     scene.agent.await_ready();
     assert_eq!(operator.holders("p/3"), [scene.agent.session()]);
-    assert!(operator.keys("p/2").is_empty(), "it was never asked for");
+    assert!(operator.keys("p/2").is_empty(), "the agent never requested it");
     scene.end();
 }
 
@@ -137,7 +137,7 @@ fn a_semaphore_becomes_a_lock_and_a_lock_a_semaphore() {
 }
 
 #[test]
-fn what_cannot_join_those_acquired_together_is_not_ready_and_loses_nothing() {
+fn an_entry_that_cannot_join_the_group_is_pending() {
     let a = "{name: a, prefix: p/a, limit: 1}";
     let scene = Scene::start(&format!("acquire: together\nsemaphores: [{a}]"));
     scene.reload(&format!("acquire: together\nsemaphores: [{a}, {{name: b, prefix: p/b, limit: 1}}]"));
@@ -152,7 +152,7 @@ fn what_cannot_join_those_acquired_together_is_not_ready_and_loses_nothing() {
 }
 
 #[test]
-fn one_of_those_acquired_together_that_comes_back_as_optional_takes_nothing_from_the_others() {
+fn a_group_member_that_returns_as_optional_leaves_the_group() {
     let a = "{name: a, prefix: p/a, limit: 1}";
     let of = |b: &str| format!("acquire: together\nsemaphores: [{a}{b}]");
     let b = |required: bool| of(&format!(", {{name: b, prefix: p/b, limit: 1, required: {required}}}"));
@@ -167,8 +167,10 @@ fn one_of_those_acquired_together_that_comes_back_as_optional_takes_nothing_from
     let mut other = Lodger::start(&scene.consul.address(), "semaphores: [{name: o, prefix: p/b, limit: 1}]");
     other.await_ready();
     scene.reload(&b(false));
-    wait_for("b in line", || names(agent) == ["a held", "b waiting"]);
-    wait_for("its place", || operator.keys("p/b").iter().any(|pair| pair.session.as_ref() == Some(&session)));
+    wait_for("b to wait", || names(agent) == ["a held", "b waiting"]);
+    wait_for("its contender key", || {
+        operator.keys("p/b").iter().any(|pair| pair.session.as_ref() == Some(&session))
+    });
     assert_eq!((agent.is_ready(), &agent.semaphore()["fencing_token"]), (true, &token));
     assert_eq!(other.terminate(), Some(0));
     wait_for("b held", || names(agent) == ["a held", "b held"]);

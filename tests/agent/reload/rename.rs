@@ -1,4 +1,4 @@
-//! An entry is what it is by its prefix or key: another name changes no slot.
+//! The prefix or key identifies an entry: a new name changes no slot.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn reload(agent: &Agent, home: &Home, consul: &Consul, rest: &str) {
 }
 
 #[test]
-fn a_renamed_semaphore_keeps_its_slot_and_everything_shows_the_new_name() {
+fn a_renamed_semaphore_keeps_its_slot_under_the_new_name() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -45,11 +45,11 @@ fn a_renamed_semaphore_keeps_its_slot_and_everything_shows_the_new_name() {
     agent.await_ready();
     let waiter = Lodger::start(&consul.address(), "semaphores: [{name: w, prefix: p, limit: 1}]");
     waiter.await_state("waiting");
-    // It is done with `.lock` for now.
-    wait_for("it to be named", || operator.next("p").first() == Some(&waiter.session()));
+    // Once listed, the waiter does not write `.lock` again.
+    wait_for("the waiter in the handoff list", || operator.next("p").first() == Some(&waiter.session()));
     let (session, token) = (agent.session(), agent.semaphore()["fencing_token"].clone());
 
-    // The limit is another one at the same time.
+    // The limit changes at the same time.
     let renamed =
         format!("semaphores: [{{name: a2, prefix: p, limit: 2, limit_policy: set, body: new}}]\n{hook}");
     reload(&agent, &home, &consul, &renamed);
@@ -70,17 +70,17 @@ fn a_renamed_semaphore_keeps_its_slot_and_everything_shows_the_new_name() {
     for (series, value) in [("slot_held", 1.0), ("pruned_holders_total", 0.0)] {
         assert_eq!(agent.metric(&format!("slotkeeper_{series}{{semaphore=\"a2\"}}")), value);
     }
-    // What was watched and waited for goes on: the new limit lets the waiter in, and the entry says the new body.
+    // Watches go on: the new limit grants the waiter a slot, and the contender key has the new body.
     waiter.await_ready();
-    wait_for("the new entry", || operator.entry("p", &session)["body"] == "new");
+    wait_for("the new body", || operator.entry("p", &session)["body"] == "new");
     assert!(operator.holders("p").contains(&session));
 
-    // A loss is told under the new name.
+    // A loss is reported under the new name.
     operator.destroy(&session);
     let lost = format!("{LOST}{{reason=\"session_gone\",semaphore=\"a2\"}}");
     wait_for("the loss", || agent.metric(&lost) == 1.0);
-    let told = || std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
-    wait_for("the hook", || told() == "lost a2\n");
+    let hooks = || std::fs::read_to_string(home.path("hooks")).unwrap_or_default();
+    wait_for("the hook", || hooks() == "lost a2\n");
     assert!(agent.log().contains(&format!("{} semaphore=a2", log_events::SLOT_LOST)), "{}", agent.log());
     agent.await_ready();
     assert_eq!(agent.terminate(), Some(0));
@@ -116,7 +116,7 @@ fn swapped_names_swap_no_slots() {
 }
 
 #[test]
-fn members_of_what_is_acquired_together_are_renamed_and_still_go_together() {
+fn renamed_members_stay_in_their_acquire_group() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -136,9 +136,11 @@ fn members_of_what_is_acquired_together_are_renamed_and_still_go_together() {
     let same =
         |after: Vec<(String, Value)>| after.iter().zip(&before).all(|(after, before)| after.1 == before.1);
     assert!(same(tokens(&agent, "semaphores")));
-    // Lost with the session, they are acquired together again.
+    // After a loss of the session, they are acquired together again.
     operator.destroy(&agent.session());
-    wait_for("both anew", || names(&agent) == ["b held", "c held"] && !same(tokens(&agent, "semaphores")));
+    wait_for("both to be acquired again", || {
+        names(&agent) == ["b held", "c held"] && !same(tokens(&agent, "semaphores"))
+    });
     let anew = tokens(&agent, "semaphores");
     assert_eq!(anew[0].1, anew[1].1, "one transaction");
     assert_eq!(agent.terminate(), Some(0));

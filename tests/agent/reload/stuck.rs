@@ -1,4 +1,4 @@
-//! File systems that do not answer, for which pipes stand that nobody writes to: nothing that renews a lease waits for them.
+//! File systems that do not answer, simulated by pipes without a writer. The renewal of leases never waits for them.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::wait_for;
 const RENEWALS: &str = "slotkeeper_session_renew_duration_seconds_count";
 const RELOADED: &str = "slotkeeper_config_last_reload_successful";
 
-/// Puts a pipe in the place of what lies there.
+/// Replaces the file by a pipe.
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
@@ -37,7 +37,7 @@ fn assert_holds(agent: &Agent, session: &str) {
 }
 
 #[test]
-fn a_configuration_that_hangs_changes_nothing_and_is_read_once_more_afterwards() {
+fn a_stuck_reload_times_out_and_is_queued_once() {
     let consul = Consul::start();
     let home = home(&consul);
     let mut agent = Agent::start(&home);
@@ -57,13 +57,13 @@ fn a_configuration_that_hangs_changes_nothing_and_is_read_once_more_afterwards()
         "{}",
         agent.log()
     );
-    // There is one read at a time, however often it is asked for.
+    // There is one read at a time, for any number of signals.
     for _ in 0..3 {
         agent.signal(Signal::HUP);
     }
-    wait_for("what is said of another one", || agent.log().contains(log_events::RELOAD_READ_STUCK));
+    wait_for("the stuck read in the log", || agent.log().contains(log_events::RELOAD_READ_STUCK));
     assert_holds(&agent, &session);
-    // What it was written to read is of no use any more: what the file says now counts.
+    // The timed-out read's result is discarded, and the current file is read.
     fs::rename(&config, home.path("pipe")).unwrap();
     home.configure(&consul.address(), &ONE.replace("name: s", "name: now"));
     fs::write(home.path("pipe"), "semaphores: [{name: late, prefix: late, limit: 1}]").unwrap();
@@ -90,7 +90,7 @@ fn an_agent_drains_while_its_reload_hangs() {
 }
 
 #[test]
-fn a_token_file_that_hangs_leaves_the_token_of_before() {
+fn a_stuck_token_file_leaves_the_previous_token() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -106,7 +106,7 @@ fn a_token_file_that_hangs_leaves_the_token_of_before() {
     pipe(&token);
     await_renewals(&agent);
     assert_holds(&agent, &session);
-    // Nor does a reload forget it.
+    // A reload keeps the token too.
     agent.signal(Signal::HUP);
     wait_for("the reload", || reloaded(&agent) == 1);
     await_renewals(&agent);
@@ -116,7 +116,7 @@ fn a_token_file_that_hangs_leaves_the_token_of_before() {
 }
 
 #[test]
-fn an_authority_that_is_a_pipe_is_refused_and_the_one_of_before_is_trusted() {
+fn an_authority_that_is_a_pipe_is_refused() {
     let authority = Authority::new();
     let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
     let home = Home::new();
@@ -139,7 +139,7 @@ fn an_authority_that_is_a_pipe_is_refused_and_the_one_of_before_is_trusted() {
     assert_eq!(agent.terminate(), Some(0), "{}", agent.log());
 }
 
-/// The first process of a PID namespace, from which the kernel keeps away what it does not listen to; killed with the value.
+/// The first process of a PID namespace, which the kernel sends only signals with a handler. Dropping the value kills it.
 struct FirstProcess(Child);
 
 impl Drop for FirstProcess {
@@ -161,7 +161,7 @@ fn as_first_process(arguments: &[&str]) -> (FirstProcess, Pid) {
     let child = FirstProcess(child);
     let parent = Pid::from_child(&child.0).as_raw_nonzero();
     let mut first = None;
-    wait_for("it to listen to signals", || {
+    wait_for("its signal handler", || {
         let children =
             fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         first = children.trim().parse().ok().and_then(Pid::from_raw);
@@ -178,7 +178,7 @@ fn listens_to_sigterm(pid: Pid) -> bool {
 }
 
 #[test]
-fn a_configuration_that_hangs_at_the_start_hangs_no_end() {
+fn a_stuck_configuration_at_the_start_does_not_delay_the_end() {
     let home = Home::new();
     let config = home.path("config.yaml");
     pipe(&config);
@@ -200,7 +200,7 @@ fn a_configuration_that_hangs_at_the_start_hangs_no_end() {
 }
 
 #[test]
-fn a_pipe_that_is_written_to_is_a_configuration() {
+fn a_pipe_with_a_writer_is_a_configuration() {
     let consul = Consul::start();
     let home = home(&consul);
     let path = home.path("config.yaml");

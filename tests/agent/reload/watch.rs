@@ -1,4 +1,4 @@
-//! Changed files, without a signal.
+//! Automatic reloads of changed files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,14 +18,14 @@ use crate::wait_for;
 const RELOADED: &str = "slotkeeper_config_last_reload_successful";
 const RENEWALS: &str = "slotkeeper_session_renew_duration_seconds_count";
 
-/// A folder as the kubelet lays out a volume: the files are links into `..data`, which is a link that is replaced whole.
+/// A folder like a volume of the kubelet: the files are links into `..data`, a link that is replaced as a whole.
 struct Volume<'h> {
     home: &'h Home,
     version: u32,
 }
 
 impl<'h> Volume<'h> {
-    /// Has the configuration lie in one.
+    /// Moves the configuration into a volume.
     fn mount(home: &'h Home, consul: &str, rest: &str) -> Self {
         let mut volume = Self { home, version: 0 };
         volume.swap(consul, rest);
@@ -34,11 +34,11 @@ impl<'h> Volume<'h> {
         volume
     }
 
-    /// Replaces what is in it.
+    /// Replaces its content.
     fn swap(&mut self, consul: &str, rest: &str) {
         self.version += 1;
         let (folder, link) = (format!("..{}", self.version), self.home.path("..data_tmp"));
-        // Written beside it, and not through the link that is there.
+        // Written beside the volume, not through its link.
         let own = Home::new();
         own.configure(consul, rest);
         let text = fs::read_to_string(own.path("config.yaml")).unwrap();
@@ -50,7 +50,7 @@ impl<'h> Volume<'h> {
     }
 }
 
-/// What the status says that a reload has left as it was.
+/// The deferred changes in the status.
 fn deferred(agent: &Agent, list: &str) -> Vec<String> {
     let status = agent.status();
     let all = status[list].as_array().unwrap().iter();
@@ -58,7 +58,7 @@ fn deferred(agent: &Agent, list: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_swapped_volume_is_taken_over_and_no_held_slot_is_released() {
+fn a_swapped_volume_is_reloaded_and_no_slot_is_released() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -91,7 +91,7 @@ fn a_swapped_volume_is_taken_over_and_no_held_slot_is_released() {
     assert!(agent.is_ready() && !log.contains(log_events::NOT_READY), "{log}");
     assert_eq!(agent.status()["configuration"]["last_reload"], "done");
 
-    // The same content in another file is nothing; what was deferred is said once.
+    // The same content in another file is no change, and a deferred change is logged once.
     volume.swap(&consul.address(), changed);
     volume.swap(&consul.address(), &changed.replace("limit: 4", "limit: 3"));
     wait_for("the next limit", || operator.record("p/b")["Limit"] == 3);
@@ -111,7 +111,7 @@ fn a_swapped_volume_is_taken_over_and_no_held_slot_is_released() {
 }
 
 #[test]
-fn another_prefix_or_key_waits_for_an_explicit_reload_and_a_drain_releases_what_is_kept() {
+fn a_new_prefix_or_key_is_deferred_until_an_explicit_reload() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -125,7 +125,7 @@ fn another_prefix_or_key_waits_for_an_explicit_reload_and_a_drain_releases_what_
         &consul.address(),
         "semaphores: [{name: a, prefix: p/2, limit: 1}]\nlocks: [{name: m, key: k/1}, {name: l, key: k/2}]",
     );
-    // A name is a label.
+    // A new name is applied at once.
     wait_for("the new name", || agent.status()["locks"][0]["name"] == "m");
     let status = agent.status();
     assert_eq!(
@@ -142,7 +142,7 @@ fn another_prefix_or_key_waits_for_an_explicit_reload_and_a_drain_releases_what_
 }
 
 #[test]
-fn a_file_that_is_refused_is_said_once_and_read_again_when_it_has_changed() {
+fn a_refused_file_is_reported_once_and_read_after_a_change() {
     let consul = Consul::start();
     let home = Home::new();
     let of =
@@ -154,7 +154,7 @@ fn a_file_that_is_refused_is_said_once_and_read_again_when_it_has_changed() {
     wait_for("the refusal", || agent.metric(RELOADED) == 0.0);
     assert!(agent.log().contains("semaphores[0].limmit"), "{}", agent.log());
     assert_eq!(agent.status()["configuration"]["last_reload"], "refused");
-    // Longer than a change takes to be noticed.
+    // Longer than the watch needs for a change.
     let before = agent.metric(RENEWALS);
     wait_for("renewals", || agent.metric(RENEWALS) >= before + 3.0);
     assert_eq!((names(&agent), agent.is_ready()), (vec!["a held".to_owned()], true));
@@ -170,7 +170,7 @@ fn a_file_that_is_refused_is_said_once_and_read_again_when_it_has_changed() {
 }
 
 #[test]
-fn an_authority_that_changes_is_trusted_without_a_signal() {
+fn a_changed_authority_is_trusted_without_a_signal() {
     let authority = Authority::new();
     let consul = Consul::start_with(Setup { https: true, config: authority.server(), ..Setup::default() });
     let home = Home::new();
@@ -189,7 +189,7 @@ fn an_authority_that_changes_is_trusted_without_a_signal() {
     let mut agent = Agent::start(&home);
     agent.await_ready();
     let session = agent.session();
-    // With one that has not made Consul's certificate nothing is answered any more.
+    // With an authority that has not signed Consul's certificate, every request fails.
     swap(&other.file("consul-agent-ca.pem"));
     wait_for("a failure", || {
         let reason = agent.semaphore()["reason"].clone();
@@ -208,9 +208,9 @@ fn an_authority_that_changes_is_trusted_without_a_signal() {
     assert_eq!(agent.terminate(), Some(0));
 }
 
-/// As Kubernetes renews a Secret: the link `..data` is another one.
+/// As Kubernetes renews a Secret: the link `..data` is replaced.
 #[test]
-fn a_client_certificate_that_changes_is_shown_without_a_signal() {
+fn a_changed_client_certificate_is_used_without_a_signal() {
     let (authority, other) = (Authority::new(), Authority::new());
     let config = format!("verify_incoming = true\nverify_outgoing = true\n{}", authority.server());
     let setup = Setup { config, https_only: Some(authority.client()), ..Setup::default() };
@@ -243,7 +243,7 @@ fn a_client_certificate_that_changes_is_shown_without_a_signal() {
     fs::write(home.path("config.yaml"), config.replace("consul: {", &tls)).unwrap();
     let mut agent = Agent::start(&home);
     agent.await_ready();
-    // One that Consul's authority has not made is refused.
+    // Consul refuses a certificate of another authority.
     swap(&other);
     wait_for("a failure", || agent.semaphore()["reason"].is_string());
     swap(&authority);
@@ -255,7 +255,7 @@ fn a_client_certificate_that_changes_is_shown_without_a_signal() {
 }
 
 #[test]
-fn nothing_is_noticed_where_that_is_switched_off() {
+fn without_watch_a_changed_file_needs_a_signal() {
     let consul = Consul::start();
     let home = Home::new();
     let of = |name: &str| {
