@@ -1,18 +1,18 @@
-//! What is to be known of a command beside its flags: exit codes, variables, files. `--help` ends with it, and the manual pages
-//! have it as their sections.
+//! Reference of the commands besides their flags: exit codes, variables, files. `--help` ends with it, and the manual pages have it
+//! as sections.
 
 use std::fmt::Write as _;
 
-/// One part of it.
+/// A section of the reference.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Its heading, as manual pages have it.
+    /// Its heading in manual pages.
     pub(super) heading: &'static str,
-    /// What stands there, and what it means.
+    /// Terms with their meanings.
     pub(super) entries: &'static [(&'static str, &'static str)],
 }
 
-/// Of slotkeeper as a whole.
+/// Sections of slotkeeper as a whole.
 const MAIN: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
@@ -83,7 +83,7 @@ const MAIN: &[Section] = &[
     },
 ];
 
-/// Of `slotkeeper run`.
+/// Sections of `slotkeeper run`.
 const RUN: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
@@ -116,7 +116,7 @@ const RUN: &[Section] = &[
     },
 ];
 
-/// What is to be known of a command; of slotkeeper as a whole under its own name.
+/// The sections of a command; `slotkeeper` is the program as a whole.
 pub(super) fn sections(command: &str) -> &'static [Section] {
     match command {
         "slotkeeper" => MAIN,
@@ -125,13 +125,13 @@ pub(super) fn sections(command: &str) -> &'static [Section] {
     }
 }
 
-/// The same as the end of `--help`.
+/// The sections as the end of `--help`.
 pub(super) fn help(command: &str) -> String {
     let mut text = String::new();
     for section in sections(command) {
         let heading = section.heading;
         let (first, rest) = heading.split_at(1);
-        // It never fails.
+        // Writing to a string never fails.
         let _ = writeln!(text, "{first}{}:", rest.to_lowercase());
         let width = section.entries.iter().map(|(term, _)| term.len()).max().unwrap_or(0);
         for (term, meaning) in section.entries {
@@ -151,7 +151,7 @@ mod tests {
     fn every_variable_that_counts_is_told_of_and_no_other() {
         let told: Vec<_> = MAIN[1].entries.iter().map(|(name, _)| *name).collect();
         for name in config::known_variables() {
-            // What the chart makes addresses of; slotkeeper does not read them.
+            // The chart builds addresses from these; slotkeeper does not read them.
             let is_the_charts = matches!(name, "SLOTKEEPER_POD_IP" | "SLOTKEEPER_HOST_IP");
             assert!(told.contains(&name) || is_the_charts, "{name} is not told of");
         }

@@ -14,16 +14,16 @@ use slotkeeper_semaphore::{View, plan};
 
 /// Change the limit of a live semaphore, up or down.
 ///
-/// Waiters for whom there are slots then are let in at once, in their order. Where more slots are held than the new
-/// limit has, nobody is thrown out, so nothing is asked; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
-/// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out. A waiting
-/// `consul lock -n`, or Go client, whose own limit is another one ends; one that holds goes on.
+/// A higher limit grants the new slots to the next waiters at once. Below the slots in use, a lower limit evicts no holder: no slot is
+/// granted until fewer are held. So the command does not ask for confirmation. Agents with `limit_policy: adopt` use the new
+/// limit. With `set`, an agent writes its own limit again when it starts or its limit changes; with `refuse`, it is blocked. A
+/// `consul lock -n` or Go client that waits ends if its own limit differs; one that holds continues.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
-    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
+    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// How many slots there shall be.
+    /// The new limit.
     #[arg(value_name = "N", value_parser = limit)]
     limit: u32,
     /// Print what was done as JSON.
@@ -44,7 +44,7 @@ impl SetLimit {
         ask(&client, async {
             let place = Place::Semaphore(self.prefix.clone());
             let changed = operator::change(&client, &place, plan).await?;
-            // The plan has found a record in both.
+            // The plan requires a record, so both views have one.
             let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
             say(&done, self.json, Done::describe)?;
             if let Some(warning) = done.warning() {
@@ -55,7 +55,7 @@ impl SetLimit {
     }
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Serialize)]
 struct Done {
     prefix: String,
@@ -63,7 +63,7 @@ struct Done {
     limit: u32,
     slots_taken: u32,
     let_in: Vec<LetIn>,
-    /// Clients of other implementations that were in line.
+    /// Foreign clients in the queue.
     foreign_waiters: usize,
 }
 
@@ -87,7 +87,7 @@ impl Done {
         })
     }
 
-    /// What the change does to foreign clients, where there are any.
+    /// The effect on waiting foreign clients.
     fn warning(&self) -> Option<String> {
         let changed = self.limit != self.limit_before && self.foreign_waiters > 0;
         let waiting = counted(self.foreign_waiters, "foreign client was", "foreign clients were");

@@ -18,13 +18,13 @@ use crate::escape::{escape_control_chars, printable};
 use crate::status::{Agent, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
-/// Time for one answer.
+/// Time for one response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks of --watch.
+/// Time between two requests of --watch.
 const EVERY: Duration = Duration::from_secs(1);
-/// Seconds for which what was seen needs no date.
+/// Age in seconds up to which the age is not shown.
 const FRESH: f64 = 3.0;
-/// Holders of one semaphore that are named.
+/// The most holders listed per semaphore.
 const LISTED: usize = 10;
 
 /// Show the local agent's semaphores and locks.
@@ -33,7 +33,7 @@ pub(super) struct StatusCommand {
     /// Print the JSON of /v1/status.
     #[arg(long)]
     json: bool,
-    /// Look again every second, until interrupted. On a terminal the tables are redrawn in place.
+    /// Repeat every second until interrupted. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -93,7 +93,7 @@ fn held_by(semaphore: &Semaphore) -> String {
     text
 }
 
-/// A holder, as far as it is known.
+/// A holder in words.
 fn describe(session: &str, who: Option<&Identity>, mine: bool, alive: Option<bool>) -> String {
     let words = who.and_then(Identity::in_words);
     let mut text = words.unwrap_or_else(|| format!("session {}", printable(session)));
@@ -126,7 +126,7 @@ impl StatusCommand {
         match never {}
     }
 
-    /// The agent's status, for a window of so many columns.
+    /// The agent's status, for a window of that many columns.
     async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
         let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
         if self.json {
