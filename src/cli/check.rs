@@ -69,7 +69,7 @@ fn too_short(ttl: Duration) -> Option<String> {
     let survives = Terms::new(ttl).tolerates(Duration::ZERO);
     (survives < OUTAGE).then(|| {
         format!(
-            "under a TTL of {} a slot survives {} s without Consul; an election takes up to {} s at Consul's defaults: write {} or \
+            "with a TTL of {}, a slot survives {} s without Consul; an election takes up to {} s at Consul's defaults: use {} or \
              more, unless a dead holder's slot must be free sooner",
             show(ttl),
             survives.as_secs(),

@@ -29,7 +29,7 @@ impl Consent {
             return Ok(None);
         }
         if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-            complain("nothing was done: nobody is there to be asked; write --yes to do it")?;
+            complain("nothing was done: no terminal to ask for confirmation; pass --yes")?;
             return Ok(Some(Exit::Usage));
         }
         write!(stderr, "Go on? [y/N] ")?;

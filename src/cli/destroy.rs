@@ -41,7 +41,7 @@ impl Destroy {
             let view = lock.as_ref().unwrap_or(&scene.view);
             if view.lock == LockKeyState::Missing {
                 plan::check_visible(view).map_err(Error::Denied)?;
-                let what = format!("there is neither a semaphore nor a lock at {}", printable(&self.prefix));
+                let what = format!("no semaphore and no lock at {}", printable(&self.prefix));
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
@@ -99,11 +99,14 @@ impl Done {
 fn intention(view: &View, others: usize) -> String {
     let key = printable(&view.lock_key());
     let Some(record) = view.record() else {
-        return format!("destroy deletes {key}, a lock that nobody has.");
+        return format!("destroy deletes {key}, a free lock.");
     };
     let left = match view.leftovers.len() {
         0 => String::new(),
-        left => format!(", and {} that ended sessions have left", counted(left, "entry", "entries")),
+        left => format!(
+            ", and {} of ended sessions",
+            counted(left, "contender key", "contender keys")
+        ),
     };
     let others = match others {
         0 => String::new(),
@@ -113,7 +116,7 @@ fn intention(view: &View, others: usize) -> String {
         ),
     };
     format!(
-        "destroy deletes {key}, a semaphore with a limit of {} that nobody holds{left}. Whoever comes next makes it anew, with \
+        "destroy deletes {key}, a semaphore with a limit of {} and no holders{left}. The next client creates it again, with \
          its own configured limit.{others}",
         record.limit
     )

@@ -55,8 +55,8 @@ impl Evict {
             let aim = evict::find(&client, &self.prefix, &self.session).await?;
             if aim.newer && !self.force {
                 return Err(Error::Refused(format!(
-                    "session {} is of a later version of slotkeeper, which this one cannot ask to go; use that version, or \
-                     --force, which takes it out at once although its workload may be running",
+                    "session {} uses a later version of slotkeeper, which this version cannot evict; use that version, or \
+                     --force, which removes it at once although its workload may still run",
                     printable(aim.participant.id.as_str())
                 ))
                 .into());
@@ -80,10 +80,10 @@ impl Evict {
             return Ok(Exit::Done);
         }
         let stands =
-            if aim.stay.part == plan::MembershipKind::Waits { "is still in line" } else { "still holds" };
+            if aim.stay.part == plan::MembershipKind::Waits { "is still in the queue" } else { "still holds" };
         complain(format!(
-            "session {} was asked to go and {stands} after {}; it goes once its workload has stopped. --force takes it out \
-             at once, and its workload may then run beside the next one's",
+            "session {} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force removes it \
+             at once, and its workload may then run beside the next holder's",
             printable(&ended.session),
             duration::show(self.wait)
         ))?;
@@ -124,38 +124,38 @@ impl Evict {
                 format!("which waits for {slots} of {place}{since}")
             }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
-            Part::Dead | Part::Unknown => format!("which is dead, and listed with {slots} of {place}"),
+            Part::Dead | Part::Unknown => format!("which is dead and listed with {slots} of {place}"),
         };
         let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
         let asked =
-            asked.map(|by| format!(" {} has asked it to go already.", printable(by))).unwrap_or_default();
+            asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
         format!("evicting session {session}{who}, {stands}.{asked} {}", self.follows(aim))
     }
 
     fn follows(&self, aim: &Aim) -> &'static str {
         use plan::MembershipKind;
         match (aim.stay.part, aim.stay.foreign) {
-            (MembershipKind::Dead, _) => "What it has is given on at once.",
+            (MembershipKind::Dead, _) => "Its slots are free at once.",
             (MembershipKind::Waits, false) if self.force => {
-                "It is taken out of the line; where it still lives it comes back at the end of its priority's."
+                "It is removed from the queue. If it is still alive, it joins again behind the waiters of its priority."
             }
             (MembershipKind::Waits, false) => {
-                "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to the end of their priority's."
+                "It leaves the queue: `run` and agents with `on_lost: exit` exit with 75, others join again behind the waiters of their priority."
             }
             (MembershipKind::Waits, true) => {
-                "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
+                "It is a foreign client, and its contender key is deleted. `consul lock` notices only when its turn comes, \
                  and ends then."
             }
             (MembershipKind::Holds, false) if self.force => {
-                "What it has is given on at once, whether or not its workload has stopped: the next one may run beside it. \
-                 It learns of that only when it answers again."
+                "Its slots are free at once, whether or not its workload has stopped: the next holder's may run beside it. \
+                 It notices when it responds again."
             }
             (MembershipKind::Holds, false) => {
-                "It is told at once and stops its workload; what it has is given on when that has stopped."
+                "It is notified at once and stops its workload; its slots are released when the workload has stopped."
             }
             (MembershipKind::Holds, true) => {
-                "It is another kind of client, whose workload cannot be waited for: what it has is given on at once, and the \
-                 next one may run beside it. `consul lock` stops its command when it sees that."
+                "It is a foreign client, so its slots are free at once, and the next holder's workload may run beside its own. \
+                 `consul lock` stops its command when it notices."
             }
         }
     }
@@ -198,17 +198,17 @@ impl Ended {
     fn describe(&self) -> String {
         let one = format!("{}: {}", printable(&self.prefix), printable(&self.session));
         if !self.out {
-            return format!("{one} is asked to go");
+            return format!("{one} is being evicted");
         }
         if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) {
-            return format!("{one} is out of the line");
+            return format!("{one} is out of the queue");
         }
         let let_in: Vec<_> = self.let_in.iter().map(LetIn::describe).collect();
         match (let_in.as_slice(), self.slots) {
             // The waiters of a lock acquire it a moment later.
             ([], None) => format!("{one} is out"),
-            ([], Some(_)) => format!("{one} is out; nobody was let in meanwhile"),
-            (let_in, _) => format!("{one} is out; let in meanwhile: {}", let_in.join(" and ")),
+            ([], Some(_)) => format!("{one} is out; no new holder"),
+            (let_in, _) => format!("{one} is out; new holders: {}", let_in.join(" and ")),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Install {
 impl Install {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         // The running binary, even if its file was replaced or deleted meanwhile.
-        let binary = fs::read("/proc/self/exe").context("this binary cannot be read by way of /proc")?;
+        let binary = fs::read("/proc/self/exe").context("cannot read this binary through /proc")?;
         let means_folder = self.path.is_dir() || self.path.as_os_str().as_bytes().ends_with(b"/");
         let place = if means_folder { self.path.join(NAME) } else { self.path };
         files::make_folder(&place)?;

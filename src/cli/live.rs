@@ -113,7 +113,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 let is_news = now != seen || (screen.in_place && trouble.is_some());
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
                 if trouble.take().is_some() && !screen.in_place {
-                    complain("there is an answer again")?;
+                    complain("recovered")?;
                 }
                 if is_news {
                     screen.show(&show(&seen)?)?;
@@ -124,7 +124,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 if screen.in_place {
                     screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
                 } else if trouble.as_ref() != Some(&error) {
-                    complain(format!("{error}; trying again"))?;
+                    complain(format!("{error}; retrying"))?;
                 }
                 trouble = Some(error);
                 pause = (pause * 2).min(PAUSE.1);

@@ -49,7 +49,7 @@ pub(super) enum NoAnswer {
     #[error("{0}")]
     Config(#[from] Faults),
     /// The endpoints are off.
-    #[error("http.listen is off, so that the agent cannot be asked; give it an address")]
+    #[error("http.listen is off, so the agent cannot be reached; set an address")]
     Off,
     /// The agent did not respond.
     #[error(
@@ -91,7 +91,7 @@ pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<A
     let cause = match asked {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => format!("{error:#}"),
-        Err(_late) => format!("no answer within {} s", within.as_secs_f64()),
+        Err(_late) => format!("no response within {} s", within.as_secs_f64()),
     };
     Err(NoAnswer::Unreachable { address: address.to_owned(), path: path.to_owned(), cause })
 }

@@ -31,7 +31,7 @@ impl Man {
             }
             return Ok(Exit::Done);
         };
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
         for Page { file, text } in pages {
             let path = dir.join(file);
             files::replace(&path, &text, MODE)?;
@@ -89,7 +89,7 @@ fn page(command: &Command, main: &Command) -> io::Result<Page> {
         roff.control("SH", ["SEE ALSO"]);
         roff.text([
             bold("slotkeeper"),
-            roman("(1), which has what all commands share: exit codes, variables, files."),
+            roman("(1) for what all commands share: exit codes, variables, files."),
         ]);
         roff.to_writer(&mut text)?;
     }

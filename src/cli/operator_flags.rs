@@ -47,7 +47,7 @@ impl OperatorFlags {
         for warning in warnings {
             writeln!(io::stderr(), "{warning}")?;
         }
-        Client::new(&settings, Arc::new(Complaints)).context("cannot make a client of Consul")
+        Client::new(&settings, Arc::new(Complaints)).context("cannot create a Consul client")
     }
 }
 
@@ -93,8 +93,8 @@ const TOKEN: &str = "--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN";
 /// The hint for an empty result: Consul returns nothing for what a token may not read.
 pub(super) fn hidden(client: &Client) -> String {
     if client.is_anonymous() {
-        format!(", or none that may be seen without a token ({TOKEN})")
+        format!(", or none is readable without a token ({TOKEN})")
     } else {
-        ", or none that the token may see".into()
+        ", or none is readable with the token".into()
     }
 }

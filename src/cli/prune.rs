@@ -87,7 +87,7 @@ fn named(one: &Participant) -> String {
     parts.extend(since.map(|since| format!("held since {}", printable(since))));
     parts.push(match (one.health, &one.session) {
         (_, Some(session)) => {
-            format!("its session lives: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
+            format!("its session is live: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
         }
         (Health::Ended, None) => "its session has ended".into(),
         (Health::Live | Health::Unknown, None) => "its session is not shown by Consul".into(),
@@ -101,7 +101,7 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     if !dead.is_empty() {
         let slots: u32 = dead.iter().filter_map(|one| one.slots).sum();
         lines.push(format!(
-            "prune drops {}, with {}, from {}/.lock:",
+            "prune removes {}, with {}, from {}/.lock:",
             counted(dead.len(), "dead holder", "dead holders"),
             counted(slots as usize, "slot", "slots"),
             printable(prefix)
@@ -111,15 +111,15 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
             lines.push(format!("  … and {} more", dead.len() - NAMED));
         }
         lines.push(
-            "Their slots are given on at once. Their work may still run where they are other clients, or where a node or a check \
-             ended their sessions, and not the TTL."
+            "Their slots are free at once. The work of a foreign client may still run, and so may that of a client whose session \
+             was ended by a node or a check, and not by its TTL."
                 .into(),
         );
     }
     if leftovers > 0 {
-        let what = counted(leftovers, "entry", "entries");
+        let what = counted(leftovers, "contender key", "contender keys");
         lines.push(format!(
-            "prune sweeps up {what} below {}/ that ended sessions have left.",
+            "prune removes {what} of ended sessions below {}/.",
             printable(prefix)
         ));
     }
@@ -143,15 +143,15 @@ impl Done {
     fn describe(&self) -> String {
         let prefix = printable(&self.prefix);
         if self.dropped.is_empty() && self.swept == 0 {
-            return format!("{prefix}: nobody is dead there; nothing to do");
+            return format!("{prefix}: no dead holders; nothing to do");
         }
         let mut parts = Vec::new();
         if !self.dropped.is_empty() {
-            parts.push(format!("{} dropped", counted(self.dropped.len(), "dead holder", "dead holders")));
+            parts.push(format!("{} pruned", counted(self.dropped.len(), "dead holder", "dead holders")));
             parts.push(LetIn::counted(&self.let_in));
         }
         if self.swept > 0 {
-            parts.push(format!("{} swept up", counted(self.swept, "entry", "entries")));
+            parts.push(format!("{} removed", counted(self.swept, "contender key", "contender keys")));
         }
         format!("{prefix}: {}", parts.join("; "))
     }

@@ -54,7 +54,7 @@ impl Reload {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let loaded = config::load(&self.config, &Overrides::default(), &Environment::of_process());
         let Loaded { config, .. } =
-            loaded.context("the agent was not asked, since it would refuse this configuration")?;
+            loaded.context("the request was not sent, since the agent would refuse this configuration")?;
         let mut failures = Vec::new();
         if let Some(control) = &config.control {
             match block_on(ask(control, self.timeout))?? {
@@ -66,8 +66,8 @@ impl Reload {
             [] => {
                 if failures.is_empty() {
                     failures.push(
-                        "the configuration names none of control.listen, readiness.file and session.state_file, by which it \
-                         is found; set one, or send SIGHUP to its process if that is `slotkeeper agent`: under `slotkeeper run` it goes to the command"
+                        "the agent cannot be found without control.listen, readiness.file or session.state_file; set one of them, \
+                         or send SIGHUP to a `slotkeeper agent` process (`slotkeeper run` passes it on to the command)"
                             .to_owned(),
                     );
                 }
@@ -77,11 +77,11 @@ impl Reload {
             [(path, agent)] => self.signal(path, agent),
             several => {
                 let named = |(path, found): &(&Path, Found)| {
-                    format!("{} is that of process {}", path.display(), found.claimant.pid)
+                    format!("{} belongs to process {}", path.display(), found.claimant.pid)
                 };
                 let several: Vec<_> = several.iter().map(named).collect();
                 complain(format!(
-                    "nothing was sent, since these are two agents: {}; ask each by its own configuration and environment",
+                    "nothing was sent, since these are two agents: {}; reload each with its own configuration and environment",
                     several.join(", and ")
                 ))?;
                 Ok(Exit::Failed)
@@ -95,8 +95,8 @@ impl Reload {
         let pid = claimant.pid;
         if !claimant.takes_sighup {
             complain(format!(
-                "process {pid} is `slotkeeper run`, where SIGHUP is for the command, and was sent nothing. It takes changed files \
-                 over by itself; to ask for it, set control.listen"
+                "nothing was sent to process {pid}: it is `slotkeeper run`, which passes SIGHUP on to the command. It reloads changed \
+                 files by itself; for an explicit reload, set control.listen"
             ))?;
             return Ok(Exit::Failed);
         }
@@ -113,12 +113,12 @@ impl Reload {
                 Some(SignalAnswer::Reloaded(reloaded)) => return done(&reloaded),
                 Some(SignalAnswer::Refused(why)) => return refused(&why),
                 None if ended => {
-                    complain(format!("the agent, process {pid}, has ended meanwhile"))?;
+                    complain(format!("the agent, process {pid}, ended during the reload"))?;
                     return Ok(Exit::Failed);
                 }
                 None if until <= clock::now() => {
                     complain(format!(
-                        "the agent, process {pid}, was sent SIGHUP and has not answered within {}; its log says what it does",
+                        "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
                         show(self.timeout)
                     ))?;
                     return Ok(Exit::Failed);
@@ -205,15 +205,15 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
             }
         }
     };
-    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no answer within {}", show(within)));
+    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no response within {}", show(within)));
     let (status, text) = exchanged
         .and_then(|exchanged| exchanged)
-        .with_context(|| format!("asking at control.listen, {shown}"))?;
+        .with_context(|| format!("cannot reload at control.listen, {shown}"))?;
     Ok(Asked::Answered(status, text))
 }
 
 fn nobody(address: &str, error: &io::Error) -> Asked {
-    Asked::NoAgent(format!("nobody listens at control.listen, {address}: {error}"))
+    Asked::NoAgent(format!("no agent listens at control.listen, {address}: {error}"))
 }
 
 /// The token of a file, whatever its owner.
@@ -232,7 +232,7 @@ fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
     }
     if status == StatusCode::OK {
         let reloaded = serde_json::from_str(text)
-            .context("what answers at control.listen is no agent of this version")?;
+            .context("the response at control.listen is not from an agent of this version")?;
         return done(&reloaded);
     }
     let why = serde_json::from_str::<Refusal>(text)

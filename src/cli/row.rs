@@ -142,11 +142,11 @@ impl Participation {
             return self
                 .body
                 .as_deref()
-                .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
+                .map_or("foreign client".into(), |body| format!("foreign client: {}", printable(body)));
         }
         let who = self.who.as_ref().and_then(Identity::in_words).unwrap_or(NONE.into());
         match &self.evicted_by {
-            Some(by) => format!("{who} (told to leave by {})", printable(by)),
+            Some(by) => format!("{who} (evicted by {})", printable(by)),
             None => who,
         }
     }
@@ -196,8 +196,8 @@ impl LetIn {
     /// Their number in words.
     pub(super) fn counted(let_in: &[Self]) -> String {
         match let_in.len() {
-            0 => "nobody was let in".into(),
-            some => format!("{} let in", counted(some, "waiter was", "waiters were")),
+            0 => "no slot was granted".into(),
+            some => format!("slots were granted to {}", counted(some, "waiter", "waiters")),
         }
     }
 }

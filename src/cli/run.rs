@@ -111,17 +111,17 @@ impl Run {
             if self.config.is_none() {
                 return Ok(end_with(
                     Exit::Usage,
-                    "which slot? Write PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; --help says more",
+                    "no slot is named; pass PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; see --help",
                 )?);
             }
         }
         if self.limit.is_some() && !self.lock && self.lock_delay.is_some() {
-            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; leave it out, or --limit")?);
+            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; omit it, or --limit")?);
         }
         if self.lock && self.limit.is_some_and(|limit| limit != 1) {
             return Ok(end_with(
                 Exit::Usage,
-                "a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock",
+                "a lock has one holder; omit --lock for a semaphore, or --limit for a lock",
             )?);
         }
         // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
@@ -246,31 +246,31 @@ fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
     if config.required().next().is_none() {
         return Some(config::fault(
             "semaphores",
-            "none is held and required, so there is nothing to run the command on",
+            "no semaphore or lock is required, so the command has no slot to run on; add one with `mode: hold`",
         ));
     }
     if config.session.state_file.is_some() {
         return Some(config::fault(
             "session.state_file",
-            "under `run` a session is not taken up again, since the command of before may still be ending; remove it",
+            "`run` does not resume a session, since the earlier command may still be ending; remove it",
         ));
     }
     if config.workload.is_some() {
         return Some(config::fault(
             "workload",
-            "it is for an agent beside its workload, and `run` knows what becomes of its command by itself; remove the section",
+            "the section is for an agent beside its workload, and `run` supervises its command itself; remove the section",
         ));
     }
     let ttl = config.session.ttl;
     let longest = fence::longest_kill_after(ttl);
     (longest < kill_after).then(|| {
-        let mend = fence::shortest_ttl(kill_after)
+        let fix = fence::shortest_ttl(kill_after)
             .map_or(String::new(), |ttl| format!(", or a TTL of at least {}", show(ttl)));
         config::fault(
             "session.ttl",
             &format!(
-                "under a TTL of {} the command cannot have {} for stopping (--kill-after) and surely be gone before \
-                 its slot is; write at most {}{mend}",
+                "with a TTL of {}, --kill-after {} is too long for the command to end before its slot is lost; \
+                 use at most {}{fix}",
                 show(ttl),
                 show(kill_after),
                 show(longest)

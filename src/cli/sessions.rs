@@ -123,7 +123,7 @@ impl Sessions {
         let keys = keys.map(|rule| hidden_keys(prefix, &rule));
         let sessions = sessions.map(|rule| {
             format!(
-                "Consul does not show the sessions of all who take part: they have just ended, or the token may not read \
+                "Consul does not show the sessions of all participants: they have just ended, or the token may not read \
                  them; it needs {rule}"
             )
         });
@@ -131,8 +131,8 @@ impl Sessions {
     }
 
     fn nobody(&self, client: &Client) -> String {
-        let whom = self.prefix.as_ref().map_or("there is no session".into(), |prefix| {
-            format!("nobody takes part at {}", printable(prefix))
+        let whom = self.prefix.as_ref().map_or("no sessions".into(), |prefix| {
+            format!("no participants at {}", printable(prefix))
         });
         format!("{whom}{}", hidden(client))
     }
@@ -279,7 +279,7 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
 SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                       NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
 a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 b          waiting  2      2         2026-01-02T03:04:05Z  batch-7 on n1             slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-c          waiting  1      -         -                     another client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+c          waiting  1      -         -                     foreign client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 d\\u{202e}  dead     1      -         -                     -                         no session  -     -    -         -           -
 "
         );

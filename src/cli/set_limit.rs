@@ -109,7 +109,7 @@ impl Done {
         };
         let follows = if taken > limit {
             format!(
-                "nobody is thrown out: no slot is given on until fewer than {limit} are held; {taken} are now"
+                "no holder is evicted; no slot is granted until fewer than {limit} are held ({taken} now)"
             )
         } else if self.limit_before == limit && self.let_in.is_empty() {
             "nothing to do".into()
@@ -145,16 +145,16 @@ mod tests {
             (
                 (1, &["a"][..]),
                 (4, &["a", "b", "c", "c"][..]),
-                "limit changed from 1 to 4; 2 waiters were let in",
+                "limit changed from 1 to 4; slots were granted to 2 waiters",
             ),
-            ((5, &["a"]), (3, &["a"]), "limit changed from 5 to 3; nobody was let in"),
+            ((5, &["a"]), (3, &["a"]), "limit changed from 5 to 3; no slot was granted"),
             ((2, &["a"]), (2, &["a"]), "the limit is 2 already; nothing to do"),
-            ((2, &["a"]), (2, &["a", "b"]), "the limit is 2 already; 1 waiter was let in"),
+            ((2, &["a"]), (2, &["a", "b"]), "the limit is 2 already; slots were granted to 1 waiter"),
             (
                 (3, &["a", "b", "c"]),
                 (1, &["a", "b", "c"]),
-                "limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 are held; 3 \
-                 are now",
+                "limit changed from 3 to 1; no holder is evicted; no slot is granted until fewer than 1 are held (3 \
+                 now)",
             ),
         ] {
             let changed = Changed { before: view(before.0, before.1), after: view(after.0, after.1) };

@@ -99,7 +99,7 @@ fn describe(session: &str, who: Option<&Identity>, mine: bool, alive: Option<boo
     let mut text = words.unwrap_or_else(|| format!("session {}", printable(session)));
     let foreign = who.is_none() && alive == Some(true);
     let dead = alive == Some(false);
-    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
+    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "foreign client")] {
         if applies {
             text.push_str(&format!(" ({remark})"));
         }
@@ -135,7 +135,7 @@ impl StatusCommand {
         let report = serde_json::from_str(&answer.text).map_err(|error| {
             // The library's message may quote the input.
             let error = escape_control_chars(&error.to_string());
-            anyhow!("what answers there is no slotkeeper agent: {error}")
+            anyhow!("the response is not from a slotkeeper agent: {error}")
         })?;
         Ok(escape_control_chars(&table(&report, columns)?))
     }
@@ -238,7 +238,7 @@ optional   gave_up   no        -          -       -     -      -
 licences   held      no        2/5        0       0,3   77     2026-01-02T03:04:05Z
 lent       held      no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
 spare      idle      no        -          -       -     -      on demand
-writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
+writers is held by batch-7, session dead (dead), session new, session go (foreign client); as of 8 s ago
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
 crowd: .lock still names this agent, whose lease has expired
 lapsed: .lock still names this agent, whose lease has expired

@@ -77,7 +77,7 @@ impl Wait {
         };
         match ended {
             Ok(Exit::Timeout) => {
-                Ok(end_with(Exit::Timeout, format!("not ready in the time given: {}", waiting.last))?)
+                Ok(end_with(Exit::Timeout, format!("timed out waiting for the agent to be ready: {}", waiting.last))?)
             }
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
@@ -109,7 +109,7 @@ struct Waiting {
 impl Waiting {
     fn at(address: String, until: Option<Instant>) -> Self {
         let (shown, _) = watch::channel(View::Nothing);
-        Self { address, until, last: "nothing was asked yet".into(), shown, told_at: None }
+        Self { address, until, last: "no response yet".into(), shown, told_at: None }
     }
 
     fn left(&self) -> Duration {
@@ -158,5 +158,5 @@ impl Waiting {
 fn missing(text: &str) -> String {
     let checks: Vec<_> =
         text.lines().filter_map(|line| line.strip_prefix("[-]")).map(escape_control_chars).collect();
-    if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
+    if checks.is_empty() { "the response is not from a slotkeeper agent".into() } else { checks.join("; ") }
 }

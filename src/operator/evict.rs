@@ -74,7 +74,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     };
     let stay = Membership::of(&before, &participant.id).ok_or_else(|| {
         let session = shown(participant.id.as_str());
-        Error::Refused(format!("session {session} was taken out already, and is about to notice"))
+        Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
     let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
@@ -83,7 +83,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
 
 fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Result<Participant, Error> {
     if everybody.is_empty() {
-        return Err(Error::Missing(format!("nobody takes part at {prefix}")));
+        return Err(Error::Missing(format!("no participants at {prefix}")));
     }
     if let Some(one) = everybody.iter().position(|one| one.id.as_str() == session) {
         return Ok(everybody.swap_remove(one));
@@ -96,9 +96,9 @@ fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Resul
     let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.part.name());
     let session = shown(session);
     Err(Error::Refused(if meant.is_empty() {
-        format!("no session {session} takes part at {prefix}; there are {}", listed(&others, name))
+        format!("no participant {session} at {prefix}; there are {}", listed(&others, name))
     } else {
-        format!("{session} is short for several sessions at {prefix}; write more of {}", listed(&meant, name))
+        format!("{session} matches several sessions at {prefix}; write more of {}", listed(&meant, name))
     }))
 }
 
@@ -125,18 +125,18 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     match meant.as_slice() {
         // Named by its session as a contender is, which only makes sense in a line.
         [key] if key.ends_with(&format!("/{}", participant.id)) => Err(format!(
-            "the key {prefix} is the place of session {session} in a semaphore; name the semaphore's prefix, without the \
-             session"
+            "the key {prefix} is the contender key of session {session} in a semaphore; name the semaphore's prefix, without \
+             the session"
         )),
         [key] => Ok((*key).clone()),
         [] => Err(format!(
-            "session {session} has no lock at {prefix} and takes no part in a semaphore there; it has locked {}. Name the \
+            "session {session} has neither a lock nor a semaphore's slot at {prefix}; it has locked {}. Name the \
              key itself if that is a lock, or the prefix of the semaphore that it belongs to",
             listed(keys, |key| shown(key))
         )),
         _ => Err(format!(
-            "session {session} has both {prefix} and {lock} locked, and only one of them can be meant; destroy the session if \
-             both shall go"
+            "session {session} has both {prefix} and {lock} locked; name one of the two keys, or destroy the session to free \
+             both"
         )),
     }
 }
@@ -173,10 +173,10 @@ fn changed(aim: &Aim, found: Option<&Membership>) -> String {
     let has = match found.map(|stay| (stay, aim.stay.part, stay.part)) {
         None => "has left",
         Some((_, _, MembershipKind::Dead)) => "has died",
-        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left, and come again",
-        Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "was let in",
-        Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "was taken out",
-        Some(_) => "was written over by somebody",
+        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left and rejoined",
+        Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "has acquired its slots",
+        Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "has lost its slots",
+        Some(_) => "was overwritten by another client",
     };
     format!("session {session} {has} meanwhile, so nothing was done; look again")
 }
@@ -291,18 +291,18 @@ mod tests {
         let said = chosen("aaaa").unwrap_err();
         assert_eq!(
             said,
-            "aaaa is short for several sessions at p; write more of aaaa-1 (waiting), aaaa-2 (waiting)"
+            "aaaa matches several sessions at p; write more of aaaa-1 (waiting), aaaa-2 (waiting)"
         );
         for unknown in ["bbb", "", "cccc"] {
             let said = chosen(unknown).unwrap_err();
             assert!(
-                said.starts_with(&format!("no session {unknown} takes part at p; there are aaaa-1")),
+                said.starts_with(&format!("no participant {unknown} at p; there are aaaa-1")),
                 "{said}"
             );
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
         let said = choose("p", everybody(&[&long]), "cccc").unwrap_err().to_string();
         assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
-        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("nobody takes part at p".into())));
+        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
     }
 }

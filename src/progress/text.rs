@@ -158,7 +158,7 @@ impl Awaited {
 
     fn text(&self) -> String {
         let mut parts = Vec::new();
-        parts.extend(self.place.map(|(place, of)| format!("{} of {of} in line", ordinal(place))));
+        parts.extend(self.place.map(|(place, of)| format!("{} of {of} in the queue", ordinal(place))));
         if let Some((first, others)) = self.holders.split_first() {
             let mut held = format!("held by {first}");
             let named = &others[..others.len().min(NAMED - 1)];
@@ -241,10 +241,10 @@ mod tests {
     #[test]
     fn a_line_says_how_long_for_what_and_behind_whom() {
         for (holders, expected) in [
-            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in line"),
-            (&["a"], "2m 10s · writers: 3rd of 5 in line, held by a"),
-            (&["a", "b"], "2m 10s · writers: 3rd of 5 in line, held by a and b"),
-            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in line, held by a, b and 2 more"),
+            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in the queue"),
+            (&["a"], "2m 10s · writers: 3rd of 5 in the queue, held by a"),
+            (&["a", "b"], "2m 10s · writers: 3rd of 5 in the queue, held by a and b"),
+            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in the queue, held by a, b and 2 more"),
         ] {
             assert_eq!(View::missing(1, vec![writers(holders)]).line().as_deref(), Some(expected));
         }

@@ -153,7 +153,7 @@ impl Semaphore {
         if let (State::Waiting, Some(position), Some(length)) =
             (self.state, self.queue_position, self.queue_length)
         {
-            detail.push_str(&format!(", {position} of {length} in line"));
+            detail.push_str(&format!(", {position} of {length} in the queue"));
         }
         if let Some(reason) = &self.reason {
             detail.push_str(&format!(": {reason}"));

@@ -22,7 +22,7 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
     let mut page = Browser::open(second.address());
     page.await_texts(&[
         "Not ready",
-        "1st of 1 in line, waiting for",
+        "1st of 1 in the queue, waiting for",
         "batch/import-1",
         "In line",
         "batch/import-2",

@@ -128,7 +128,7 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
             remarks.push("next".to_owned());
         }
         if one.passed_over == Some(true) {
-            remarks.push("passed over: wants what the semaphore cannot give".into());
+            remarks.push("passed over: the semaphore cannot grant its slots".into());
         }
         if !one.together.is_empty() {
             let others = one.together.iter().filter(|prefix| **prefix != report.prefix);

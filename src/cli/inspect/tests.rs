@@ -89,10 +89,10 @@ p: semaphore (list), 3 of 2 slots taken, fencing token 101
 HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
 gone    dead   1      -                            ended   -       -    -     -                     -         -
 b       held   1      batch-7 on n1                live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      another client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
+a       held   1      foreign client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
-large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth
+large   1         9      4         -    live    -      30s  passed over: the semaphore cannot grant its slots  -                           delete    serfHealth
 w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
 x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
 

@@ -103,7 +103,7 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     configure(&home, &consul.address(), &format!("{state}control: {{listen: 'unix:$HOME/c'}}\n{ONE}"));
     let (code, said) = reload(&home, &[]);
     let files =
-        ["nobody listens at control.listen, unix:", "ready.lock cannot be read", "state.lock cannot be read"];
+        ["no agent listens at control.listen, unix:", "ready.lock cannot be read", "state.lock cannot be read"];
     assert!(code == Some(1) && files.iter().all(|file| said.contains(file)), "{code:?} {said}");
 
     configure(&home, &consul.address(), &format!("{state}{ONE}"));
