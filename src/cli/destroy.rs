@@ -103,10 +103,7 @@ fn intention(view: &View, others: usize) -> String {
     };
     let left = match view.leftovers.len() {
         0 => String::new(),
-        left => format!(
-            ", and {} of ended sessions",
-            counted(left, "contender key", "contender keys")
-        ),
+        left => format!(", and {} of ended sessions", counted(left, "contender key", "contender keys")),
     };
     let others = match others {
         0 => String::new(),

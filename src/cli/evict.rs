@@ -79,8 +79,11 @@ impl Evict {
         if is_done {
             return Ok(Exit::Done);
         }
-        let stands =
-            if aim.stay.part == plan::MembershipKind::Waits { "is still in the queue" } else { "still holds" };
+        let stands = if aim.stay.part == plan::MembershipKind::Waits {
+            "is still in the queue"
+        } else {
+            "still holds"
+        };
         complain(format!(
             "session {} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force removes it \
              at once, and its workload may then run beside the next holder's",
@@ -127,8 +130,7 @@ impl Evict {
             Part::Dead | Part::Unknown => format!("which is dead and listed with {slots} of {place}"),
         };
         let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
-        let asked =
-            asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
+        let asked = asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
         format!("evicting session {session}{who}, {stands}.{asked} {}", self.follows(aim))
     }
 

@@ -118,10 +118,7 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     }
     if leftovers > 0 {
         let what = counted(leftovers, "contender key", "contender keys");
-        lines.push(format!(
-            "prune removes {what} of ended sessions below {}/.",
-            printable(prefix)
-        ));
+        lines.push(format!("prune removes {what} of ended sessions below {}/.", printable(prefix)));
     }
     lines.join("\n")
 }

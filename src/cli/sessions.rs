@@ -131,9 +131,10 @@ impl Sessions {
     }
 
     fn nobody(&self, client: &Client) -> String {
-        let whom = self.prefix.as_ref().map_or("no sessions".into(), |prefix| {
-            format!("no participants at {}", printable(prefix))
-        });
+        let whom = self
+            .prefix
+            .as_ref()
+            .map_or("no sessions".into(), |prefix| format!("no participants at {}", printable(prefix)));
         format!("{whom}{}", hidden(client))
     }
 }

@@ -76,9 +76,10 @@ impl Wait {
             ended
         };
         match ended {
-            Ok(Exit::Timeout) => {
-                Ok(end_with(Exit::Timeout, format!("timed out waiting for the agent to be ready: {}", waiting.last))?)
-            }
+            Ok(Exit::Timeout) => Ok(end_with(
+                Exit::Timeout,
+                format!("timed out waiting for the agent to be ready: {}", waiting.last),
+            )?),
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
         }

@@ -108,14 +108,8 @@ fn a_watch_shows_what_is_new_and_says_trouble_once() {
     assert_eq!(shown, ["1", "2", "3"]);
     let errors = fs::read_to_string(errors).unwrap();
     let errors: Vec<_> = errors.lines().collect();
-    assert_eq!(
-        (errors.len(), errors.last()),
-        (2, Some(&"slotkeeper: recovered")),
-        "{errors:?}"
-    );
-    assert!(
-        errors[0].starts_with("slotkeeper: no agent answers at ") && errors[0].ends_with("; retrying")
-    );
+    assert_eq!((errors.len(), errors.last()), (2, Some(&"slotkeeper: recovered")), "{errors:?}");
+    assert!(errors[0].starts_with("slotkeeper: no agent answers at ") && errors[0].ends_with("; retrying"));
 }
 
 /// An agent that has gone is not to look like one that lives.

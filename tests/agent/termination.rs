@@ -206,7 +206,10 @@ fn a_wait_explains_itself_and_a_persons_commands_write_nothing() {
     assert_eq!(ends(&["wait", "--timeout", "0s", "--help"]), Some(0));
     assert!(!file.exists(), "{}", read(&file));
     assert_eq!(ends(&["wait", "--timeout", "100ms", "--address", agent.address()]), Some(75));
-    assert_says(&read(&file), &["timed out waiting for the agent to be ready", "waiting, 1 of 1 in the queue"]);
+    assert_says(
+        &read(&file),
+        &["timed out waiting for the agent to be ready", "waiting, 1 of 1 in the queue"],
+    );
     assert_eq!(ends(&["wait", "--timeout", "soon"]), Some(64));
     assert_says(&read(&file), &["invalid value 'soon'"]);
     let mut waits = of(&["wait", "--address", agent.address()]).stderr(Stdio::piped()).spawn().unwrap();

@@ -93,10 +93,7 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.contains(&format!(
-            "no participant nobody at {PREFIX}; there are {} (held)",
-            agent.session()
-        )),
+        errors.contains(&format!("no participant nobody at {PREFIX}; there are {} (held)", agent.session())),
         "{errors}"
     );
     assert_eq!(agent.terminate(), Some(0));

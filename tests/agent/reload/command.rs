@@ -102,8 +102,11 @@ fn no_agent_two_agents_and_one_that_does_not_answer() {
     let state = "session: {state_file: '$HOME/state'}\n";
     configure(&home, &consul.address(), &format!("{state}control: {{listen: 'unix:$HOME/c'}}\n{ONE}"));
     let (code, said) = reload(&home, &[]);
-    let files =
-        ["no agent listens at control.listen, unix:", "ready.lock cannot be read", "state.lock cannot be read"];
+    let files = [
+        "no agent listens at control.listen, unix:",
+        "ready.lock cannot be read",
+        "state.lock cannot be read",
+    ];
     assert!(code == Some(1) && files.iter().all(|file| said.contains(file)), "{code:?} {said}");
 
     configure(&home, &consul.address(), &format!("{state}{ONE}"));

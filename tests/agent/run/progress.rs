@@ -221,7 +221,8 @@ fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes(
     };
     let mut told = waiter("warn");
     let holder = ahead[0].pid().as_raw_nonzero();
-    let first = format!("slotkeeper: waiting for one: 2nd of 2 in the queue, held by {} pid {holder}\n", host());
+    let first =
+        format!("slotkeeper: waiting for one: 2nd of 2 in the queue, held by {} pid {holder}\n", host());
     // On a busy machine it is told before that it waits, when it does not know where yet.
     wait_for("the first line", || told.log().ends_with(&first));
     let mut silent = waiter("error");
