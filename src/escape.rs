@@ -5,8 +5,8 @@ pub(crate) fn printable(text: &str) -> String {
     slotkeeper_semaphore::printable(text, 100)
 }
 
-/// An agent's answer, whose control characters are replaced by JSON escapes; line breaks stay. Another process may listen at
-/// the agent's address, so that the answer is untrusted input.
+/// Replaces control characters in an agent's response by JSON escapes; line breaks stay. The response is untrusted input, since
+/// another process may listen at the agent's address.
 pub(crate) fn escape_control_chars(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The exit codes that scripts rely on.
+//! The exit codes, which scripts rely on.
 
 use std::process::ExitCode;
 
@@ -7,22 +7,21 @@ use std::process::ExitCode;
 pub enum Exit {
     /// 0: done; for the agent, after a clean drain.
     Done,
-    /// 1: anything that has no number of its own.
+    /// 1: any other failure.
     Failed,
-    /// 64: the command line cannot be understood.
+    /// 64: the command line is invalid.
     Usage,
-    /// 69: Consul cannot be reached, and waiting for it was bounded.
+    /// 69: Consul is unreachable, and the wait had a limit.
     Unavailable,
     /// 75: timed out waiting for a slot.
     Timeout,
-    /// 77: Consul denies it to the token.
+    /// 77: Consul denies the request to the token.
     Denied,
-    /// 78: the configuration is wrong.
+    /// 78: the configuration is invalid.
     Config,
-    /// 80: the slot was lost and the workload has been told to stop.
+    /// 80: the slot was lost and the workload is stopped.
     SlotLost,
-    /// What `run` passes on: the code of its command. Of `run` and `wait`, 128 and the number of the signal that ended the
-    /// waiting.
+    /// The code of `run`'s command; for `run` and `wait`, 128 and the number of the signal that ended the wait.
     PassedOn(u8),
 }
 
@@ -43,17 +42,17 @@ impl Exit {
     }
 }
 
-/// How a command ended, and why, where that is not its workload's doing.
+/// How a command ended, and the reason unless its workload is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// How.
+    /// The exit code.
     pub exit: Exit,
-    /// A sentence for the termination message; none where everything went as it should, or the workload has its own code.
+    /// A sentence for the termination message; none after success, or if the workload has its own code.
     pub why: Option<String>,
 }
 
 impl Ended {
-    /// One that is to be explained.
+    /// An end with a reason.
     pub fn because(exit: Exit, why: impl Into<String>) -> Self {
         Self { exit, why: Some(why.into()) }
     }

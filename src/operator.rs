@@ -1,7 +1,6 @@
-//! What an operator does to a semaphore or lock from outside: look at it and at the sessions behind it, and change it by a
-//! plan.
+//! Operator access to a semaphore or lock from outside: reads it and its sessions, and changes it by a plan.
 //!
-//! Nobody takes part here: there is no session, and nothing is left behind.
+//! An operator is no participant: there is no session, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -19,42 +18,42 @@ mod scene;
 pub use participants::{Health, Part, Participant};
 pub use scene::{Found, Hidden, Inspection, SESSIONS, Scene, WAIT, Waiter, Watch};
 
-/// Attempts in a row that may fail.
+/// Failed attempts in a row.
 const MAX_ATTEMPTS: u32 = 20;
-/// Time that they may take, besides that of the last one.
+/// Time for these attempts, without the last one.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(10);
-/// The wait after one that failed, first and longest.
+/// The wait after a failed attempt, first and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Why a semaphore was not changed, or not looked at.
+/// Why a semaphore was not changed, or not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no answer to go on with. Where a change was asked for, a part of it may have been done.
+    /// A request failed for good. A part of a change may be done.
     #[error("{}", .0.text)]
     Failed(Failure),
-    /// There is nothing, as far as is seen: what there is not.
+    /// There is no such semaphore or lock, as far as the token can read.
     #[error("{0}; check the prefix, and that the token may read there")]
     Missing(String),
-    /// The semaphore as it is does not allow it: what was found, and what to do.
+    /// The semaphore's state does not allow it: what was found, and what to do.
     #[error("{0}")]
     Refused(String),
-    /// Consul hides from the token what has to be known for it: which rule it needs.
+    /// Consul hides keys that are needed: the rule that shows them.
     #[error("{0}")]
     Denied(String),
-    /// Other clients wrote each time before we could.
+    /// Another client's write won each time.
     #[error(
         "{lock} was changed by others each of {attempts} times before it could be changed here; try again"
     )]
     Contended {
         /// The key of the semaphore's record.
         lock: String,
-        /// How many times.
+        /// The number of attempts.
         attempts: u32,
     },
 }
 
 impl Error {
-    /// What a plan says against a view.
+    /// The error of a plan against a view.
     pub fn of_plan(view: &View, why: String) -> Self {
         match view.lock {
             _ if view.is_filtered() => Self::Denied(why),
@@ -65,7 +64,7 @@ impl Error {
         }
     }
 
-    /// Whether the token may not do or see what it has to.
+    /// Whether the token lacks a permission.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::Denied(_) => true,
@@ -74,18 +73,18 @@ impl Error {
         }
     }
 
-    /// Whether Consul takes no key of the name that was given.
+    /// Whether Consul rejects the key's name.
     pub fn is_invalid_key(&self) -> bool {
         matches!(self, Self::Failed(failure) if failure.kind == FailureKind::InvalidKey)
     }
 
-    /// Whether Consul is away, or has no leader.
+    /// Whether Consul is unreachable, or has no leader.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Failed(failure) if failure.kind.is_transient())
     }
 }
 
-/// What an operator looks at and changes.
+/// What an operator reads and changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The semaphore at a prefix.
@@ -94,16 +93,16 @@ pub enum Place {
     Lock(String),
 }
 
-/// A semaphore before and after a change. The same where there was nothing to do.
+/// A semaphore before and after a change. Both are the same if there was nothing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// As it was when it was first changed.
+    /// The view before the first write.
     pub before: View,
-    /// As it is once all is done.
+    /// The view after the last write.
     pub after: View,
 }
 
-/// Reads everything that there is of a semaphore or a lock, consistently.
+/// Reads a semaphore or a lock with a consistent read.
 ///
 /// # Errors
 ///
@@ -121,14 +120,14 @@ pub async fn look(client: &Client, place: &Place) -> Result<View, Error> {
     }
 }
 
-/// Reads all sessions that Consul has and the token may see, the oldest first.
+/// Reads all sessions that the token may read, the oldest first.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`].
 pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session>>, Error> {
     let answer = match client.session_list(read).await {
-        // The end of a wait for news is no failure: it looks.
+        // A long poll that was cut is no failure: read without waiting.
         Err(error) if error.class() == Class::Cut => {
             client.session_list(Read { blocking: None, ..read }).await
         }
@@ -139,12 +138,11 @@ pub async fn sessions(client: &Client, read: Read) -> Result<Indexed<Vec<Session
     Ok(sessions)
 }
 
-/// Does what `plan` says until it says that nothing is left to do. Where another client was faster, or an answer was
-/// lost, it looks again and plans anew.
+/// Executes the writes of `plan` until there is none left. After a lost race or a lost response, it reads and plans again.
 ///
 /// # Errors
 ///
-/// What `plan` says against it, or Consul.
+/// The error of `plan`, or of Consul.
 pub async fn change(
     client: &Client,
     place: &Place,
@@ -166,7 +164,7 @@ pub async fn change(
             }
             Ok(Commit::Refused { why }) => return Err(Error::Refused(why)),
             Err(failure) if failure.kind.is_transient() => {
-                // It may have been done all the same.
+                // The write may have been applied all the same.
                 before.get_or_insert_with(|| view.clone());
                 Error::Failed(failure)
             }
@@ -177,7 +175,7 @@ pub async fn change(
     Ok(Changed { before: before.unwrap_or_else(|| view.clone()), after: view })
 }
 
-/// Attempts that have failed since the last one that did not.
+/// Failed attempts since the last success.
 struct Attempts {
     failed: u32,
     until: Instant,
@@ -188,14 +186,14 @@ impl Attempts {
         Self { failed: 0, until: Instant::now() + MAX_RETRY_TIME }
     }
 
-    /// The semaphore as it is by now, after a pause; `why` it has to be looked at again.
+    /// The current view, after a pause; `why` is the reason of the retry.
     async fn look_again(&mut self, client: &Client, place: &Place, mut why: Error) -> Result<View, Error> {
         loop {
             self.failed += 1;
             if self.failed >= MAX_ATTEMPTS || Instant::now() >= self.until {
                 return Err(why);
             }
-            // Those that lost against each other must not meet again.
+            // Jitter, so that clients that lost a race do not meet again.
             let pause = (PAUSE.0 * 2_u32.pow(self.failed.min(10))).min(PAUSE.1);
             sleep(pause.mul_f64(fastrand::f64())).await;
             match look(client, place).await {
@@ -246,7 +244,7 @@ mod tests {
         view.record().unwrap().limit
     }
 
-    /// The same write, as if somebody had changed the record meanwhile.
+    /// The same write, as if another client had changed the record meanwhile.
     fn outdated(mut write: Write) -> Write {
         write.ops.push(Op::CheckIndex { key: "p/.lock".into(), index: 1 });
         write

@@ -31,7 +31,7 @@ pub use moments::Moments;
 use moments::seconds;
 pub use semaphore::{Holder, Semaphore, Waiter};
 
-/// The whole status: what `/v1/status` answers and the command line reads, be it from an agent of another version.
+/// The whole status: the document of `/v1/status`, which the command line also parses from agents of other versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// The agent.
@@ -40,11 +40,11 @@ pub struct Status {
     #[serde(default)]
     #[schema(required = true)]
     configuration: ConfigurationReport,
-    /// How Consul is reached.
+    /// The connection to Consul.
     #[serde(default)]
     #[schema(required = true)]
     consul: ConsulReport,
-    /// The session that all slots belong to; null before there is one.
+    /// The session of all slots; null before there is one.
     #[schema(required = true)]
     pub session: Option<Session>,
     /// The semaphores, in the configuration's order.
@@ -57,7 +57,7 @@ pub struct Status {
     pub locks: Vec<Lock>,
 }
 
-/// What an agent is doing as a whole.
+/// The state of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -67,7 +67,7 @@ pub enum Stage {
     Running,
     /// It releases everything.
     Draining,
-    /// Of an agent of another version: none that this version knows.
+    /// An unknown value, of an agent of another version.
     #[default]
     #[serde(other, skip_serializing)]
     Unknown,
@@ -89,15 +89,15 @@ impl Stage {
 /// fresh, even by an agent that has not noticed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Identifies the snapshot among the changes: it follows all of those that it has.
+    /// Its id, which follows those of its changes.
     pub id: Id,
-    /// The last changes, from the oldest on.
+    /// The last changes, the oldest first.
     pub changes: Arc<VecDeque<Change>>,
-    /// What it is doing.
+    /// The agent's state.
     pub stage: Stage,
-    /// When its process began.
+    /// The start of its process.
     pub started_at: Moment,
-    /// Whether all required slots have been held at some time.
+    /// Whether all required slots were held at some time.
     pub started_up: bool,
     /// The configuration in force.
     pub configuration: Configuration,
@@ -105,9 +105,9 @@ pub struct Snapshot {
     pub consul: Vec<Address>,
     /// The session, once there is one.
     pub session: Option<Session>,
-    /// The semaphores, in the order of the configuration. What has not changed is shared with the snapshot before.
+    /// The semaphores, in the order of the configuration. Unchanged ones are shared with the snapshot before.
     pub semaphores: Vec<Arc<Semaphore>>,
-    /// The locks, in the same.
+    /// The locks, in the order of the configuration.
     pub locks: Vec<Arc<Lock>>,
 }
 
@@ -119,7 +119,7 @@ pub enum State {
     Idle,
     /// Configured, and not applied by the agent yet; `reason` says why.
     Pending,
-    /// Nothing is known yet, or what was seen last cannot be relied on.
+    /// Not read yet, or the last known state is unreliable.
     Starting,
     /// In the queue.
     Waiting,
@@ -135,7 +135,7 @@ pub enum State {
     Lost,
     /// Released.
     Released,
-    /// Of an agent of another version: none that this version knows.
+    /// An unknown value, of an agent of another version.
     #[default]
     #[serde(other, skip_serializing)]
     Unknown,
@@ -166,7 +166,7 @@ impl Snapshot {
         self.checks(now, Duration::ZERO).iter().all(|check| check.passed)
     }
 
-    /// What readiness consists of, where the lease is to have at least so much left.
+    /// The checks of readiness, for a lease with at least this time left.
     pub fn checks(&self, now: Moment, lease_left: Duration) -> Vec<Check> {
         let mut checks = vec![Check {
             name: "agent".into(),
@@ -205,7 +205,7 @@ impl Snapshot {
         Some(self.session.as_ref()?.lease_ends?.since(now))
     }
 
-    /// The status as `/v1/status` has it.
+    /// The document of `/v1/status`.
     pub fn report(&self, now: Moment, wall: Wall) -> Status {
         let checks = self.checks(now, Duration::ZERO);
         let session = self.session.as_ref().map(|session| session.report(now));
@@ -226,18 +226,18 @@ impl Snapshot {
         }
     }
 
-    /// A semaphore as `/v1/semaphores/{name}` has it.
+    /// The document of `/v1/semaphores/{name}`.
     pub fn semaphore_report(&self, semaphore: &Semaphore, now: Moment, wall: Wall) -> Semaphore {
         semaphore.report(self.lease_left(now), now, wall)
     }
 
-    /// A lock as `/v1/locks/{name}` has it.
+    /// The document of `/v1/locks/{name}`.
     pub fn lock_report(&self, lock: &Lock, now: Moment, wall: Wall) -> Lock {
         lock.report(self.lease_left(now), now, wall)
     }
 
-    /// What the readiness file holds: the session, for each held semaphore its fencing token and the slot's number, and
-    /// for each held lock its fencing token and LockIndex. Leases are their clients'.
+    /// The readiness file: the session, the fencing token and slot index of each held semaphore, and the fencing token and
+    /// LockIndex of each held lock. Leases belong to their clients.
     pub fn file(&self) -> serde_json::Value {
         let own = self.semaphores.iter().filter(|semaphore| semaphore.mode == Mode::Hold);
         let held = own.filter(|semaphore| semaphore.state == State::Held);

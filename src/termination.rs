@@ -1,6 +1,6 @@
-//! The termination message: a sentence in a file, by which `kubectl describe` says why a container has ended.
+//! The termination message: a sentence in a file, with which `kubectl describe` shows why a container has ended.
 //!
-//! It is written where slotkeeper ends by an error, or with a code that is not its workload's own. Whether that succeeds changes
+//! It is written when slotkeeper ends with an error, or with a code that is not its workload's own. A failed write changes
 //! nothing else.
 
 use crate::log_events::TERMINATION_MESSAGE_NOT_WRITTEN;
@@ -19,12 +19,12 @@ use slotkeeper_semaphore::printable;
 
 /// The variable that names the file. Child processes do not inherit it: the file belongs to this process.
 pub(crate) const VARIABLE: &str = "SLOTKEEPER_TERMINATION_MESSAGE";
-/// Kubernetes reads no more of a container's message.
+/// The largest message that Kubernetes reads.
 const MAX_BYTES: usize = 4096;
-/// The longest that it is waited for: a disk may hang.
+/// The longest wait for the write: a disk may hang.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// Writes why this process ends, in place of what the file says, where the environment names one.
+/// Replaces the file's content with the reason why this process ends, if the environment names a file.
 pub(crate) fn write(why: &str) {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) else {
         return;
@@ -43,7 +43,7 @@ fn write_in_time(path: PathBuf, text: String) -> io::Result<()> {
     is_done.recv_timeout(MAX_TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Not by a file of another name: Kubernetes mounts this very one.
+/// Written in place: Kubernetes mounts this very file.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // A FIFO without a reader does not block, and a link to another file is not followed.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;

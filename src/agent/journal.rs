@@ -1,4 +1,4 @@
-//! What has happened lately, as the world is told: the last changes, of which no more are kept than anybody reads.
+//! Recent changes of the agent, for the event stream: the last ones only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use crate::clock;
 use crate::status::{Change, Id, What};
 use slotkeeper_semaphore::{Leader, Notice, printable};
 
-/// Changes that are kept.
+/// The number of changes that are kept.
 const KEPT: usize = 50;
-/// Bytes of a detail: it may quote what others wrote.
+/// The most bytes of a detail, which may quote untrusted input.
 const LONGEST: usize = 300;
 
 /// The last changes.
@@ -21,23 +21,23 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// One that goes on after `last`.
+    /// A journal whose ids follow `last`.
     pub(super) fn new(last: Id) -> Self {
         Self { last, changes: Arc::default() }
     }
 
-    /// The next id, for whatever is told.
+    /// The next id, for a change or a snapshot.
     pub(super) fn next_id(&mut self) -> Id {
         self.last = self.last.next();
         self.last
     }
 
-    /// What it has, from the oldest on.
+    /// The changes, the oldest first.
     pub(super) fn changes(&self) -> Arc<VecDeque<Change>> {
         Arc::clone(&self.changes)
     }
 
-    /// Notes a change that is the agent's own.
+    /// Adds a change of the agent itself.
     pub(super) fn note(&mut self, what: What, name: Option<&str>, detail: Option<String>) {
         let change = Change {
             id: self.next_id(),
@@ -46,7 +46,7 @@ impl Journal {
             name: name.map(str::to_owned),
             detail: detail.map(|detail| printable(&detail, LONGEST)),
         };
-        // Copied only where a reader has the one before, and changes are seldom.
+        // Copied only while a reader has the previous one, and changes are rare.
         let changes = Arc::make_mut(&mut self.changes);
         if changes.len() == KEPT {
             changes.pop_front();
@@ -54,11 +54,11 @@ impl Journal {
         changes.push_back(change);
     }
 
-    /// Notes what the core tells, where people want to hear of it.
+    /// Adds the change of a notice, if it is of interest.
     pub(super) fn follow(&mut self, notice: &Notice) {
         let (what, name, detail) = match notice {
             Notice::SessionStarted { session, resumed } => {
-                let how = if *resumed { "taken up again: " } else { "" };
+                let how = if *resumed { "resumed: " } else { "" };
                 (What::SessionStarted, None, Some(format!("{how}{session}")))
             }
             Notice::SessionTaken { session } => {
@@ -70,9 +70,9 @@ impl Journal {
             Notice::Waiting { name, position, taken, limit } => (
                 What::Waiting,
                 Some(name),
-                Some(format!("number {position} in line, {taken} of {limit} taken")),
+                Some(format!("position {position} in the queue, {taken} of {limit} slots taken")),
             ),
-            // Our own is told as it is acquired.
+            // The own acquisition is a change of its own.
             Notice::Leader { leader: Some(Leader { mine: true, .. }), .. } => return,
             Notice::Leader { name, leader } => {
                 (What::LeaderChanged, Some(name), Some(who_leads(leader.as_ref())))
@@ -81,7 +81,7 @@ impl Journal {
                 (What::Delayed, Some(name), left.map(|left| format!("for {}", roughly(left))))
             }
             Notice::Acquired { name, resumed: true, .. } => {
-                (What::Acquired, Some(name), Some("taken up again".to_owned()))
+                (What::Acquired, Some(name), Some("resumed".to_owned()))
             }
             Notice::Acquired { name, took, .. } => {
                 (What::Acquired, Some(name), Some(format!("after {}", roughly(*took))))
@@ -97,7 +97,7 @@ impl Journal {
             Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
             Notice::TimedOut { name, failure: trouble, .. } => (What::GaveUp, Some(name), trouble.clone()),
             Notice::LimitDiffers { name, stored, configured, .. } => {
-                (What::Limit, Some(name), Some(format!("{stored} governs, {configured} is configured")))
+                (What::Limit, Some(name), Some(format!("{stored} in force, {configured} configured")))
             }
             Notice::LimitChanged { name, from, to } => {
                 (What::Limit, Some(name), Some(format!("changed from {from} to {to}")))
@@ -106,10 +106,10 @@ impl Journal {
                 (What::Limit, Some(name), Some(format!("set from {from} to {to} by this agent")))
             }
             Notice::Pruned { name, holders, .. } => {
-                (What::Pruned, Some(name), Some(format!("{holders} dead taken out")))
+                (What::Pruned, Some(name), Some(format!("dead holders: {holders}")))
             }
             Notice::Removed { name } => (What::Removed, Some(name), None),
-            // They come round by themselves; the log alone says what is odd about the configuration.
+            // Periodic, or only of interest in the log.
             Notice::Renewed { .. }
             | Notice::RenewFailed { .. }
             | Notice::SessionsCleared { .. }
@@ -119,9 +119,8 @@ impl Journal {
         self.note(what, name.map(|name| &**name), detail);
     }
 
-    /// The same of a lease. That somebody waits for one, or did in vain, or takes it and gives it back, is its client's
-    /// matter, which may do so again and again, and would push out all else; and what many see who wait for one lock is not
-    /// many changes.
+    /// Adds the change of a lease's notice. Waits, grants and releases are the client's business: a client may repeat them at any
+    /// rate, which would displace all other changes. Several waiters of one lock report the same leader.
     pub(super) fn follow_lease(&mut self, notice: &Notice) {
         let theirs = matches!(
             notice,
@@ -140,9 +139,9 @@ impl Journal {
 }
 
 fn who_leads(leader: Option<&Leader>) -> String {
-    let Some(Leader { session, who, .. }) = leader else { return "nobody has it".to_owned() };
+    let Some(Leader { session, who, .. }) = leader else { return "lock is free".to_owned() };
     let who = who.as_ref().and_then(|who| who.pod.as_ref().or(who.host.as_ref()));
-    format!("{} has it", who.map_or(session.as_str(), String::as_str))
+    format!("held by {}", who.map_or(session.as_str(), String::as_str))
 }
 
 fn roughly(time: Duration) -> String {
@@ -194,7 +193,7 @@ mod tests {
         }
         let whats = |journal: &Journal| journal.changes().iter().map(|one| one.what).collect::<Vec<_>>();
         assert_eq!(whats(&journal), [What::Draining]);
-        // What went wrong is told, and of the agent's own all.
+        // Failures of leases are kept, and all changes of the agent's own slots.
         journal.follow_lease(&Notice::Evicted { name, by: "root".into(), held: true });
         journal.follow(&acquired);
         journal.follow(&released);

@@ -1,4 +1,4 @@
-//! The agent as the world may see it, read off the core.
+//! The agent's status, computed from the core.
 
 mod lent;
 mod lock;
@@ -20,30 +20,30 @@ use slotkeeper_semaphore::{
     Contender, Identity, Keeper, LockKeyState, Machine, Moment, Name, Phase, SessionId, View, printable,
 };
 
-/// Holders that the status lists; it stays readable and small whatever a record holds. Who can write the keys would else
-/// keep the loop, which renews as well, busy with telling of them.
+/// The most holders in the status. The limit keeps it readable, and keeps a record with many entries from delaying the loop,
+/// which also renews the session.
 const LISTED: usize = 100;
-/// Of those in line.
+/// The most waiters in the status.
 const IN_LINE: usize = 20;
-/// Bytes of a session's id: it is whatever somebody has written into the record.
+/// The most bytes of a session id, which is untrusted input.
 const SESSION: usize = 64;
 
-/// The entries that are configured.
+/// The configured entries.
 pub(super) struct Entries<'a> {
     pub(super) config: &'a config::Config,
-    /// What people call the keeper's machines.
+    /// The configured names of the keeper's machines.
     pub(super) labels: &'a Labels,
-    /// Those that have not been taken over yet, each with the reason.
+    /// The entries that are not applied yet, each with the reason.
     pub(super) pending: &'a BTreeMap<Name, String>,
-    /// What a reload has not changed of them.
+    /// The changes that a reload has not applied.
     pub(super) deferred: &'a BTreeMap<Name, String>,
 }
 
-/// What may be shown as it was.
+/// The parts of the last snapshot that are reusable.
 pub(super) struct Before<'a> {
-    /// What was shown.
+    /// The last snapshot.
     pub(super) shown: &'a Snapshot,
-    /// The semaphores and locks of whose leases something has changed; `None`: all else may have changed as well.
+    /// The semaphores and locks with a changed lease; `None` if anything else may have changed too.
     pub(super) changed: Option<&'a BTreeSet<Name>>,
 }
 
@@ -106,8 +106,7 @@ pub(super) fn snapshot(
         Arc::new(status::Lock { deferred: deferred.get(&id).cloned(), ..lock })
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
-    // Those of which something is still lent although they are not configured any more, be it that another entry has their
-    // name by now.
+    // Those with leases that are no longer configured, even if another entry has their name by now.
     let (shown, shown_locks): (BTreeSet<_>, BTreeSet<_>) = (
         config.semaphores.iter().map(|one| one.prefix.as_str()).collect(),
         config.locks.iter().map(|one| one.key.as_str()).collect(),
@@ -129,7 +128,7 @@ pub(super) fn snapshot(
     Snapshot { id, changes, stage, started_at, started_up, configuration, consul, session, semaphores, locks }
 }
 
-/// Consul's addresses, as the client knows them.
+/// The states of Consul's addresses.
 pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
     let shown = |(address, state): (String, slotkeeper_consul::AddressState)| {
         use status::AddressState as Shown;
@@ -145,7 +144,7 @@ pub(super) fn addresses(client: &Client) -> Vec<status::Address> {
     client.addresses().into_iter().map(shown).collect()
 }
 
-/// Where a machine stands, and what keeps it out if anything does; whether it is looked at no more.
+/// A machine's state, with the reason if it is blocked or evicted.
 struct WaiterState {
     state: State,
     why: Option<String>,
@@ -164,13 +163,15 @@ impl WaiterState {
             Phase::Released => (State::Released, None),
         };
         let evicted = machine.evicted_by().map(|by| match machine.withheld() {
-            Some(_) => format!("evicted by {by}; given on once the workload has had its time to stop"),
+            Some(_) => {
+                format!("evicted by {by}; the slot is released when the workload has had its time to stop")
+            }
             None => format!("evicted by {by}"),
         });
         Self { state, why: why.or(evicted) }
     }
 
-    /// What is not asked for any more is not looked at any more: what was seen last would stand there for ever.
+    /// Whether it is no longer acquired and so no longer read: its last view would be shown for ever.
     fn rests(&self) -> bool {
         matches!(self.state, State::GaveUp | State::Lost | State::Released)
     }
@@ -230,8 +231,8 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
     }
 }
 
-/// The limit in force: the stored one, or where nothing is stored the configured one. `None` where something else lies
-/// under the record's key.
+/// The limit in force: the stored one, or the configured one if nothing is stored. `None` if the record's key has another
+/// content.
 fn limit(view: &View, configured: u32) -> Option<u32> {
     match &view.lock {
         LockKeyState::Record { record, .. } => Some(record.limit),
@@ -240,7 +241,7 @@ fn limit(view: &View, configured: u32) -> Option<u32> {
     }
 }
 
-/// Slots that are taken; `None` as for the limit.
+/// The slots in use; `None` as for the limit.
 fn taken(view: &View) -> Option<u32> {
     match &view.lock {
         LockKeyState::Record { record, .. } => Some(record.taken()),
@@ -249,30 +250,26 @@ fn taken(view: &View) -> Option<u32> {
     }
 }
 
-/// Why one of a party waits although there is a slot for it.
+/// Why a member of an acquire group waits although a slot is free.
 fn others_of_the_party(hindrances: &[&Name], labels: &Labels) -> Option<String> {
     let names: Vec<_> = hindrances.iter().map(|id| labels.of(id).to_string()).collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "there is a slot for it, and it waits for {}, since they are taken together",
-            names.join(", ")
-        )
-    })
+    (!names.is_empty())
+        .then(|| format!("a slot is free, but its acquire group waits for {}", names.join(", ")))
 }
 
-/// Why slots stay free while somebody behind wants them.
+/// Why slots stay free while a later waiter needs them.
 fn party_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
     let free = view.record().is_some_and(|record| record.limit.saturating_sub(record.taken()) >= slots);
     let waiters = view.waiters();
     let mut ahead = waiters.iter().take_while(|one| one.session != *me);
     let party = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
     (free && party).then(|| {
-        "free slots are left to one ahead, which takes them together with slots of other semaphores"
+        "free slots are left to a waiter ahead, which acquires them together with slots of other semaphores"
             .to_owned()
     })
 }
 
-/// It stays in line all the same: whoever raises the limit finds it there.
+/// The waiter stays in the queue, so that a higher limit serves it.
 fn never_fits(limit: u32, slots: u32) -> Option<String> {
     (limit < slots).then(|| {
         format!(
@@ -291,12 +288,12 @@ fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Ve
     view.waiters().into_iter().take(IN_LINE).map(shown).collect()
 }
 
-/// Our own first, then the dead, then the others, each in the record's order: whoever writes many into the record hides
+/// This agent's holders first, then the dead, then the others, each in the record's order: so a record with many entries hides
 /// neither.
 fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Vec<Holder> {
     let Some(record) = view.record() else { return Vec::new() };
     let contenders: BTreeMap<_, _> = view.contenders.iter().map(|one| (&one.session, one)).collect();
-    // One that has several slots stands there as often, and is shown where it does first.
+    // A holder of several slots is listed as often, and shown at its first entry.
     let mut slots: BTreeMap<&SessionId, u32> = BTreeMap::new();
     let mut sessions = Vec::new();
     for session in &record.holders {
@@ -311,7 +308,7 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
     let holder = |session: &SessionId| {
         let mine = is_mine(session);
         let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
-        // Whoever was let in by another signs its contender later, and knows who it is before.
+        // A holder that another client granted its slot writes its key later, but this agent's identity is known before.
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
         let slots = slots.get(session).copied().unwrap_or_default();
         Holder { session: told(session), slots, mine, alive: view.lives(session), who }

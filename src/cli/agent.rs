@@ -12,8 +12,8 @@ use crate::config::{self, Environment, Overrides};
 
 /// Hold slots on behalf of the workload beside this process, until SIGTERM.
 ///
-/// On SIGTERM and SIGINT everything is given back and the exit code is 0; a second signal ends at once. SIGHUP reads
-/// the configuration again.
+/// On SIGTERM and SIGINT the agent releases everything and exits with 0; a second signal ends it at once. SIGHUP reloads the
+/// configuration.
 #[derive(Debug, Args)]
 pub(super) struct Agent {
     /// Configuration file.
@@ -21,7 +21,7 @@ pub(super) struct Agent {
     config: PathBuf,
     /// Start a Consul-compatible server in this process and use it: for development, in memory, on loopback only.
     ///
-    /// It listens where the configuration has Consul if that is on this machine and free, else on any free port.
+    /// The server listens at the configured Consul address if that is on this machine and free, else on any free port.
     #[arg(long)]
     dev: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `slotkeeper check`: everything that is wrong with configuration files, in one run.
+//! `slotkeeper check`: reports every fault of configuration files in one run.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::duration::show;
 use crate::workload::guard::fence;
 use slotkeeper_semaphore::{DEFAULT_TTL, Terms};
 
-/// What an election may take, at Consul's defaults (seen on 1.8 and 1.23).
+/// Duration of an election at Consul's defaults, measured on 1.8 and 1.23.
 const OUTAGE: Duration = Duration::from_secs(20);
 
 /// Validate configuration files
 ///
-/// Every fault is told in one run, each with file, line and field. The files are judged by themselves: no environment variable is looked at, and no file that they name needs to be
-/// there. Exits with 78 where anything is wrong.
+/// Reports every fault in one run, each with file, line and field. The check reads the files alone: no environment variable, and no
+/// file that they name. Exits with 78 if there is a fault.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Files to check; `-` is standard input.
@@ -64,12 +64,12 @@ fn read(file: &str) -> Result<Loaded, Faults> {
     }
 }
 
-/// What is to be said of a TTL that does not survive an election.
+/// The warning about a TTL that does not survive an election.
 fn too_short(ttl: Duration) -> Option<String> {
     let survives = Terms::new(ttl).tolerates(Duration::ZERO);
     (survives < OUTAGE).then(|| {
         format!(
-            "under a TTL of {} a slot survives {} s without Consul; an election takes up to {} s at Consul's defaults: write {} or \
+            "with a TTL of {}, a slot survives {} s without Consul; an election takes up to {} s at Consul's defaults: use {} or \
              more, unless a dead holder's slot must be free sooner",
             show(ttl),
             survives.as_secs(),

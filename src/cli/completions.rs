@@ -1,4 +1,4 @@
-//! `slotkeeper completions`: what the shell completes.
+//! `slotkeeper completions`: prints shell completions.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub(super) struct Completions {
 
 impl Completions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        // Written to memory first: clap_complete panics where the pipe is closed.
+        // Write to memory first: clap_complete panics if the pipe is closed.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut shown(), "slotkeeper", &mut script);
         io::stdout().write_all(&script)?;

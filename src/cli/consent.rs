@@ -1,4 +1,4 @@
-//! Asking before something is done that cannot be undone.
+//! Confirmation before a command that cannot be undone.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -7,18 +7,17 @@ use tokio::task::spawn_blocking;
 
 use super::{Exit, complain};
 
-/// The flag of a command that does not act unasked.
+/// The flag that skips the confirmation.
 #[derive(Debug, Args)]
 pub(super) struct Consent {
-    /// Do it without asking. Needed where nobody is there to be asked.
+    /// Skip the confirmation. Required where there is no terminal.
     #[arg(short, long)]
     yes: bool,
 }
 
 impl Consent {
-    /// Says `what` is about to be done, a sentence or some lines without an end of line, and asks on a terminal whether to go
-    /// on. `None` is consent; else the command ends so, and has said why. Whoever is asked may take long, and interrupt: the
-    /// future can be dropped meanwhile.
+    /// Prints `what`, which describes the change, and asks on a terminal for confirmation. `None` is consent; otherwise the command
+    /// ends with this exit code, and the reason is printed. The future can be dropped while the question is open.
     ///
     /// # Errors
     ///
@@ -30,7 +29,7 @@ impl Consent {
             return Ok(None);
         }
         if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-            complain("nothing was done: nobody is there to be asked; write --yes to do it")?;
+            complain("nothing was done: no terminal to ask for confirmation; pass --yes")?;
             return Ok(Some(Exit::Usage));
         }
         write!(stderr, "Go on? [y/N] ")?;
@@ -47,7 +46,7 @@ impl Consent {
     }
 }
 
-/// Anything that is not clearly a yes is a no, the end of the input too.
+/// Only a clear yes is consent; the end of the input is not.
 fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }

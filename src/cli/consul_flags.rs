@@ -13,13 +13,13 @@ use slotkeeper_consul::Secret;
 #[command(next_help_heading = "Consul")]
 pub struct ConsulFlags {
     /// Address of the HTTP API: http://host:port, https://host:port, host:port or unix:///path. Several
-    /// with commas: the next one is used when one fails [env: CONSUL_HTTP_ADDR]
+    /// with commas: if one fails, the next one is used [env: CONSUL_HTTP_ADDR]
     #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Url)]
     http_addr: Option<String>,
     /// ACL token; --token-file keeps it out of the process list [env: CONSUL_HTTP_TOKEN]
     #[arg(long, value_name = "TOKEN", value_parser = secret)]
     token: Option<Secret>,
-    /// File that holds the ACL token; read again when it changes [env: CONSUL_HTTP_TOKEN_FILE]
+    /// File with the ACL token, read again when it changes [env: CONSUL_HTTP_TOKEN_FILE]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<String>,
     /// PEM file of the certificate authorities to trust [env: CONSUL_CACERT]
@@ -34,7 +34,7 @@ pub struct ConsulFlags {
     /// PEM file of the client certificate's private key [env: CONSUL_CLIENT_KEY]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     client_key: Option<String>,
-    /// Name that the server's certificate must bear [env: CONSUL_TLS_SERVER_NAME]
+    /// Name that the server's certificate must have [env: CONSUL_TLS_SERVER_NAME]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
     /// Datacenter; by default the addressed agent's own
@@ -46,8 +46,8 @@ pub struct ConsulFlags {
     /// Admin partition (Consul Enterprise; not tested) [env: CONSUL_PARTITION]
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
-    /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests; by default it is
-    /// learnt [env: SLOTKEEPER_CONSUL_MAX_WAIT]
+    /// Longest wait of a long poll, 2s to 10m, where a proxy ends longer requests; by default slotkeeper
+    /// learns it [env: SLOTKEEPER_CONSUL_MAX_WAIT]
     #[arg(long, value_name = "DURATION")]
     consul_max_wait: Option<String>,
 }

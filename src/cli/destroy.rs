@@ -1,4 +1,4 @@
-//! `slotkeeper destroy`: deletes a semaphore that nobody holds, or a lock that nobody has.
+//! `slotkeeper destroy`: deletes a semaphore without holders, or a free lock.
 
 use clap::Args;
 use serde::Serialize;
@@ -12,15 +12,15 @@ use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
 use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
 
-/// Delete a semaphore that nobody holds.
+/// Delete a semaphore without holders, or a free lock.
 ///
-/// Deletes `.lock`, and with it the stored limit, and sweeps up what ended sessions have left; or deletes the key of a
-/// single-key lock that nobody has (`behavior: release` leaves it behind). Refused where anybody holds, waits, or is listed and
-/// dead. Whoever comes later makes it anew, with its own configured limit; whoever comes at that very moment is not harmed: then
-/// nothing is deleted. It asks first, or needs --yes.
+/// Deletes `.lock` with the stored limit, and the contender keys that ended sessions left. For a single-key lock, deletes its key,
+/// which `behavior: release` leaves behind. Refused while there is a holder, a waiter or a dead holder, and if a client arrives
+/// during the deletion. The next client creates the semaphore again with its own configured limit. Asks for confirmation, or
+/// needs --yes.
 #[derive(Debug, Args)]
 pub(super) struct Destroy {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// Print what was done as JSON.
@@ -41,7 +41,7 @@ impl Destroy {
             let view = lock.as_ref().unwrap_or(&scene.view);
             if view.lock == LockKeyState::Missing {
                 plan::check_visible(view).map_err(Error::Denied)?;
-                let what = format!("there is neither a semaphore nor a lock at {}", printable(&self.prefix));
+                let what = format!("no semaphore and no lock at {}", printable(&self.prefix));
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
@@ -68,7 +68,7 @@ impl Destroy {
     }
 }
 
-/// What was done, as JSON names it.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Done {
     prefix: String,
@@ -76,9 +76,9 @@ struct Done {
     kind: &'static str,
     /// The key that was deleted.
     key: String,
-    /// The limit that went with it; `null` for a lock.
+    /// The deleted limit; `null` for a lock.
     limit: Option<u32>,
-    /// Entries of ended sessions that were swept up.
+    /// Contender keys of ended sessions that were removed.
     swept: usize,
 }
 
@@ -95,15 +95,15 @@ impl Done {
     }
 }
 
-/// What is about to be done, in a line.
+/// What destroy deletes, in a line.
 fn intention(view: &View, others: usize) -> String {
     let key = printable(&view.lock_key());
     let Some(record) = view.record() else {
-        return format!("destroy deletes {key}, a lock that nobody has.");
+        return format!("destroy deletes {key}, a free lock.");
     };
     let left = match view.leftovers.len() {
         0 => String::new(),
-        left => format!(", and {} that ended sessions have left", counted(left, "entry", "entries")),
+        left => format!(", and {} of ended sessions", counted(left, "contender key", "contender keys")),
     };
     let others = match others {
         0 => String::new(),
@@ -113,7 +113,7 @@ fn intention(view: &View, others: usize) -> String {
         ),
     };
     format!(
-        "destroy deletes {key}, a semaphore with a limit of {} that nobody holds{left}. Whoever comes next makes it anew, with \
+        "destroy deletes {key}, a semaphore with a limit of {} and no holders{left}. The next client creates it again, with \
          its own configured limit.{others}",
         record.limit
     )

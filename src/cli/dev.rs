@@ -12,7 +12,7 @@ use super::Exit;
 use crate::shutdown::{Ask, Asks};
 use slotkeeper_consul_dev::{BindError, Dialect, Options, Restricted, Server};
 
-/// Bytes of the largest value that may be allowed. In base64 it fits into the longest answer that the client takes in.
+/// The largest value that the flag allows, in bytes. In base64 it fits into the longest response that the client reads.
 const MAX_VALUE: i64 = 8 * 1024 * 1024;
 
 /// Run a Consul-compatible server in memory, for development: several agents on one machine can share it.
@@ -21,50 +21,50 @@ pub(super) struct Dev {
     /// Where to listen; loopback addresses only
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500", value_parser = loopback)]
     listen: SocketAddr,
-    /// The version of Consul whose behaviour the server has
+    /// The version of Consul whose behaviour the server emulates
     #[arg(long, value_name = "VERSION", default_value_t, value_parser = dialects())]
     behave_like: Dialect,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// What operators of a Consul set.
+/// Settings of a Consul agent.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings, named as Consul's own")]
 struct Settings {
     /// The shortest TTL of a session
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     session_ttl_min: Duration,
-    /// Bytes of a value, at most
+    /// The largest value, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 512 * 1024, value_parser = value_parser!(u32).range(1..=MAX_VALUE))]
     kv_max_value_size: u32,
-    /// Time in which the body of a request has to arrive
+    /// Time in which the body of a request must arrive
     #[arg(long, value_name = "DURATION", value_parser = bound)]
     http_read_timeout: Option<Duration>,
-    /// Time in which an answer has to begin: a later one is lost, and its connection ends in its place
+    /// Time in which a response must begin; after it the connection is closed
     #[arg(long, value_name = "DURATION", value_parser = bound)]
     http_write_timeout: Option<Duration>,
     /// Connections that one address may have
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..))]
     http_max_conns_per_client: Option<u32>,
-    /// Reads of keys a second, ten times as many at once (limits.request_limits)
+    /// Reads of keys per second, with bursts of ten times as many (limits.request_limits)
     #[arg(long, value_name = "RATE", value_parser = value_parser!(u32).range(1..))]
     read_rate: Option<u32>,
-    /// Writes a second, ten times as many at once (limits.request_limits)
+    /// Writes per second, with bursts of ten times as many (limits.request_limits)
     #[arg(long, value_name = "RATE", value_parser = value_parser!(u32).range(1..))]
     write_rate: Option<u32>,
-    /// A token that may not do everything; any other may, and so may a request without one
+    /// A token with restricted permissions; any other token, and a request without one, has all permissions
     #[arg(long, value_name = "TOKEN")]
     restricted_token: Option<String>,
-    /// What the keys begin with that the restricted token may neither read nor write; may be given again
+    /// Prefix of keys that the restricted token may neither read nor write; can be repeated
     #[arg(long, value_name = "PREFIX", requires = "restricted_token")]
     hide_keys: Vec<String>,
-    /// Hide all sessions from the restricted token, which then makes none
+    /// Hide all sessions from the restricted token, which can then create none
     #[arg(long, requires = "restricted_token")]
     hide_sessions: bool,
 }
 
-/// The names of the dialects, each with what it stands for.
+/// The names of the dialects, each with its description.
 fn dialects() -> impl TypedValueParser<Value = Dialect> {
     let names = Dialect::ALL.map(|it| {
         let stands_for = match it {
@@ -109,12 +109,12 @@ impl Dev {
     }
 
     async fn serve(self) -> anyhow::Result<Exit> {
-        // Before the address is told: whoever reads it may send a signal at once.
+        // Listen before the address is printed: a reader of the address may send a signal at once.
         let mut asks = Asks::listen().context("cannot listen for signals")?;
         let server = Server::bind_with(self.listen, self.settings.options(self.behave_like))?;
         announce(server.addr()).context("cannot write to the standard output")?;
         let stop = async move {
-            // There is no configuration to be read again.
+            // There is no configuration to reload.
             while asks.next().await == Ask::Reload {}
         };
         server.run(stop).await.context("the development server failed")?;
@@ -122,19 +122,19 @@ impl Dev {
     }
 }
 
-/// Refused where it is read, so that it counts as wrong usage.
+/// Checked during parsing, so that a bad address is a usage error.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let addr: SocketAddr =
         text.parse().map_err(|_| "expected an address such as 127.0.0.1:8500".to_owned())?;
     if addr.ip().is_loopback() { Ok(addr) } else { Err(BindError::NotLoopback(addr).to_string()) }
 }
 
-/// A TTL of Consul's: at most a day.
+/// A session TTL: at most a day.
 fn ttl(text: &str) -> Result<Duration, String> {
     bounded(text, Duration::from_secs(86_400))
 }
 
-/// A time-out: at most an hour.
+/// A timeout: at most an hour.
 fn bound(text: &str) -> Result<Duration, String> {
     bounded(text, Duration::from_secs(3600))
 }

@@ -1,4 +1,4 @@
-//! `slotkeeper evict`: takes one holder or waiter out.
+//! `slotkeeper evict`: evicts one holder or waiter.
 
 use std::time::Duration;
 
@@ -16,30 +16,29 @@ use crate::operator::evict::{self, Aim, Way};
 use crate::operator::{Error, Part, Place};
 use slotkeeper_semaphore::{View, plan};
 
-/// Characters of who asks that are written down.
+/// Characters of the operator's name that are recorded.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Take one holder or waiter out.
+/// Evict one holder or waiter.
 ///
-/// One of slotkeeper's is asked to go: it learns within about a second, stops its workload as for a lost slot, and gives the
-/// slot on only then. `slotkeeper run` ends with 80, or with 75 where it still waited; an agent with `on_lost: reacquire` asks
-/// again, at the end of its priority's line, and may so be the first one again. The dead, and clients of other kinds, are taken out at once.
+/// A slotkeeper participant learns of its eviction within about a second, stops its workload as for a lost slot, and only then
+/// releases the slot. `slotkeeper run` ends with 80, or with 75 while it waited. An agent with `on_lost: reacquire` joins the queue
+/// again behind the waiters of its priority, and can be the first again. Dead holders and foreign clients are removed at once.
 ///
-/// Exits with 0 once it is out, and with 75 where it is not within --wait; it has been asked then, and goes when it can.
+/// Exits with 0 when the participant is out, and with 75 if it is not out within --wait; the eviction then stays in force.
 #[derive(Debug, Args)]
 pub(super) struct Evict {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// The session, as `slotkeeper sessions PREFIX` shows it. Its first characters, four or more, do where no other one there
-    /// has the same.
+    /// The session, as `slotkeeper sessions PREFIX` shows it. A prefix of at least four characters is enough if it is unique.
     session: String,
     #[command(flatten)]
     consent: Consent,
-    /// Take it out at once, although its workload may be running: for one that does not answer.
+    /// Remove it at once, although its workload may still run: for a participant that does not respond.
     #[arg(long)]
     force: bool,
-    /// How long to wait until one that was asked is out. 0s only asks.
+    /// How long to wait until the participant is out. With 0s, do not wait.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     wait: Duration,
     /// Print what was done as JSON.
@@ -56,8 +55,8 @@ impl Evict {
             let aim = evict::find(&client, &self.prefix, &self.session).await?;
             if aim.newer && !self.force {
                 return Err(Error::Refused(format!(
-                    "session {} is of a later version of slotkeeper, which this one cannot ask to go; use that version, or \
-                     --force, which takes it out at once although its workload may be running",
+                    "session {} uses a later version of slotkeeper, which this version cannot evict; use that version, or \
+                     --force, which removes it at once although its workload may still run",
                     printable(aim.participant.id.as_str())
                 ))
                 .into());
@@ -70,7 +69,7 @@ impl Evict {
         })
     }
 
-    /// What has come of it.
+    /// The outcome.
     fn end(&self, aim: &Aim, after: Option<&View>) -> anyhow::Result<Exit> {
         let ended = Ended::of(self, aim, after);
         let is_done = ended.out || self.wait.is_zero();
@@ -80,23 +79,26 @@ impl Evict {
         if is_done {
             return Ok(Exit::Done);
         }
-        let stands =
-            if aim.stay.part == plan::MembershipKind::Waits { "is still in line" } else { "still holds" };
+        let stands = if aim.stay.part == plan::MembershipKind::Waits {
+            "is still in the queue"
+        } else {
+            "still holds"
+        };
         complain(format!(
-            "session {} was asked to go and {stands} after {}; it goes once its workload has stopped. --force takes it out \
-             at once, and its workload may then run beside the next one's",
+            "session {} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force removes it \
+             at once, and its workload may then run beside the next holder's",
             printable(&ended.session),
             duration::show(self.wait)
         ))?;
         Ok(Exit::Timeout)
     }
 
-    /// One of ours that lives and is asked.
+    /// Asks a live slotkeeper participant to leave.
     fn asks(&self, aim: &Aim) -> bool {
         aim.participant.part != Part::Dead && !aim.stay.foreign && !self.force
     }
 
-    /// Everything as it is once it is out; `None` where it is still there.
+    /// The view once the participant is out; `None` if it is still there.
     async fn act(&self, client: &slotkeeper_consul::Client, aim: &Aim) -> Result<Option<View>, Error> {
         if !self.asks(aim) {
             return Ok(Some(evict::act(client, aim, Way::TakeOut).await?.after));
@@ -106,7 +108,7 @@ impl Evict {
         evict::gone(client, aim, &by, self.wait).await
     }
 
-    /// What is about to be done, and what follows.
+    /// The change and its consequences, for the confirmation.
     fn announce(&self, aim: &Aim) -> String {
         let one = &aim.participant;
         let (session, place) = (printable(one.id.as_str()), printable(place(&aim.place)));
@@ -125,58 +127,57 @@ impl Evict {
                 format!("which waits for {slots} of {place}{since}")
             }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
-            Part::Dead | Part::Unknown => format!("which is dead, and listed with {slots} of {place}"),
+            Part::Dead | Part::Unknown => format!("which is dead and listed with {slots} of {place}"),
         };
         let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
-        let asked =
-            asked.map(|by| format!(" {} has asked it to go already.", printable(by))).unwrap_or_default();
+        let asked = asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
         format!("evicting session {session}{who}, {stands}.{asked} {}", self.follows(aim))
     }
 
     fn follows(&self, aim: &Aim) -> &'static str {
         use plan::MembershipKind;
         match (aim.stay.part, aim.stay.foreign) {
-            (MembershipKind::Dead, _) => "What it has is given on at once.",
+            (MembershipKind::Dead, _) => "Its slots are free at once.",
             (MembershipKind::Waits, false) if self.force => {
-                "It is taken out of the line; where it still lives it comes back at the end of its priority's."
+                "It is removed from the queue. If it is still alive, it joins again behind the waiters of its priority."
             }
             (MembershipKind::Waits, false) => {
-                "It leaves the line: `run` and agents with `on_lost: exit` end with 75, others go to the end of their priority's."
+                "It leaves the queue: `run` and agents with `on_lost: exit` exit with 75, others join again behind the waiters of their priority."
             }
             (MembershipKind::Waits, true) => {
-                "It is another kind of client, and its entry is deleted. `consul lock` sees that only when its turn comes, \
+                "It is a foreign client, and its contender key is deleted. `consul lock` notices only when its turn comes, \
                  and ends then."
             }
             (MembershipKind::Holds, false) if self.force => {
-                "What it has is given on at once, whether or not its workload has stopped: the next one may run beside it. \
-                 It learns of that only when it answers again."
+                "Its slots are free at once, whether or not its workload has stopped: the next holder's may run beside it. \
+                 It notices when it responds again."
             }
             (MembershipKind::Holds, false) => {
-                "It is told at once and stops its workload; what it has is given on when that has stopped."
+                "It is notified at once and stops its workload; its slots are released when the workload has stopped."
             }
             (MembershipKind::Holds, true) => {
-                "It is another kind of client, whose workload cannot be waited for: what it has is given on at once, and the \
-                 next one may run beside it. `consul lock` stops its command when it sees that."
+                "It is a foreign client, so its slots are free at once, and the next holder's workload may run beside its own. \
+                 `consul lock` stops its command when it notices."
             }
         }
     }
 }
 
-/// What was done, as JSON names it.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Ended {
     /// The semaphore's prefix, or the lock's key.
     prefix: String,
     session: String,
-    /// How it stood, as `sessions` names it.
+    /// Its state before, as in `sessions`.
     state: &'static str,
     slots: Option<u32>,
     foreign: bool,
-    /// Whether it was taken out without being asked.
+    /// Whether it was removed without being asked.
     taken_out: bool,
     /// Whether it is out.
     out: bool,
-    /// Who has come to hold meanwhile, its slots or others.
+    /// The sessions that became holders meanwhile, of its slots or others.
     let_in: Vec<LetIn>,
 }
 
@@ -199,17 +200,17 @@ impl Ended {
     fn describe(&self) -> String {
         let one = format!("{}: {}", printable(&self.prefix), printable(&self.session));
         if !self.out {
-            return format!("{one} is asked to go");
+            return format!("{one} is being evicted");
         }
         if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) {
-            return format!("{one} is out of the line");
+            return format!("{one} is out of the queue");
         }
         let let_in: Vec<_> = self.let_in.iter().map(LetIn::describe).collect();
         match (let_in.as_slice(), self.slots) {
-            // Who waits for a lock takes it a moment later.
+            // The waiters of a lock acquire it a moment later.
             ([], None) => format!("{one} is out"),
-            ([], Some(_)) => format!("{one} is out; nobody was let in meanwhile"),
-            (let_in, _) => format!("{one} is out; let in meanwhile: {}", let_in.join(" and ")),
+            ([], Some(_)) => format!("{one} is out; no new holder"),
+            (let_in, _) => format!("{one} is out; new holders: {}", let_in.join(" and ")),
         }
     }
 }
@@ -221,7 +222,7 @@ fn place(place: &Place) -> &str {
     }
 }
 
-/// Who asks, for those who are told to go.
+/// The operator's name, which the evicted participant logs.
 fn operator() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());

@@ -1,4 +1,4 @@
-//! The hidden commands that an agent starts of itself: the guard, and the last step before a command or hook.
+//! The hidden commands that an agent starts itself: the guard, and the last step before a command or hook.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use clap::Args;
 use super::{Exit, block_on};
 use crate::workload::{exec, guard};
 
-/// Look after a command on behalf of an agent.
+/// Supervise a command on behalf of an agent.
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(super) struct Guard {
     /// The abstract socket at which the agent listens.
     #[arg(long)]
     socket: String,
-    /// Milliseconds that the command has for stopping.
+    /// Milliseconds from SIGTERM to SIGKILL.
     #[arg(long)]
     kill_after: u64,
-    /// Milliseconds that it has once it is asked from outside to end.
+    /// Milliseconds from an outside request to end until SIGKILL.
     #[arg(long)]
     stop_after: Option<u64>,
     /// The soft limit of open files that the command gets.

@@ -1,4 +1,4 @@
-//! `slotkeeper inspect`: what there is at a prefix, straight from Consul.
+//! `slotkeeper inspect`: shows a prefix as it is in Consul.
 
 mod report;
 mod table;
@@ -14,22 +14,21 @@ use crate::operator::{Found, Inspection, Watch};
 use report::Report;
 use table::Look;
 
-/// Show a semaphore or lock: its limit, who holds, and the line in order.
+/// Show a semaphore or lock: its limit, its holders, and its queue in order.
 ///
-/// All of it is read from Consul, consistently. A holder that has nothing locked any more is dead: whoever acts next gives
-/// its slots on, `slotkeeper prune` at once. SINCE is what the participant wrote by its own clock; Consul itself dates
-/// nothing, neither a hold of another client nor the last renewal of a session. HEALTH says whether the session is there:
-/// `live`, `ended`, or `unknown` where the token may not read it. On a terminal sessions are shown by their first characters,
-/// where those are one session's alone.
+/// Everything is read from Consul with consistent reads. A holder without a locked key is dead: the next client reclaims its slots
+/// after its `prune_delay`, and `slotkeeper prune` at once. SINCE is the participant's own time stamp; Consul records no time, neither
+/// of a foreign client's acquisition nor of a session's last renewal. HEALTH is the state of the session: `live`, `ended`, or
+/// `unknown` if the token may not read it. On a terminal, sessions are abbreviated where that is unambiguous.
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// Print JSON, with durations in seconds; with --watch one line for each change.
+    /// Print JSON, with durations in seconds; with --watch one line per change.
     #[arg(long)]
     json: bool,
-    /// Go on, and show each change, until interrupted. On a terminal the tables are redrawn in place.
+    /// Show each change until interrupted. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 
 use super::{Exit, block_on};
 
-/// The longest that a signal waits for what is done last.
+/// The longest that a signal waits for `last`.
 const LAST: Duration = Duration::from_secs(3);
 
-/// Runs a command's work to its end, or until a signal ends the process; in both cases `last` is done before. Where the work
-/// stands in a write that nobody reads, it cannot be, and the process ends all the same.
+/// Runs a command's work until it ends or a signal arrives, then `last`. If the work is blocked in a write without a reader, `last`
+/// cannot run, and the process ends all the same.
 pub(super) fn interruptible<T>(
     work: impl Future<Output = T>,
     last: impl Future<Output = ()>,
@@ -26,10 +26,10 @@ pub(super) fn interruptible<T>(
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (interrupt, interrupted) = oneshot::channel();
     let (busy, until_done) = mpsc::channel::<Infallible>();
-    // For the rest of the process: what is said after the work may find no reader either.
+    // For the rest of the process: later output may have no reader either.
     thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // Nobody hears it where the work is done already.
+            // The receiver is gone if the work is done already.
             let _ = interrupt.send(());
             let _ = until_done.recv_timeout(LAST);
             end_by(signal);
@@ -49,11 +49,11 @@ pub(super) fn interruptible<T>(
     })
 }
 
-/// Ends as the signal would have ended it, so that a shell sees that.
+/// Ends the process by the signal itself, so that a shell sees its cause.
 fn end_by(signal: i32) -> ! {
-    // Of the first process of a container the kernel keeps such signals away, those of its own too.
+    // The kernel withholds such signals from the first process of a container, even its own.
     if !getpid().is_init() {
-        // It does not come back.
+        // This does not return.
         let _ = emulate_default_handler(signal);
     }
     process::exit(Exit::PassedOn(u8::try_from(128 + signal).unwrap_or(u8::MAX)).code().into())

@@ -1,4 +1,4 @@
-//! `--watch`: what is shown follows what changes.
+//! `--watch`: output that follows changes.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -11,33 +11,33 @@ use tokio::time::{Instant, sleep};
 
 use super::{complain, window};
 
-/// Time between two pictures on a terminal while nothing but time changes, and between two looks whether anybody reads.
+/// Time between two redraws on a terminal if nothing changes, and between two checks for a reader.
 const EVERY: Duration = Duration::from_secs(1);
-/// The shortest time between two looks, however much changes.
+/// The shortest time between two reads, at any rate of changes.
 pub(super) const PACE: Duration = Duration::from_millis(400);
-/// The wait after a look that failed, first and longest.
+/// The wait after a failed read, first and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Where pictures are shown, on standard output.
+/// How standard output shows one state after the other.
 pub(super) struct Screen {
     in_place: bool,
-    /// Stands between two pictures.
+    /// The separator of two states.
     gap: &'static str,
     shown: bool,
 }
 
 impl Screen {
-    /// For people: on a terminal one in place of the other, elsewhere one after the other.
+    /// For operators: redrawn in place on a terminal, else appended.
     pub(super) fn live() -> Self {
         Self { in_place: window::is_there(), gap: "\n", shown: false }
     }
 
-    /// For programs, and for what is shown once: one after the other.
+    /// For programs, and for a single state: appended.
     pub(super) fn plain() -> Self {
         Self { in_place: false, gap: "", shown: false }
     }
 
-    /// Shows a picture by one write, so that none is seen half drawn.
+    /// Shows a state with a single write, so that it is never half drawn.
     pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.in_place {
@@ -51,15 +51,15 @@ impl Screen {
     }
 }
 
-/// A picture over the one before, cut to a window of so many rows and columns.
+/// Draws over the state before, cut to a window of that many rows and columns.
 fn in_place(text: &str, (rows, columns): (usize, usize)) -> String {
     let lines: Vec<_> = text.lines().collect();
-    // The cursor stands in the last row.
+    // The cursor needs the last row.
     let room = if rows < 3 { window::ENDLESS } else { rows - 1 };
-    // Where a terminal finds a character wider than we do, or the window has just become smaller, it is not to wrap the line.
+    // No wrapping: the terminal may count a character as wider, or the window may have just become smaller.
     let mut picture = String::from("\x1b[?7l\x1b[H");
     let mut add = |line: &str| {
-        // Emptied first: behind a line that fills the row, the cursor still stands on its last character.
+        // Clear before the text: at the end of a full row, the cursor is still on the last character.
         picture.push_str(&format!("\x1b[2K{}\n", window::cut(line, columns)));
     };
     let shown = if lines.len() > room { room - 1 } else { lines.len() };
@@ -71,12 +71,12 @@ fn in_place(text: &str, (rows, columns): (usize, usize)) -> String {
     picture
 }
 
-/// Shows what `next` finds, which waits for a change but for the first time, until it is dropped. On a terminal each second
-/// anew, with how much time has passed. Where a look fails it goes on with what was seen last, and says so.
+/// Shows each state that `next` returns, until it is dropped. `next` waits for a change, except in its first call. On a terminal the
+/// state is redrawn each second with its age. If a read fails, the last state stays, with the failure above it.
 ///
 /// # Errors
 ///
-/// The first look failed, or nobody reads any more what is shown.
+/// The first read failed, or the reader of standard output is gone.
 pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
     json: bool,
     mut next: impl AsyncFnMut() -> Result<T, E>,
@@ -96,7 +96,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 next().await
             });
             loop {
-                // Where nothing changes nothing is written, and a write is all that would tell.
+                // A check of its own: without a change there is no write, which would fail.
                 if reader_is_gone() {
                     return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
                 }
@@ -113,7 +113,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 let is_news = now != seen || (screen.in_place && trouble.is_some());
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
                 if trouble.take().is_some() && !screen.in_place {
-                    complain("there is an answer again")?;
+                    complain("recovered")?;
                 }
                 if is_news {
                     screen.show(&show(&seen)?)?;
@@ -124,7 +124,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 if screen.in_place {
                     screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
                 } else if trouble.as_ref() != Some(&error) {
-                    complain(format!("{error}; trying again"))?;
+                    complain(format!("{error}; retrying"))?;
                 }
                 trouble = Some(error);
                 pause = (pause * 2).min(PAUSE.1);
@@ -133,7 +133,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
     }
 }
 
-/// What is said above a picture that is not of now, where no window is too small for it.
+/// The remark above an outdated state, however small the window.
 fn remark(trouble: Option<&str>, seen_at: Instant) -> String {
     trouble.map_or(String::new(), |trouble| {
         let text = format!("as of {} s ago; {trouble}", seen_at.elapsed().as_secs());

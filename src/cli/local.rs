@@ -1,4 +1,4 @@
-//! Questions to the agent on this machine.
+//! Requests to the agent on this machine.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,23 +17,23 @@ use tokio::net::TcpStream;
 
 use crate::config::{self, Environment, Faults, Overrides};
 
-/// Where an agent listens unless it is told otherwise.
+/// The default of http.listen.
 const DEFAULT: &str = "127.0.0.1:9377";
-/// Bytes that an answer may have.
+/// The largest response body.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// Which agent is meant: by --address, else SLOTKEEPER_HTTP_LISTEN, else the configuration file, else the default.
+/// The agent's address: from --address, else SLOTKEEPER_HTTP_LISTEN, else the configuration file, else the default.
 #[derive(Clone, Debug, Args)]
 pub(super) struct LocalAgent {
     /// The agent's address (its http.listen).
     #[arg(long, value_name = "HOST:PORT", env = "SLOTKEEPER_HTTP_LISTEN", value_parser = place, value_hint = clap::ValueHint::Hostname)]
     address: Option<String>,
-    /// The agent's configuration file, to read the address from.
+    /// The agent's configuration file, from which the address is read.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG")]
     config: Option<PathBuf>,
 }
 
-/// An answer of the agent.
+/// A response of the agent.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     /// Whether the status was 200.
@@ -42,16 +42,16 @@ pub(super) struct Answer {
     pub(super) text: String,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Error)]
 pub(super) enum NoAnswer {
     /// The configuration file cannot be read.
     #[error("{0}")]
     Config(#[from] Faults),
     /// The endpoints are off.
-    #[error("http.listen is off, so that the agent cannot be asked; give it an address")]
+    #[error("http.listen is off, so the agent cannot be reached; set an address")]
     Off,
-    /// Nobody answered.
+    /// The agent did not respond.
     #[error(
         "no agent answers at http://{address}{path}: {cause}; is it running, and is this its http.listen?"
     )]
@@ -73,7 +73,7 @@ impl LocalAgent {
     }
 }
 
-/// Refused where it is read, so that it counts as wrong usage. `off` may stand in the variable, for the agent.
+/// Checked during parsing, so that a bad address is a usage error. `off` is valid in the variable, for the agent.
 fn place(text: &str) -> Result<String, String> {
     let text = &config::without_needless_brackets(text);
     let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', '[', ' ']);
@@ -85,13 +85,13 @@ fn place(text: &str) -> Result<String, String> {
     Err(format!("write a host and a port, such as {DEFAULT}"))
 }
 
-/// Asks the agent, once, within the time given.
+/// Sends one request to the agent.
 pub(super) async fn get(address: &str, path: &str, within: Duration) -> Result<Answer, NoAnswer> {
     let asked = tokio::time::timeout(within, exchange(address, path)).await;
     let cause = match asked {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => format!("{error:#}"),
-        Err(_late) => format!("no answer within {} s", within.as_secs_f64()),
+        Err(_late) => format!("no response within {} s", within.as_secs_f64()),
     };
     Err(NoAnswer::Unreachable { address: address.to_owned(), path: path.to_owned(), cause })
 }
@@ -125,7 +125,7 @@ pub(super) async fn exchange_over(
     }
 }
 
-/// An agent that listens on all addresses is asked on loopback. `[::]` is IPv4's too, and all there is where IPv6 is off.
+/// An agent that listens on all addresses is reachable on loopback. `[::]` accepts IPv4 too, and is all there is if IPv6 is off.
 async fn connect(address: &str) -> io::Result<TcpStream> {
     match address.parse::<SocketAddr>() {
         Ok(all) if all.ip().is_unspecified() => {

@@ -11,13 +11,13 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{Exit, manual, shown};
 use crate::files;
 
-/// Anybody may read a manual page.
+/// A manual page is readable for every user.
 const MODE: u32 = 0o644;
 
-/// Print the manual page, or write one for each command.
+/// Print the manual page, or write one per command.
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// Folder to write them into, such as /usr/local/share/man/man1; it is made where it is missing.
+    /// Folder for the pages, such as /usr/local/share/man/man1; created if it is missing.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }
@@ -31,7 +31,7 @@ impl Man {
             }
             return Ok(Exit::Done);
         };
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
         for Page { file, text } in pages {
             let path = dir.join(file);
             files::replace(&path, &text, MODE)?;
@@ -42,7 +42,7 @@ impl Man {
 
 /// A manual page.
 struct Page {
-    /// What its file is called.
+    /// Its file name.
     file: String,
     /// In roff.
     text: Vec<u8>,
@@ -52,7 +52,7 @@ fn display_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// The main one, then one for each command.
+/// The main page, then one per command.
 fn pages() -> io::Result<Vec<Page>> {
     let mut main = shown().disable_help_subcommand(true);
     main.build();
@@ -61,13 +61,13 @@ fn pages() -> io::Result<Vec<Page>> {
 
 fn page(command: &Command, main: &Command) -> io::Result<Page> {
     let is_main = command.get_name() == main.get_name();
-    // Where the usage has a `--`, the synopsis that would be derived leaves it out.
+    // The derived synopsis omits the `--` of a usage.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();
     let page = clap_mangen::Man::new(command.clone().override_usage(usage));
     let version = main.get_version().unwrap_or_default();
     let mut text = Vec::new();
-    // By ourselves: the library leaves a date out that is empty, and all that follows then stands in its place.
+    // Written here, since the library omits an empty date, and every later field then moves up.
     writeln!(text, r#".TH {} 1 "" "slotkeeper {version}" "slotkeeper""#, display_name(command))?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
@@ -89,7 +89,7 @@ fn page(command: &Command, main: &Command) -> io::Result<Page> {
         roff.control("SH", ["SEE ALSO"]);
         roff.text([
             bold("slotkeeper"),
-            roman("(1), which has what all commands share: exit codes, variables, files."),
+            roman("(1) for what all commands share: exit codes, variables, files."),
         ]);
         roff.to_writer(&mut text)?;
     }

@@ -1,29 +1,29 @@
-//! What is to be known of a command beside its flags: exit codes, variables, files. `--help` ends with it, and the manual pages
-//! have it as their sections.
+//! Reference of the commands besides their flags: exit codes, variables, files. `--help` ends with it, and the manual pages have it
+//! as sections.
 
 use std::fmt::Write as _;
 
-/// One part of it.
+/// A section of the reference.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Its heading, as manual pages have it.
+    /// Its heading in manual pages.
     pub(super) heading: &'static str,
-    /// What stands there, and what it means.
+    /// Terms with their meanings.
     pub(super) entries: &'static [(&'static str, &'static str)],
 }
 
-/// Of slotkeeper as a whole.
+/// Sections of slotkeeper as a whole.
 const MAIN: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         entries: &[
-            ("0", "Done; of an agent, after everything was given back"),
-            ("1", "Anything else, such as a drain that did not finish in time"),
-            ("64", "The command line cannot be understood"),
-            ("69", "Consul cannot be reached, and waiting for it was bounded"),
+            ("0", "Done; for an agent, after everything was released"),
+            ("1", "Any other failure, such as a drain that timed out"),
+            ("64", "The command line is invalid"),
+            ("69", "Consul is unreachable, and the wait had a limit"),
             ("75", "Timed out waiting for a slot"),
-            ("77", "Consul denies it to the token, or hides from it what has to be known"),
-            ("78", "The configuration is wrong, or Consul takes no key of the name that it has"),
+            ("77", "Consul denies the request to the token, or hides keys or sessions that are needed"),
+            ("78", "The configuration is invalid, or Consul rejects a key's name"),
             ("80", "The slot was lost"),
         ],
     },
@@ -32,8 +32,8 @@ const MAIN: &[Section] = &[
         entries: &[
             ("SLOTKEEPER_CONFIG", "The configuration file, in place of --config"),
             ("SLOTKEEPER_STOP_AFTER", "In place of --stop-after, for run"),
-            ("SLOTKEEPER_TERMINATION_MESSAGE", "A file that agent, run and wait say in why they failed"),
-            ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; where the local agent is asked"),
+            ("SLOTKEEPER_TERMINATION_MESSAGE", "File for the reason of a failure of agent, run or wait"),
+            ("SLOTKEEPER_HTTP_LISTEN", "In place of http.listen; also the address of the local agent"),
             ("SLOTKEEPER_CONTROL_LISTEN", "In place of control.listen"),
             ("SLOTKEEPER_READINESS_FILE", "In place of readiness.file; empty for no file"),
             ("SLOTKEEPER_STATE_FILE", "In place of session.state_file; empty for no file"),
@@ -48,12 +48,12 @@ const MAIN: &[Section] = &[
             ("SLOTKEEPER_CONSUL_LOGIN_AUTH_METHOD", "In place of consul.login.auth_method"),
             ("SLOTKEEPER_CONSUL_LOGIN_BEARER_TOKEN_FILE", "In place of consul.login.bearer_token_file"),
             ("SLOTKEEPER_CONSUL_LOGIN_META", "In place of consul.login.meta: key=value,key=value"),
-            ("SLOTKEEPER_POD_NAME", "The pod, as others are to see us; so are the next two"),
+            ("SLOTKEEPER_POD_NAME", "The pod's name, shown to other participants like the next two"),
             ("SLOTKEEPER_POD_NAMESPACE", "The pod's namespace"),
             ("SLOTKEEPER_NODE_NAME", "The node's name"),
             (
                 "CONSUL_HTTP_ADDR",
-                "Consul's address, or several with commas; else this and the following as for consul",
+                "Consul's address, or several with commas; otherwise this and the following as for consul",
             ),
             ("CONSUL_HTTP_TOKEN", "The ACL token"),
             ("CONSUL_HTTP_TOKEN_FILE", "A file with the ACL token"),
@@ -61,9 +61,9 @@ const MAIN: &[Section] = &[
             ("CONSUL_HTTP_SSL_VERIFY", "Whether to check Consul's certificate"),
             ("CONSUL_CACERT", "A file with the certificate authorities"),
             ("CONSUL_CAPATH", "A folder with the certificate authorities"),
-            ("CONSUL_CLIENT_CERT", "A file with our certificate"),
+            ("CONSUL_CLIENT_CERT", "A file with the client certificate"),
             ("CONSUL_CLIENT_KEY", "A file with its key"),
-            ("CONSUL_TLS_SERVER_NAME", "The name that Consul's certificate has to have"),
+            ("CONSUL_TLS_SERVER_NAME", "The name that Consul's certificate must have"),
             ("CONSUL_NAMESPACE", "The namespace (Enterprise)"),
             ("CONSUL_PARTITION", "The admin partition (Enterprise)"),
         ],
@@ -71,30 +71,30 @@ const MAIN: &[Section] = &[
     Section {
         heading: "FILES",
         entries: &[
-            ("the configuration (--config)", "YAML; slotkeeper check says what is wrong with it"),
-            ("readiness.file", "There while all required slots are held; JSON"),
-            ("session.state_file", "By which a restarted agent takes its own slots up again"),
+            ("the configuration (--config)", "YAML; slotkeeper check reports its faults"),
+            ("readiness.file", "Exists while all required slots are held; JSON"),
+            ("session.state_file", "With it, a restarted agent resumes its slots"),
             (
-                "a .lock beside each of both",
-                "Keeps two agents from using the same one, and tells slotkeeper reload which it is; it stays",
+                "a .lock beside each of them",
+                "Prevents two agents from using the same file, and identifies the agent for slotkeeper reload; never removed",
             ),
-            ("control.listen as unix:PATH", "The socket at which clients take slots on demand"),
+            ("control.listen as unix:PATH", "The socket at which clients acquire slots on demand"),
         ],
     },
 ];
 
-/// Of `slotkeeper run`.
+/// Sections of `slotkeeper run`.
 const RUN: &[Section] = &[
     Section {
         heading: "EXIT STATUS",
         entries: &[
-            ("the command's own", "Where it has run; 128 and the number of the signal that ended it"),
-            ("126, 127", "The command is none that can be run; it is not there"),
-            ("75", "No slot in time (--try, --timeout)"),
-            ("69", "No answer from Consul in that time"),
+            ("the command's own", "If it has run; 128 and the number of the signal that ended it"),
+            ("126, 127", "The command is not executable; it does not exist"),
+            ("75", "Timed out waiting for a slot (--try, --timeout)"),
+            ("69", "No response from Consul in that time"),
             ("80", "The slot was lost, and the command was stopped"),
             ("128 + N", "Signal N ended the wait"),
-            ("64, 78, 1", "Wrong usage; wrong configuration; anything else"),
+            ("64, 78, 1", "Invalid usage; invalid configuration; any other failure"),
         ],
     },
     Section {
@@ -102,13 +102,13 @@ const RUN: &[Section] = &[
         entries: &[
             (
                 "SLOTKEEPER_FENCING_TOKEN",
-                "Grows from holder to holder, so that a resource can refuse old ones",
+                "Increases from holder to holder, so that a resource can reject former holders",
             ),
-            ("SLOTKEEPER_SLOT", "The slot's number, from 0 and below the limit; of a lock 0"),
-            ("SLOTKEEPER_LOCK_INDEX", "Of a lock, its LockIndex"),
+            ("SLOTKEEPER_SLOT", "The slot's index, from 0 and below the limit; 0 for a lock"),
+            ("SLOTKEEPER_LOCK_INDEX", "For a lock, its LockIndex"),
             (
                 "SLOTKEEPER_FENCING_TOKEN_NAME, SLOTKEEPER_SLOT_NAME",
-                "The same of each semaphore, NAME in capitals; without it they are the first one's",
+                "The same per semaphore, with NAME in capitals; without NAME, those of the first one",
             ),
             ("SLOTKEEPER_SESSION", "The session in Consul"),
             ("CONSUL_LOCK_HELD", "true, as under consul lock"),
@@ -116,7 +116,7 @@ const RUN: &[Section] = &[
     },
 ];
 
-/// What is to be known of a command; of slotkeeper as a whole under its own name.
+/// The sections of a command; `slotkeeper` is the program as a whole.
 pub(super) fn sections(command: &str) -> &'static [Section] {
     match command {
         "slotkeeper" => MAIN,
@@ -125,13 +125,13 @@ pub(super) fn sections(command: &str) -> &'static [Section] {
     }
 }
 
-/// The same as the end of `--help`.
+/// The sections as the end of `--help`.
 pub(super) fn help(command: &str) -> String {
     let mut text = String::new();
     for section in sections(command) {
         let heading = section.heading;
         let (first, rest) = heading.split_at(1);
-        // It never fails.
+        // Writing to a string never fails.
         let _ = writeln!(text, "{first}{}:", rest.to_lowercase());
         let width = section.entries.iter().map(|(term, _)| term.len()).max().unwrap_or(0);
         for (term, meaning) in section.entries {
@@ -148,20 +148,20 @@ mod tests {
     use crate::config;
 
     #[test]
-    fn every_variable_that_counts_is_told_of_and_no_other() {
-        let told: Vec<_> = MAIN[1].entries.iter().map(|(name, _)| *name).collect();
+    fn every_variable_that_has_an_effect_is_documented_and_no_other() {
+        let documented: Vec<_> = MAIN[1].entries.iter().map(|(name, _)| *name).collect();
         for name in config::known_variables() {
-            // What the chart makes addresses of; slotkeeper does not read them.
+            // The chart builds addresses from these; slotkeeper does not read them.
             let is_the_charts = matches!(name, "SLOTKEEPER_POD_IP" | "SLOTKEEPER_HOST_IP");
-            assert!(told.contains(&name) || is_the_charts, "{name} is not told of");
+            assert!(documented.contains(&name) || is_the_charts, "{name} is not documented");
         }
-        for name in told {
+        for name in documented {
             assert!(config::known_variables().any(|known| known == name), "{name} has no effect");
         }
     }
 
     #[test]
-    fn every_exit_code_is_told_of() {
+    fn every_exit_code_is_documented() {
         use crate::exit::Exit;
         let codes: Vec<_> = MAIN[0].entries.iter().map(|(code, _)| code.parse::<u8>().unwrap()).collect();
         let exits = [

@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand.
+//! The command line: one file per subcommand.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -48,11 +48,11 @@ mod window;
 pub use consul_flags::ConsulFlags;
 use operator_flags::ask;
 
-/// The subcommands whose end a termination message explains: those that containers run. A person's `status` in the same container
-/// writes none.
+/// The subcommands that write a termination message: those that containers run. A `status` that an operator runs in the same
+/// container writes none.
 const EXPLAINED: [&str; 3] = ["agent", "run", "wait"];
 
-/// Holds slots of Consul semaphores on behalf of the workload beside it.
+/// Holds slots of Consul semaphores for the workload beside it.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_long_help = manual::help("slotkeeper"))]
 struct Cli {
@@ -84,7 +84,7 @@ enum Command {
     Exec(guard::Exec),
 }
 
-/// The command line without what is hidden: for what is generated of it.
+/// The command line without hidden commands, for generated pages and completions.
 fn shown() -> clap::Command {
     let all = Cli::command();
     let about = all.get_about().cloned().unwrap_or_default();
@@ -96,7 +96,7 @@ fn shown() -> clap::Command {
         .subcommands(all.get_subcommands().filter(|one| !one.is_hide_set()).cloned())
 }
 
-/// Parses the command line, runs the command and says how the process ends.
+/// Parses the command line, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
             if exit == Exit::Usage && EXPLAINED.contains(&command.as_str()) {
                 termination::write(error.to_string().lines().next().unwrap_or_default());
             }
-            // Nothing is left to do where even this cannot be printed.
+            // A failure to print this is ignored.
             let _ = error.print();
             return exit.into();
         }
@@ -136,7 +136,7 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error)).into()
 }
 
-/// Ends a command that may be what a container runs.
+/// Ends a command that a container may run, with a termination message.
 fn explain(ended: anyhow::Result<Ended>) -> ExitCode {
     let Ended { exit, why } =
         ended.unwrap_or_else(|error| Ended::because(failed(&error), format!("{error:#}")));
@@ -146,12 +146,12 @@ fn explain(ended: anyhow::Result<Ended>) -> ExitCode {
     exit.into()
 }
 
-/// Says what has failed.
+/// Prints the error and returns its exit code.
 fn failed(error: &anyhow::Error) -> Exit {
     let reader_is_gone =
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if !reader_is_gone {
-        // Nothing is left to do where even this cannot be printed.
+        // A failure to print this is ignored.
         let _ = writeln!(io::stderr(), "slotkeeper: {error:#}");
     }
     exit_of(error)
@@ -171,25 +171,25 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Says why a command ends, and ends it so.
+/// Prints the reason and ends the command with `exit`.
 fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
     complain(&why)?;
     Ok(Ended::because(exit, why))
 }
 
-/// Says what is wrong, under the name of the program, as all of its commands do.
+/// Prints an error or warning with the program's name.
 fn complain(what: impl Display) -> io::Result<()> {
     writeln!(io::stderr(), "slotkeeper: {what}")
 }
 
-/// A value as JSON that no terminal obeys: in one line, or in several for people.
+/// A value as JSON, escaped for terminals: in one line, or indented.
 fn json(value: &impl Serialize, in_one_line: bool) -> anyhow::Result<String> {
     let text = if in_one_line { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) }?;
     Ok(escape_control_chars(&text) + "\n")
 }
 
-/// Says what a command has done, in words or as JSON.
+/// Prints a command's result, in words or as JSON.
 fn say<T: Serialize>(done: &T, as_json: bool, in_words: impl Fn(&T) -> String) -> anyhow::Result<()> {
     let text = if as_json { json(done, false)? } else { in_words(done) + "\n" };
     Ok(io::stdout().write_all(text.as_bytes())?)
@@ -199,7 +199,7 @@ fn say<T: Serialize>(done: &T, as_json: bool, in_words: impl Fn(&T) -> String) -
 fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(future);
-    // A read that hangs on a slow disk is left behind.
+    // A read that hangs on a slow disk is abandoned.
     runtime.shutdown_background();
     Ok(done)
 }

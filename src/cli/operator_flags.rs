@@ -1,4 +1,4 @@
-//! How the operators' commands reach Consul, and how they leave it.
+//! How operator commands connect to Consul, and log out.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ use crate::config::{self, Environment, Overrides};
 use crate::operator;
 use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation};
 
-/// The longest that a command, with its answer in hand, waits for a logout.
+/// The longest wait for a logout after the result is known.
 const LOGOUT: Duration = Duration::from_secs(2);
 
-/// Consul's own flags and variables, and what an agent's configuration file says of it.
+/// Consul's own flags and variables, and the `consul` section of an agent's configuration file.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct OperatorFlags {
-    /// An agent's configuration file, to reach Consul as the agent does: with its address, token or login, and TLS.
+    /// An agent's configuration file, whose Consul address, token or login, and TLS settings are used.
     #[arg(long, value_name = "FILE", env = "SLOTKEEPER_CONFIG", help_heading = "Consul")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(super) struct OperatorFlags {
 }
 
 impl OperatorFlags {
-    /// A client of the Consul that the flags, the environment and the file name.
+    /// A client of the Consul that the flags, the environment and the file configure.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         let mut overrides = Overrides::default();
         self.consul.lay_over(&mut overrides);
@@ -47,31 +47,30 @@ impl OperatorFlags {
         for warning in warnings {
             writeln!(io::stderr(), "{warning}")?;
         }
-        Client::new(&settings, Arc::new(Complaints)).context("cannot make a client of Consul")
+        Client::new(&settings, Arc::new(Complaints)).context("cannot create a Consul client")
     }
 }
 
-/// Tells of addresses that are not used, for a person to correct. Nothing else is observed.
+/// Reports unused addresses, for an operator to correct. Nothing else is observed.
 struct Complaints;
 
 impl Observer for Complaints {
     fn finished(&self, _: Operation, _: Code, _: Duration) {}
 
     fn addresses(&self, news: &AddressNews) {
-        // Whoever reads it may have gone.
+        // The reader of standard error may be gone.
         let _ = complain(news);
     }
 }
 
-/// Runs what a short command asks of Consul to its end, or until a signal ends it, and ends the token of a login, if there
-/// was one.
+/// Runs a short command's requests to Consul until they end or a signal arrives, then logs out if there was a login.
 pub(super) fn ask(
     client: &Client,
     question: impl Future<Output = anyhow::Result<Exit>>,
 ) -> anyhow::Result<Exit> {
     let asked = interruptible(question, async {
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
-            // Whoever reads it may have gone; what was asked for is done all the same.
+            // The reader of standard error may be gone; the command is done all the same.
             let _ = complain(format!(
                 "{error}. The token of the login stays until its auth method's MaxTokenTTL"
             ));
@@ -88,14 +87,14 @@ pub(super) fn ask(
     })
 }
 
-/// What gives a token.
+/// The options that provide a token.
 const TOKEN: &str = "--token-file, CONSUL_HTTP_TOKEN_FILE, CONSUL_HTTP_TOKEN";
 
-/// What may be seen more of, where nothing was found: Consul hides what may not be read as if it were not there.
+/// The hint for an empty result: Consul returns nothing for what a token may not read.
 pub(super) fn hidden(client: &Client) -> String {
     if client.is_anonymous() {
-        format!(", or none that may be seen without a token ({TOKEN})")
+        format!(", or none is readable without a token ({TOKEN})")
     } else {
-        ", or none that the token may see".into()
+        ", or none is readable with the token".into()
     }
 }

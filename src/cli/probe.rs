@@ -10,13 +10,13 @@ use super::{Exit, block_on, complain};
 use crate::duration;
 use crate::escape::escape_control_chars;
 
-/// Ask the local agent's health endpoint: exits with 0 where it is well and with 1 where it is not.
+/// Query the local agent's health endpoint: exits with 0 if it is healthy and with 1 if it is not.
 #[derive(Debug, Args)]
 pub(super) struct Probe {
-    /// What to ask.
+    /// The endpoint to query.
     #[arg(value_enum, default_value_t = Endpoint::Ready)]
     endpoint: Endpoint,
-    /// Time for the answer.
+    /// Time for the response.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
     timeout: Duration,
     #[command(flatten)]
@@ -29,7 +29,7 @@ enum Endpoint {
     Live,
     /// Whether every required slot is held.
     Ready,
-    /// Whether all required slots have been held at some time.
+    /// Whether all required slots were held at some time.
     Startup,
 }
 

@@ -1,4 +1,4 @@
-//! `slotkeeper prune`: drops dead holders without waiting for anybody.
+//! `slotkeeper prune`: prunes dead holders at once.
 
 use std::collections::BTreeSet;
 
@@ -15,18 +15,18 @@ use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Health, Part, Participant, Place, Watch};
 use slotkeeper_semaphore::{SessionId, View, plan};
 
-/// Dead holders who are named before they are dropped.
+/// The most dead holders that the confirmation lists.
 const NAMED: usize = 20;
 
-/// Drop a semaphore's dead holders now.
+/// Prune a semaphore's dead holders now.
 ///
-/// A holder is dead where `.lock` lists it and it has nothing below the prefix locked any more: its session has ended. Whoever
-/// acts next drops it in any case, once its own `prune_delay` is over; this does so at once, lets those in for whom there is
-/// room then, in their order and by the same write, and sweeps up what ended sessions have left. Only those are dropped who are
-/// named before, and only if they are still dead. It asks first, or needs --yes.
+/// A holder is dead if `.lock` lists it and it has no locked key below the prefix: its session has ended. Every client prunes it
+/// after its own `prune_delay`; this command does so at once. The same write grants the slots to the next waiters in order. Prune also
+/// removes the contender keys that ended sessions left. It prunes only holders that the confirmation lists and that are still dead.
+/// Asks for confirmation, or needs --yes.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
-    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
+    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
     /// Print what was done as JSON.
@@ -38,13 +38,13 @@ pub(super) struct Prune {
     consul: OperatorFlags,
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Default, Serialize)]
 struct Done {
     prefix: String,
     dropped: Vec<Row>,
     let_in: Vec<LetIn>,
-    /// Entries of ended sessions that were swept up.
+    /// Contender keys of ended sessions that were removed.
     swept: usize,
 }
 
@@ -78,7 +78,7 @@ impl Prune {
     }
 }
 
-/// Who is dropped, since when it held, and what has become of its session.
+/// A dead holder, the time of its acquisition, and the state of its session.
 fn named(one: &Participant) -> String {
     let row = Row::from(one.clone());
     let mut parts = Vec::new();
@@ -87,7 +87,7 @@ fn named(one: &Participant) -> String {
     parts.extend(since.map(|since| format!("held since {}", printable(since))));
     parts.push(match (one.health, &one.session) {
         (_, Some(session)) => {
-            format!("its session lives: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
+            format!("its session is live: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
         }
         (Health::Ended, None) => "its session has ended".into(),
         (Health::Live | Health::Unknown, None) => "its session is not shown by Consul".into(),
@@ -95,13 +95,13 @@ fn named(one: &Participant) -> String {
     format!("  {}  {}", printable(&row.session), parts.join(", "))
 }
 
-/// What is about to be done, in a few lines.
+/// What prune changes, in a few lines.
 fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     let mut lines = Vec::new();
     if !dead.is_empty() {
         let slots: u32 = dead.iter().filter_map(|one| one.slots).sum();
         lines.push(format!(
-            "prune drops {}, with {}, from {}/.lock:",
+            "prune removes {}, with {}, from {}/.lock:",
             counted(dead.len(), "dead holder", "dead holders"),
             counted(slots as usize, "slot", "slots"),
             printable(prefix)
@@ -111,17 +111,14 @@ fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
             lines.push(format!("  … and {} more", dead.len() - NAMED));
         }
         lines.push(
-            "Their slots are given on at once. Their work may still run where they are other clients, or where a node or a check \
-             ended their sessions, and not the TTL."
+            "Their slots are free at once. The work of a foreign client may still run, and so may that of a client whose session \
+             was ended by a node or a check, and not by its TTL."
                 .into(),
         );
     }
     if leftovers > 0 {
-        let what = counted(leftovers, "entry", "entries");
-        lines.push(format!(
-            "prune sweeps up {what} below {}/ that ended sessions have left.",
-            printable(prefix)
-        ));
+        let what = counted(leftovers, "contender key", "contender keys");
+        lines.push(format!("prune removes {what} of ended sessions below {}/.", printable(prefix)));
     }
     lines.join("\n")
 }
@@ -143,15 +140,15 @@ impl Done {
     fn describe(&self) -> String {
         let prefix = printable(&self.prefix);
         if self.dropped.is_empty() && self.swept == 0 {
-            return format!("{prefix}: nobody is dead there; nothing to do");
+            return format!("{prefix}: no dead holders; nothing to do");
         }
         let mut parts = Vec::new();
         if !self.dropped.is_empty() {
-            parts.push(format!("{} dropped", counted(self.dropped.len(), "dead holder", "dead holders")));
+            parts.push(format!("{} pruned", counted(self.dropped.len(), "dead holder", "dead holders")));
             parts.push(LetIn::counted(&self.let_in));
         }
         if self.swept > 0 {
-            parts.push(format!("{} swept up", counted(self.swept, "entry", "entries")));
+            parts.push(format!("{} removed", counted(self.swept, "contender key", "contender keys")));
         }
         format!("{prefix}: {}", parts.join("; "))
     }

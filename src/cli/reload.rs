@@ -1,4 +1,4 @@
-//! `slotkeeper reload`: has the local agent read its configuration again.
+//! `slotkeeper reload`: reloads the local agent's configuration.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,21 +26,20 @@ use crate::duration::{self, show};
 use crate::escape::escape_control_chars;
 use crate::files::claimant::{Found, NotFound, SignalAnswer, find};
 
-/// Time between two looks at what the agent has answered.
+/// Time between two checks for the agent's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks for an agent that has not written yet who it is.
+/// Checks for an agent that has not yet written its claim.
 const LOOKS: u32 = 10;
-/// Bytes of a token's file.
+/// The largest token file, in bytes.
 const MAX_TOKEN: u64 = 4 * 1024;
 
-/// Have the local agent read its configuration again, and take over all of it.
+/// Have the local agent reload its configuration and apply all of it.
 ///
-/// The agent is asked at control.listen where the configuration has that, and is sent SIGHUP else: to the process that has claimed
-/// readiness.file or session.state_file. Run it where the agent runs, as its user, with its environment. An entry that is not
-/// configured any more is released, which the agent does not do by itself when a file has changed.
+/// The command calls control.listen if the configuration has it. Otherwise it sends SIGHUP to the process that has claimed
+/// readiness.file or session.state_file. Run it where the agent runs, as its user, with its environment. The agent releases
+/// entries that were removed from the configuration, which an automatic reload does not.
 ///
-/// Exits with 0 once it is done, with 78 where the configuration was refused and nothing has changed, and with 1 where no agent
-/// was found or none has answered.
+/// Exits with 0 when it is done, with 78 if the agent refused the configuration, and with 1 if no agent was found or none answered.
 #[derive(Debug, Args)]
 pub(super) struct Reload {
     /// The agent's configuration file.
@@ -55,7 +54,7 @@ impl Reload {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let loaded = config::load(&self.config, &Overrides::default(), &Environment::of_process());
         let Loaded { config, .. } =
-            loaded.context("the agent was not asked, since it would refuse this configuration")?;
+            loaded.context("the request was not sent, since the agent would refuse this configuration")?;
         let mut failures = Vec::new();
         if let Some(control) = &config.control {
             match block_on(ask(control, self.timeout))?? {
@@ -67,8 +66,8 @@ impl Reload {
             [] => {
                 if failures.is_empty() {
                     failures.push(
-                        "the configuration names none of control.listen, readiness.file and session.state_file, by which it \
-                         is found; set one, or send SIGHUP to its process if that is `slotkeeper agent`: under `slotkeeper run` it goes to the command"
+                        "the agent cannot be found without control.listen, readiness.file or session.state_file; set one of them, \
+                         or send SIGHUP to a `slotkeeper agent` process (`slotkeeper run` passes it on to the command)"
                             .to_owned(),
                     );
                 }
@@ -78,11 +77,11 @@ impl Reload {
             [(path, agent)] => self.signal(path, agent),
             several => {
                 let named = |(path, found): &(&Path, Found)| {
-                    format!("{} is that of process {}", path.display(), found.claimant.pid)
+                    format!("{} belongs to process {}", path.display(), found.claimant.pid)
                 };
                 let several: Vec<_> = several.iter().map(named).collect();
                 complain(format!(
-                    "nothing was sent, since these are two agents: {}; ask each by its own configuration and environment",
+                    "nothing was sent, since these are two agents: {}; reload each with its own configuration and environment",
                     several.join(", and ")
                 ))?;
                 Ok(Exit::Failed)
@@ -90,14 +89,14 @@ impl Reload {
         }
     }
 
-    /// Sends SIGHUP and waits for what comes of it.
+    /// Sends SIGHUP and waits for the outcome.
     fn signal(&self, path: &Path, agent: &Found) -> anyhow::Result<Exit> {
         let Found { claimant, process } = agent;
         let pid = claimant.pid;
         if !claimant.takes_sighup {
             complain(format!(
-                "process {pid} is `slotkeeper run`, where SIGHUP is for the command, and was sent nothing. It takes changed files \
-                 over by itself; to ask for it, set control.listen"
+                "nothing was sent to process {pid}: it is `slotkeeper run`, which passes SIGHUP on to the command. It reloads changed \
+                 files by itself; for an explicit reload, set control.listen"
             ))?;
             return Ok(Exit::Failed);
         }
@@ -107,19 +106,19 @@ impl Reload {
         let until = clock::now() + self.timeout;
         loop {
             let ended = has_ended(process, LOOK_EVERY)?;
-            // Meanwhile it may be writing.
+            // The file may be in the middle of a write.
             let signals =
                 find(path).ok().filter(|found| found.claimant.pid == pid).map(|found| found.claimant.signals);
             match signals.filter(|signals| signals.answered > asked).and_then(|signals| signals.answer) {
                 Some(SignalAnswer::Reloaded(reloaded)) => return done(&reloaded),
                 Some(SignalAnswer::Refused(why)) => return refused(&why),
                 None if ended => {
-                    complain(format!("the agent, process {pid}, has ended meanwhile"))?;
+                    complain(format!("the agent, process {pid}, ended during the reload"))?;
                     return Ok(Exit::Failed);
                 }
                 None if until <= clock::now() => {
                     complain(format!(
-                        "the agent, process {pid}, was sent SIGHUP and has not answered within {}; its log says what it does",
+                        "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
                         show(self.timeout)
                     ))?;
                     return Ok(Exit::Failed);
@@ -130,7 +129,7 @@ impl Reload {
     }
 }
 
-/// Waits for the process's end, for so long.
+/// Waits for the process's end, for at most that time.
 fn has_ended(process: &OwnedFd, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&time));
@@ -141,7 +140,7 @@ fn has_ended(process: &OwnedFd, time: Duration) -> io::Result<bool> {
     }
 }
 
-/// The agents that have claimed a file of the configuration, each once.
+/// The agents that have claimed a file of the configuration, without duplicates.
 fn agents<'c>(config: &'c Config, failures: &mut Vec<String>) -> Vec<(&'c Path, Found)> {
     let mut agents: Vec<(&Path, Found)> = Vec::new();
     for path in config.readiness.iter().chain(&config.session.state_file) {
@@ -154,7 +153,7 @@ fn agents<'c>(config: &'c Config, failures: &mut Vec<String>) -> Vec<(&'c Path, 
     agents
 }
 
-/// Looks for an agent that may be writing down who it is.
+/// Reads the claim of an agent that may be writing it.
 fn look_for(path: &Path) -> Result<Found, NotFound> {
     for _ in 0..LOOKS {
         match find(path) {
@@ -165,11 +164,11 @@ fn look_for(path: &Path) -> Result<Found, NotFound> {
     find(path)
 }
 
-/// What came of asking at the control endpoints.
+/// The outcome of a request to the control endpoints.
 enum Asked {
     /// The agent's answer.
     Answered(StatusCode, String),
-    /// NoAgent listens there: why.
+    /// No agent listens there: the reason.
     NoAgent(String),
 }
 
@@ -206,18 +205,18 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
             }
         }
     };
-    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no answer within {}", show(within)));
+    let exchanged = exchanged.map_err(|_late| anyhow::anyhow!("no response within {}", show(within)));
     let (status, text) = exchanged
         .and_then(|exchanged| exchanged)
-        .with_context(|| format!("asking at control.listen, {shown}"))?;
+        .with_context(|| format!("cannot reload at control.listen, {shown}"))?;
     Ok(Asked::Answered(status, text))
 }
 
 fn nobody(address: &str, error: &io::Error) -> Asked {
-    Asked::NoAgent(format!("nobody listens at control.listen, {address}: {error}"))
+    Asked::NoAgent(format!("no agent listens at control.listen, {address}: {error}"))
 }
 
-/// The token of a file, whoever's it is.
+/// The token of a file, whatever its owner.
 fn token(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("cannot read control.token_file, {}", path.display());
     let mut text = String::new();
@@ -225,7 +224,7 @@ fn token(path: &Path) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Says what the control endpoints have answered.
+/// Prints the answer of the control endpoints.
 fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
     #[derive(Deserialize)]
     struct Refusal {
@@ -233,7 +232,7 @@ fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
     }
     if status == StatusCode::OK {
         let reloaded = serde_json::from_str(text)
-            .context("what answers at control.listen is no agent of this version")?;
+            .context("the response at control.listen is not from an agent of this version")?;
         return done(&reloaded);
     }
     let why = serde_json::from_str::<Refusal>(text)

@@ -1,4 +1,4 @@
-//! A session, and what it does at a prefix: as JSON names it, and in the words of tables.
+//! A session and its role at a prefix, as JSON and in words for tables.
 
 use std::io;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use slotkeeper_consul::{Behavior, Session};
 use slotkeeper_consul_dev::duration;
 use slotkeeper_semaphore::{Identity, SessionId, View};
 
-/// Stands where there is nothing.
+/// The cell of a missing value.
 pub(super) const NONE: &str = "-";
 
-/// One session, as JSON names it. Fields that are `None` are `null`, and no field is left out but those of a participant.
+/// One session as JSON. A field that is `None` is `null`. No field is omitted, except those of a participant.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) session: String,
-    /// Whether Consul has, and shows, such a session. Where it does not, all of the following are `null`.
+    /// Whether Consul has such a session and shows it. If not, all of the following are `null`.
     pub(super) found: bool,
     pub(super) name: Option<String>,
     pub(super) node: Option<String>,
@@ -34,12 +34,12 @@ pub(super) struct Row {
     /// The TTL as its creator wrote it.
     #[serde(skip)]
     pub(super) ttl: String,
-    /// Whether there is such a session is not known: it may be hidden from the token.
+    /// Whether the session may exist and be hidden from the token.
     #[serde(skip)]
     pub(super) unknown: bool,
 }
 
-/// What it does at the prefix that was asked for.
+/// The session's role at the prefix.
 #[derive(Debug, Serialize)]
 pub(super) struct Participation {
     pub(super) state: &'static str,
@@ -48,11 +48,11 @@ pub(super) struct Participation {
     pub(super) priority: Option<i32>,
     pub(super) since: Option<String>,
     pub(super) who: Option<Identity>,
-    /// What is written in its key for operators.
+    /// The text for operators in its key.
     pub(super) body: Option<String>,
-    /// Whether it is another client's, where that can be told.
+    /// Whether it is a foreign client; `None` if its key does not show it.
     pub(super) foreign: Option<bool>,
-    /// Who has told it to leave.
+    /// The operator who evicts it.
     pub(super) evicted_by: Option<String>,
     pub(super) keys: Vec<String>,
 }
@@ -97,7 +97,7 @@ impl From<Participant> for Row {
             keys,
         };
         if let Some(entry) = entry {
-            // Of the dead nobody has these numbers any more.
+            // The indexes of a dead holder may belong to another holder now.
             participation.slot_indexes = if part == Part::Dead { Vec::new() } else { entry.indexes };
             participation.priority = Some(entry.priority);
             participation.since = Some(entry.since).filter(|since| !since.is_empty());
@@ -111,7 +111,7 @@ impl From<Participant> for Row {
 }
 
 impl Row {
-    /// Who takes part, as well as that is known. Of another client that has written nothing, its session tells.
+    /// The participant in words. A foreign client without a text is described by its session.
     pub(super) fn describe(&self) -> String {
         let Some(part) = &self.part else { return NONE.into() };
         match (&self.name, &self.node) {
@@ -131,39 +131,39 @@ impl Row {
 }
 
 impl Participation {
-    /// What it does, in a table.
+    /// The state for a table.
     pub(super) fn state_in_words(&self) -> String {
         self.state.replace('_', " ")
     }
 
-    /// Who it is by what is written in its key, as well as that is known.
+    /// The participant in words, from its key.
     pub(super) fn describe(&self) -> String {
         if self.foreign == Some(true) {
             return self
                 .body
                 .as_deref()
-                .map_or("another client".into(), |body| format!("another client: {}", printable(body)));
+                .map_or("foreign client".into(), |body| format!("foreign client: {}", printable(body)));
         }
         let who = self.who.as_ref().and_then(Identity::in_words).unwrap_or(NONE.into());
         match &self.evicted_by {
-            Some(by) => format!("{who} (told to leave by {})", printable(by)),
+            Some(by) => format!("{who} (evicted by {})", printable(by)),
             None => who,
         }
     }
 }
 
-/// One that a change has let in.
+/// A participant that acquired slots by a change.
 #[derive(Debug, Serialize)]
 pub(super) struct LetIn {
     session: String,
-    /// How many it has; of a lock `null`.
+    /// Its slots; `null` for a lock.
     slots: Option<u32>,
     slot_indexes: Vec<u32>,
     who: Option<Identity>,
 }
 
 impl LetIn {
-    /// Those who hold after a change and have not before.
+    /// The holders after a change that were not holders before.
     pub(super) fn all(before: &View, after: &View) -> Vec<Self> {
         let listed = after.record().map(|record| record.holders.as_slice()).unwrap_or_default();
         let owner = after.single().and_then(|single| single.owner.as_ref());
@@ -179,35 +179,35 @@ impl LetIn {
                 session: session.to_string(),
                 slots: after.record().map(|record| record.slots_of(session)),
                 slot_indexes: after.entry_of(session).map(|entry| entry.indexes.clone()).unwrap_or_default(),
-                // Whoever was let in by name has yet to sign; while it waited it had.
+                // A new holder from the handoff list has not written its key yet; its waiting entry describes it.
                 who: [after, before].into_iter().filter_map(who).find(|who| *who != Identity::default()),
             }
         };
         came.into_iter().map(let_in).collect()
     }
 
-    /// Who it is, as well as that is known.
+    /// The holder in words.
     pub(super) fn describe(&self) -> String {
         let who = self.who.as_ref().and_then(Identity::in_words);
         let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
         format!("{}{who}", printable(&self.session))
     }
 
-    /// How many they are.
+    /// Their number in words.
     pub(super) fn counted(let_in: &[Self]) -> String {
         match let_in.len() {
-            0 => "nobody was let in".into(),
-            some => format!("{} let in", counted(some, "waiter was", "waiters were")),
+            0 => "no slot was granted".into(),
+            some => format!("slots were granted to {}", counted(some, "waiter", "waiters")),
         }
     }
 }
 
-/// Whether it is listed as a holder, or has the lock.
+/// Whether the session is listed as a holder, or holds the lock.
 pub(super) fn holds(view: &View, session: &SessionId) -> bool {
     view.is_owner(session) || view.record().is_some_and(|record| record.slots_of(session) > 0)
 }
 
-/// What is to be known of a prefix below which keys are hidden; `rule` shows them.
+/// The remark about a prefix below which keys are hidden; `rule` shows them.
 pub(super) fn hidden_keys(prefix: &str, rule: &str) -> String {
     format!(
         "Consul hides keys below {}/ from the token: a holder whose key is hidden is `unknown`, and waiters may be missing; \
@@ -227,7 +227,7 @@ pub(super) fn text_of(table: TabWriter<Vec<u8>>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// So many, with the noun that belongs to them.
+/// A number with its noun.
 pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }

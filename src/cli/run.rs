@@ -1,4 +1,4 @@
-//! `slotkeeper run`: a command that runs while a slot is held.
+//! `slotkeeper run`: runs a command while it holds a slot.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,64 +16,64 @@ use crate::workload::guard::{self, fence};
 use crate::workload::init::{self, Below};
 use crate::workload::{Command, unfit_proc};
 
-/// What stands for `--stop-after` in the environment.
+/// The environment variable of `--stop-after`.
 const STOP_AFTER: &str = "SLOTKEEPER_STOP_AFTER";
-/// Time that a command has for stopping, where nothing is said.
+/// Default of `--kill-after`.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
-/// What holds where neither a flag nor the environment says otherwise: many may run on one machine, and beside the
-/// command's own output there is to be little of ours.
+/// Defaults below the flags and the environment: many instances may run on one machine, and the command's own output should
+/// stand out.
 const DEFAULTS: &str = "http: {listen: off}\nlog: {level: warn}\n";
 
-/// Take a slot of a semaphore, or a lock, run a command while it is held, and give it back.
+/// Acquire a slot of a semaphore, or a lock, run a command while it is held, and release it.
 ///
-/// With --limit it is a semaphore's slot, as `consul lock -n N` takes it; without, the single-key lock PREFIX/.lock, as
-/// `consul lock` takes it.
+/// With --limit, acquires a slot of a semaphore, as `consul lock -n N` does. Without, acquires the single-key lock PREFIX/.lock, as
+/// `consul lock` does.
 ///
-/// The command is stopped before the slot can be anybody else's: with SIGTERM and, after --kill-after, SIGKILL, it and all
-/// that it has started. Signals sent to this process are passed on to it, and --stop-after bounds its time to end by one. Exits
-/// with the command's own code, or 128 and the signal that ended it; with 75 where there was no slot in time, and with 80 where
-/// the slot was lost.
+/// The command is stopped before another client can acquire the slot: with SIGTERM and, after --kill-after, with SIGKILL, together
+/// with all its processes. Signals to this process are passed on to the command; --stop-after limits its time after them. Exits with
+/// the command's own code, or with 128 and the number of the signal that ended it; with 75 if the acquisition timed out, and with 80
+/// if the slot was lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = super::manual::help("run"))]
 pub(super) struct Run {
     /// Key prefix of the semaphore or lock, such as service/warehouse/writers.
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
-    /// Slots that the semaphore has.
+    /// The semaphore's limit: its number of slots.
     #[arg(short = 'n', long, value_name = "N", requires = "prefix")]
     limit: Option<u32>,
-    /// Take the single-key lock PREFIX/.lock: what is done without --limit, said aloud. Its limit is 1.
+    /// Acquire the single-key lock PREFIX/.lock, which is also the default without --limit. Its limit is 1.
     #[arg(long, requires = "prefix")]
     lock: bool,
-    /// Slots that the command takes.
+    /// Slots that the command needs.
     #[arg(long, value_name = "K", requires = "limit", conflicts_with = "lock")]
     slots: Option<u32>,
-    /// Higher goes first.
+    /// Priority in the queue; a higher one is served first.
     #[arg(long, value_name = "P", allow_hyphen_values = true, requires = "limit", conflicts_with = "lock")]
     priority: Option<i32>,
-    /// Do not wait: exit with 75 where no slot is free, or the lock is not.
+    /// Do not wait: exit with 75 if no slot, or the lock, is free.
     #[arg(long = "try", conflicts_with = "timeout")]
     try_once: bool,
-    /// Wait for at most this time, such as 30s or 10m; by default for ever.
+    /// Wait at most this time, such as 30s or 10m; by default without a limit.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// How a new semaphore is written: map, which `consul lock` reads too, or list. By default map, or list where the
-    /// command takes more than one slot.
+    /// Format of a new semaphore: map, which `consul lock` reads too, or list. By default map, or list if the
+    /// command needs more than one slot.
     #[arg(long, value_name = "FORMAT", requires = "limit", conflicts_with = "lock")]
     format: Option<String>,
-    /// TTL of the session: a command is stopped so long after contact with Consul is lost, at most.
+    /// TTL of the session, and the longest time that a command runs after contact with Consul is lost.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Catalog node that the session is tied to; by default the addressed agent's own.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// How long the slot of a dead holder rests before it is given on.
+    /// Time from the death of a holder until its slot is reclaimed.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "limit", conflicts_with = "lock")]
     prune_delay: Option<Duration>,
-    /// How long Consul gives the lock to nobody once our session has ended with it, 0s to 60s; by default 15s.
+    /// Consul's lock-delay after our session ends with the lock held, 0s to 60s; by default 15s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
-    /// Several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
+    /// Configuration file, for several semaphores, hooks and the rest, in place of PREFIX and its flags [env: SLOTKEEPER_CONFIG]
     #[arg(
         long,
         value_name = "FILE",
@@ -83,17 +83,17 @@ pub(super) struct Run {
         ]
     )]
     config: Option<PathBuf>,
-    /// Time that the command has after SIGTERM before SIGKILL.
+    /// Time from SIGTERM to SIGKILL, for the command.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     kill_after: Duration,
-    /// Time that the command has after SIGTERM, SIGINT or SIGQUIT from outside before SIGKILL ends it and all that it has
-    /// started; by default as long as it likes [env: SLOTKEEPER_STOP_AFTER]
+    /// Time from SIGTERM, SIGINT or SIGQUIT to this process until SIGKILL ends the command and all its processes; by default
+    /// without a limit [env: SLOTKEEPER_STOP_AFTER]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     stop_after: Option<Duration>,
     /// Run the command's words as one line of $SHELL, or of /bin/sh.
     #[arg(long)]
     shell: bool,
-    /// Tell of what happens, on standard error.
+    /// Log each step on standard error.
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
@@ -111,20 +111,20 @@ impl Run {
             if self.config.is_none() {
                 return Ok(end_with(
                     Exit::Usage,
-                    "which slot? Write PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; --help says more",
+                    "no slot is named; pass PREFIX and --limit N, or PREFIX alone for a lock, or --config FILE; see --help",
                 )?);
             }
         }
         if self.limit.is_some() && !self.lock && self.lock_delay.is_some() {
-            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; leave it out, or --limit")?);
+            return Ok(end_with(Exit::Usage, "--lock-delay is for a lock; omit it, or --limit")?);
         }
         if self.lock && self.limit.is_some_and(|limit| limit != 1) {
             return Ok(end_with(
                 Exit::Usage,
-                "a lock is held by one at a time; leave --lock out for a semaphore, or --limit for a lock",
+                "a lock has one holder; omit --lock for a semaphore, or --limit for a lock",
             )?);
         }
-        // Before anything is acquired: no slot is safe to use where the command could not be ended with all that it starts.
+        // Check before the acquisition: a slot is not safe to use if the command and all its processes cannot be ended.
         if let Some(why) = unfit_proc() {
             return self.refuse(why);
         }
@@ -133,10 +133,10 @@ impl Run {
             Err(why) if self.stop_after.is_none() => return self.refuse(&why),
             Err(_) => {}
         }
-        // As a container's first process it has to reap what others leave behind, and does that from a process apart.
+        // As a container's first process it must reap orphans, which it does from a separate process.
         if let Some(below) = init::run_below(self.kill_after + guard::MAX_RELEASE)? {
             return Ok(match below {
-                // It has said itself why.
+                // That process has printed the reason itself.
                 Below::Ended(code) => Exit::PassedOn(code).into(),
                 Below::Killed(signal) => {
                     let why = format!(
@@ -157,7 +157,7 @@ impl Run {
         start::run(file, read_config, Purpose::Command(command))
     }
 
-    /// Says why nothing can be run, and leaves no readiness file of before.
+    /// Prints why the command cannot run, and removes a readiness file of an earlier process.
     fn refuse(&self, why: &str) -> anyhow::Result<Ended> {
         if let Some(file) = &self.config {
             Files::forget(file);
@@ -202,9 +202,9 @@ impl Run {
         overrides.flag("--prune-delay", "semaphores[0].prune_delay", self.prune_delay.map(show));
     }
 
-    /// The key is that of `consul lock PREFIX`, which is the one below the prefix.
+    /// The key of `consul lock PREFIX`, below the prefix.
     fn lay_over_lock(&self, overrides: &mut Overrides) {
-        // Whoever writes the key itself means that one.
+        // A prefix that ends in `/.lock` is the key itself.
         let plain = |prefix: &str| {
             let prefix = prefix.trim_end_matches('/');
             prefix.strip_suffix("/.lock").unwrap_or(prefix).to_owned()
@@ -222,7 +222,7 @@ impl Run {
     }
 }
 
-/// What the environment says in place of `--stop-after`; an empty one is absent, as with the others.
+/// The environment's value of `--stop-after`; an empty one is absent, as for other variables.
 fn stop_after_variable() -> Result<Option<Duration>, String> {
     let text = std::env::var_os(STOP_AFTER).unwrap_or_default();
     let text = text.to_string_lossy();
@@ -232,7 +232,7 @@ fn stop_after_variable() -> Result<Option<Duration>, String> {
     duration::parse(&text).map(Some).map_err(|error| format!("{STOP_AFTER}: {error}"))
 }
 
-/// What the semaphore is called in metrics and variables: as the last part of its prefix, as far as a name allows.
+/// The semaphore's name in metrics and variables: the last part of its prefix, as far as it is a valid name.
 fn name_of(prefix: &str) -> String {
     let last = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
@@ -241,36 +241,36 @@ fn name_of(prefix: &str) -> String {
     if name.is_empty() { "semaphore".to_owned() } else { name.to_owned() }
 }
 
-/// What a command cannot be run with.
+/// The faults of a configuration that a command cannot run with.
 fn wrong_with(config: &config::Config, kill_after: Duration) -> Option<Faults> {
     if config.required().next().is_none() {
         return Some(config::fault(
             "semaphores",
-            "none is held and required, so there is nothing to run the command on",
+            "no semaphore or lock is required, so the command has no slot to run on; add one with `mode: hold`",
         ));
     }
     if config.session.state_file.is_some() {
         return Some(config::fault(
             "session.state_file",
-            "under `run` a session is not taken up again, since the command of before may still be ending; remove it",
+            "`run` does not resume a session, since the earlier command may still be ending; remove it",
         ));
     }
     if config.workload.is_some() {
         return Some(config::fault(
             "workload",
-            "it is for an agent beside its workload, and `run` knows what becomes of its command by itself; remove the section",
+            "the section is for an agent beside its workload, and `run` supervises its command itself; remove the section",
         ));
     }
     let ttl = config.session.ttl;
     let longest = fence::longest_kill_after(ttl);
     (longest < kill_after).then(|| {
-        let mend = fence::shortest_ttl(kill_after)
+        let fix = fence::shortest_ttl(kill_after)
             .map_or(String::new(), |ttl| format!(", or a TTL of at least {}", show(ttl)));
         config::fault(
             "session.ttl",
             &format!(
-                "under a TTL of {} the command cannot have {} for stopping (--kill-after) and surely be gone before \
-                 its slot is; write at most {}{mend}",
+                "with a TTL of {}, --kill-after {} is too long for the command to end before its slot is lost; \
+                 use at most {}{fix}",
                 show(ttl),
                 show(kill_after),
                 show(longest)

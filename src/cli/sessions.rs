@@ -1,4 +1,4 @@
-//! `slotkeeper sessions`: the sessions that Consul has, or those that take part at a prefix.
+//! `slotkeeper sessions`: lists Consul's sessions, or those of a prefix.
 
 use std::io::{self, Write};
 
@@ -13,32 +13,31 @@ use crate::escape::printable;
 use crate::operator::{self, Hidden, Part, Participant, Scene};
 use slotkeeper_consul::{Behavior, Client, Read};
 
-/// Show Consul's sessions, or those that take part at a prefix.
+/// Show Consul's sessions, or those of a prefix.
 ///
-/// Without a prefix: every live session that the token may see. With one: who holds a slot of the semaphore there (held),
-/// who stands in its line, in order (waiting), who is listed as a holder and has nothing locked any more (dead), and who has
-/// a single key locked at or below the prefix (locked). Who waits for a single-key lock cannot be seen: nothing of it is in
-/// Consul.
+/// Without a prefix: every live session that the token may read. With one: the holders of the semaphore (held), its waiters in
+/// order (waiting), holders without a locked key (dead), and sessions that have a single key locked at or below the prefix (locked).
+/// The waiters of a single-key lock are not visible: Consul does not store them.
 ///
-/// A session ends when it is destroyed, when one of its CHECKS turns critical or its node goes, and when nobody renews it for
-/// its TTL (in practice for twice as long). One without a TTL (`-`) never runs out by itself: where it has no checks either,
-/// somebody must destroy it. For LOCK-DELAY after a session was ended, nobody can lock the single keys that it had.
+/// A session ends when it is destroyed, when one of its CHECKS turns critical, when its node leaves, or when it is not renewed for
+/// its TTL (in practice twice as long). A session without a TTL (`-`) does not expire: without checks it lasts until it is
+/// destroyed. For LOCK-DELAY after the end of a session, the single keys that it had locked cannot be locked again.
 #[derive(Debug, Args)]
 pub(super) struct Sessions {
-    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end may be left out.
+    /// Prefix of a semaphore, or key of a single-key lock, in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: Option<String>,
-    /// Print a JSON array, with durations in seconds; with --watch one in a line for each change.
+    /// Print a JSON array, with durations in seconds; with --watch one line per change.
     #[arg(long)]
     json: bool,
-    /// Go on, and show each change, until interrupted. On a terminal the table is redrawn in place.
+    /// Show each change until interrupted. On a terminal the table is redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
     consul: OperatorFlags,
 }
 
-/// The key that `run` and `consul lock` lock lies where a semaphore's record would, so that both are looked at as one.
+/// `run` and `consul lock` lock the key that a semaphore's record would have, so both have the same prefix.
 pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
     let written = written.trim_end_matches('/');
     config::plain_key(written.strip_suffix("/.lock").unwrap_or(written))
@@ -53,13 +52,13 @@ impl Sessions {
                     let (mut index, mut asked) = (0, client.clone());
                     self.show(&client, async || {
                         if index == 0 {
-                            // It looks anew, be it at another cluster.
+                            // Start again from index 0, perhaps at another cluster.
                             asked = client.bound();
                         }
                         let read = Read::consistent().after(index, operator::WAIT);
                         let before = std::mem::take(&mut index);
                         let sessions = operator::sessions(&asked, read).await?;
-                        // An index that has gone back means to begin anew.
+                        // An index that decreased means to start again.
                         index = if sessions.index < before { 0 } else { sessions.index };
                         let filtered = sessions.filtered.then(|| {
                             format!("Consul hides sessions from the token; it needs {}", operator::SESSIONS)
@@ -110,7 +109,7 @@ impl Sessions {
                 complain(self.nobody(client))?;
             }
         }
-        // Rows are for programs, also in a table.
+        // Rows stay unwrapped: programs read tables too.
         for hidden in &shown.hidden {
             complain(hidden)?;
         }
@@ -124,7 +123,7 @@ impl Sessions {
         let keys = keys.map(|rule| hidden_keys(prefix, &rule));
         let sessions = sessions.map(|rule| {
             format!(
-                "Consul does not show the sessions of all who take part: they have just ended, or the token may not read \
+                "Consul does not show the sessions of all participants: they have just ended, or the token may not read \
                  them; it needs {rule}"
             )
         });
@@ -132,18 +131,19 @@ impl Sessions {
     }
 
     fn nobody(&self, client: &Client) -> String {
-        let whom = self.prefix.as_ref().map_or("there is no session".into(), |prefix| {
-            format!("nobody takes part at {}", printable(prefix))
-        });
+        let whom = self
+            .prefix
+            .as_ref()
+            .map_or("no sessions".into(), |prefix| format!("no participants at {}", printable(prefix)));
         format!("{whom}{}", hidden(client))
     }
 }
 
-/// What there is to show.
+/// The rows to show.
 #[derive(Clone, PartialEq)]
 struct Shown<T> {
     rows: Vec<T>,
-    /// What the token may not see, and what it needs for that.
+    /// What is hidden from the token, and the rule that shows it.
     hidden: Vec<String>,
 }
 
@@ -280,7 +280,7 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
 SESSION    STATE    SLOTS  PRIORITY  SINCE                 WHO                       NAME        NODE  TTL  BEHAVIOR  LOCK-DELAY  CHECKS
 a          held     1      2         2026-01-02T03:04:05Z  vm pid 7                  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 b          waiting  2      2         2026-01-02T03:04:05Z  batch-7 on n1             slotkeeper  vm    30s  delete    1.5s        serfHealth,web
-c          waiting  1      -         -                     another client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
+c          waiting  1      -         -                     foreign client: db\\u{1b}  slotkeeper  vm    30s  delete    1.5s        serfHealth,web
 d\\u{202e}  dead     1      -         -                     -                         no session  -     -    -         -           -
 "
         );

@@ -14,16 +14,16 @@ use slotkeeper_semaphore::{View, plan};
 
 /// Change the limit of a live semaphore, up or down.
 ///
-/// Waiters for whom there are slots then are let in at once, in their order. Where more slots are held than the new
-/// limit has, nobody is thrown out, so nothing is asked; none is given on until fewer are. Agents with `limit_policy: adopt` follow; one with
-/// `set` writes its own limit again when it starts or its limit changes, and one with `refuse` stays out. A waiting
-/// `consul lock -n`, or Go client, whose own limit is another one ends; one that holds goes on.
+/// A higher limit grants the new slots to the next waiters at once. Below the slots in use, a lower limit evicts no holder: no slot is
+/// granted until fewer are held. So the command does not ask for confirmation. Agents with `limit_policy: adopt` use the new
+/// limit. With `set`, an agent writes its own limit again when it starts or its limit changes; with `refuse`, it is blocked. A
+/// `consul lock -n` or Go client that waits ends if its own limit differs; one that holds continues.
 #[derive(Debug, Args)]
 pub(super) struct SetLimit {
-    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end may be left out.
+    /// The semaphore's prefix in Consul's key-value store. `.lock` at its end can be omitted.
     #[arg(value_parser = lock_or_prefix)]
     prefix: String,
-    /// How many slots there shall be.
+    /// The new limit.
     #[arg(value_name = "N", value_parser = limit)]
     limit: u32,
     /// Print what was done as JSON.
@@ -44,7 +44,7 @@ impl SetLimit {
         ask(&client, async {
             let place = Place::Semaphore(self.prefix.clone());
             let changed = operator::change(&client, &place, plan).await?;
-            // The plan has found a record in both.
+            // The plan requires a record, so both views have one.
             let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
             say(&done, self.json, Done::describe)?;
             if let Some(warning) = done.warning() {
@@ -55,7 +55,7 @@ impl SetLimit {
     }
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Serialize)]
 struct Done {
     prefix: String,
@@ -63,7 +63,7 @@ struct Done {
     limit: u32,
     slots_taken: u32,
     let_in: Vec<LetIn>,
-    /// Clients of other implementations that were in line.
+    /// Foreign clients in the queue.
     foreign_waiters: usize,
 }
 
@@ -87,7 +87,7 @@ impl Done {
         })
     }
 
-    /// What the change does to foreign clients, where there are any.
+    /// The effect on waiting foreign clients.
     fn warning(&self) -> Option<String> {
         let changed = self.limit != self.limit_before && self.foreign_waiters > 0;
         let waiting = counted(self.foreign_waiters, "foreign client was", "foreign clients were");
@@ -109,7 +109,7 @@ impl Done {
         };
         let follows = if taken > limit {
             format!(
-                "nobody is thrown out: no slot is given on until fewer than {limit} are held; {taken} are now"
+                "no holder is evicted; no slot is granted until fewer than {limit} are held ({taken} now)"
             )
         } else if self.limit_before == limit && self.let_in.is_empty() {
             "nothing to do".into()
@@ -145,16 +145,16 @@ mod tests {
             (
                 (1, &["a"][..]),
                 (4, &["a", "b", "c", "c"][..]),
-                "limit changed from 1 to 4; 2 waiters were let in",
+                "limit changed from 1 to 4; slots were granted to 2 waiters",
             ),
-            ((5, &["a"]), (3, &["a"]), "limit changed from 5 to 3; nobody was let in"),
+            ((5, &["a"]), (3, &["a"]), "limit changed from 5 to 3; no slot was granted"),
             ((2, &["a"]), (2, &["a"]), "the limit is 2 already; nothing to do"),
-            ((2, &["a"]), (2, &["a", "b"]), "the limit is 2 already; 1 waiter was let in"),
+            ((2, &["a"]), (2, &["a", "b"]), "the limit is 2 already; slots were granted to 1 waiter"),
             (
                 (3, &["a", "b", "c"]),
                 (1, &["a", "b", "c"]),
-                "limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 are held; 3 \
-                 are now",
+                "limit changed from 3 to 1; no holder is evicted; no slot is granted until fewer than 1 are held (3 \
+                 now)",
             ),
         ] {
             let changed = Changed { before: view(before.0, before.1), after: view(after.0, after.1) };

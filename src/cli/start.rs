@@ -1,4 +1,4 @@
-//! Starts an agent in this process, with its endpoints: what `agent` and `run` have in common.
+//! Starts an agent with its endpoints in this process, for `agent` and `run`.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,9 +33,9 @@ use slotkeeper_consul::{self, Address};
 use slotkeeper_consul_dev as embedded;
 use slotkeeper_serve::{listen, serve};
 
-/// What the agent is for.
+/// The agent's purpose.
 pub(super) enum Purpose {
-    /// The workload beside it; `dev`: with a Consul-compatible server in this process.
+    /// A workload beside it; `dev`: with a Consul-compatible server in this process.
     Agent {
         /// Whether to start that server.
         dev: bool,
@@ -44,11 +44,11 @@ pub(super) enum Purpose {
     Command(Command),
 }
 
-/// Runs it to its end. `file` is what the configuration is read from, where that is a file.
+/// Runs the agent to its end. `file` is the configuration file, if there is one.
 pub(super) fn run(file: Option<PathBuf>, read_config: ReadConfig, purpose: Purpose) -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(read_and_start(file, read_config, purpose));
-    // A read or a write that hangs on a slow disk is left behind.
+    // A read or write that hangs on a slow disk is abandoned.
     runtime.shutdown_background();
     ended
 }
@@ -58,7 +58,7 @@ async fn read_and_start(
     read_config: ReadConfig,
     purpose: Purpose,
 ) -> anyhow::Result<Ended> {
-    // A semaphore takes several connections, and nobody has to raise the limit for us.
+    // Each semaphore needs several connections: raise the limit of open files here, so that no operator has to.
     open_files::raise();
     let asks = match &purpose {
         Purpose::Agent { .. } => Asks::listen(),
@@ -67,7 +67,7 @@ async fn read_and_start(
     let mut asks = asks.context("cannot listen for signals")?;
     let read = Arc::clone(&read_config);
     let read = move || {
-        // Before it is read, so that no change is missed.
+        // Watch before the first read, so that no change is missed.
         let source = agent::fingerprints(file.clone());
         let read = read();
         if let (Err(_), Some(file)) = (&read, file) {
@@ -107,7 +107,7 @@ async fn start(
         Purpose::Agent { dev } => (None, dev),
         Purpose::Command(command) => (Some(command), false),
     };
-    // Before anything that may fail: nobody may be misled by what a killed process has left.
+    // Remove the files of a killed process first: a later step may fail, and stale files would mislead.
     let wanted = config.clone();
     let files = match asks.unless_stopped(move || Files::open(&wanted)).await {
         Ok(files) => files?,
@@ -183,10 +183,10 @@ async fn start(
     ended
 }
 
-/// Tells people of the wait. Who wants errors alone is told nothing, and who has the log tell of it is told nothing twice.
+/// Shows the progress of the wait. Off at log level `error`, and where the log reports the wait already.
 fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress> {
     let look = move || {
-        // Not held while anything is made of it: the agent would wait.
+        // Clone the snapshot: a borrow would block the agent.
         let snapshot = Arc::clone(&shown.borrow());
         match snapshot.stage {
             Stage::Running => View::of(&snapshot.report(clock::now(), clock::wall())),
@@ -197,7 +197,7 @@ fn progress(log: Log, shown: watch::Receiver<Arc<Snapshot>>) -> Option<Progress>
     wanted.then(|| Progress::start(look, log.level == LogLevel::Warn)).flatten()
 }
 
-/// Serves the control endpoints; where their requests come in.
+/// Serves the control endpoints, and returns the receiver of their requests.
 fn control_server(
     control: &Control,
     site: Site,
@@ -234,8 +234,8 @@ fn control_server(
     Ok(receiver)
 }
 
-/// The development server where the configuration has Consul, if that is on this machine and free: a second agent then
-/// finds it with the same configuration and without `--dev`.
+/// Starts the development server at the configured Consul address if that is on this machine and free. A second agent with the same
+/// configuration then uses it without `--dev`.
 fn development_server(wanted: &Address) -> anyhow::Result<embedded::Server> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let wanted = match wanted {

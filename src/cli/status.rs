@@ -18,13 +18,13 @@ use crate::escape::{escape_control_chars, printable};
 use crate::status::{Agent, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
-/// Time for one answer.
+/// Time for one response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks of --watch.
+/// Time between two requests of --watch.
 const EVERY: Duration = Duration::from_secs(1);
-/// Seconds for which what was seen needs no date.
+/// Age in seconds up to which the age is not shown.
 const FRESH: f64 = 3.0;
-/// Holders of one semaphore that are named.
+/// The most holders listed per semaphore.
 const LISTED: usize = 10;
 
 /// Show the local agent's semaphores and locks.
@@ -33,7 +33,7 @@ pub(super) struct StatusCommand {
     /// Print the JSON of /v1/status.
     #[arg(long)]
     json: bool,
-    /// Look again every second, until interrupted. On a terminal the tables are redrawn in place.
+    /// Repeat every second until interrupted. On a terminal the tables are redrawn in place.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -93,13 +93,13 @@ fn held_by(semaphore: &Semaphore) -> String {
     text
 }
 
-/// A holder, as far as it is known.
+/// A holder in words.
 fn describe(session: &str, who: Option<&Identity>, mine: bool, alive: Option<bool>) -> String {
     let words = who.and_then(Identity::in_words);
     let mut text = words.unwrap_or_else(|| format!("session {}", printable(session)));
     let foreign = who.is_none() && alive == Some(true);
     let dead = alive == Some(false);
-    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "another client")] {
+    for (applies, remark) in [(mine, "this agent"), (dead, "dead"), (foreign, "foreign client")] {
         if applies {
             text.push_str(&format!(" ({remark})"));
         }
@@ -126,7 +126,7 @@ impl StatusCommand {
         match never {}
     }
 
-    /// The agent's status, for a window of so many columns.
+    /// The agent's status, for a window of that many columns.
     async fn look(&self, address: &str, columns: usize) -> anyhow::Result<String> {
         let answer = get(address, "/v1/status", ANSWER_TIMEOUT).await.map_err(anyhow::Error::msg)?;
         if self.json {
@@ -135,7 +135,7 @@ impl StatusCommand {
         let report = serde_json::from_str(&answer.text).map_err(|error| {
             // The library's message may quote the input.
             let error = escape_control_chars(&error.to_string());
-            anyhow!("what answers there is no slotkeeper agent: {error}")
+            anyhow!("the response is not from a slotkeeper agent: {error}")
         })?;
         Ok(escape_control_chars(&table(&report, columns)?))
     }
@@ -238,7 +238,7 @@ optional   gave_up   no        -          -       -     -      -
 licences   held      no        2/5        0       0,3   77     2026-01-02T03:04:05Z
 lent       held      no        2/3        1       2,0   -      on demand: 2 leased, 1 waiting
 spare      idle      no        -          -       -     -      on demand
-writers is held by batch-7, session dead (dead), session new, session go (another client); as of 8 s ago
+writers is held by batch-7, session dead (dead), session new, session go (foreign client); as of 8 s ago
 crowd is held by session a, session b, session c, session d, session e, session f, session g, session h, session i, session j and 889 more
 crowd: .lock still names this agent, whose lease has expired
 lapsed: .lock still names this agent, whose lease has expired

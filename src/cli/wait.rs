@@ -18,22 +18,22 @@ use crate::progress::{Progress, View};
 use crate::status::Status;
 use crate::workload::signals;
 
-/// Time between two questions, before jitter.
+/// Time between two requests, before jitter.
 const EVERY: Duration = Duration::from_millis(250);
-/// The least time between two questions for all that people are told while it goes on.
+/// The shortest time between two requests for the progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Time for one answer, and the least of it where the wait is nearly over.
+/// Time for one response, and its minimum shortly before the timeout.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Block until the local agent holds every required slot.
 ///
-/// Exits with 0 once it does, with 75 where it does not within --timeout, and with 128 and its number on a signal. An agent
-/// that is not there yet is waited for in the same way. Meanwhile standard error says what is missing: on a terminal in one
-/// line that is kept up to date.
+/// Exits with 0 once it does, with 75 if it does not within --timeout, and with 128 and the number of a signal that arrives. The
+/// command also waits for an agent that has not started. Meanwhile standard error shows what is missing, on a terminal in one line
+/// that is updated.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
-    /// Give up after this time, such as 30s or 10m; by default never.
+    /// Wait at most this time, such as 30s or 10m; by default without a limit.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -43,9 +43,9 @@ pub(super) struct Wait {
 impl Wait {
     pub(super) fn run(self) -> anyhow::Result<Ended> {
         block_on(async {
-            // As the first process of a container it is ended by no signal but those that it listens to.
+            // The first process of a container is ended only by signals that it handles.
             let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-            // Whose file system may not answer.
+            // The file system may not respond.
             let agent = self.agent.clone();
             let address = tokio::select! {
                 address = spawn_blocking(move || agent.address()) => address?,
@@ -76,16 +76,17 @@ impl Wait {
             ended
         };
         match ended {
-            Ok(Exit::Timeout) => {
-                Ok(end_with(Exit::Timeout, format!("not ready in the time given: {}", waiting.last))?)
-            }
+            Ok(Exit::Timeout) => Ok(end_with(
+                Exit::Timeout,
+                format!("timed out waiting for the agent to be ready: {}", waiting.last),
+            )?),
             Ok(exit) => Ok(exit.into()),
             Err(signal) => Ok(ended_by(signal, &waiting.last)),
         }
     }
 }
 
-/// A signal ended the wait, for which this was missing.
+/// A signal ended the wait; `missing` is what it waited for.
 fn ended_by(signal: i32, missing: &str) -> Ended {
     let name = signals::name(signal);
     let separator = if missing.is_empty() { "" } else { ": " };
@@ -98,18 +99,18 @@ fn ended_by(signal: i32, missing: &str) -> Ended {
 struct Waiting {
     address: String,
     until: Option<Instant>,
-    /// What the last answer was.
+    /// The last response in words.
     last: String,
-    /// What people are told.
+    /// The progress shown.
     shown: watch::Sender<View>,
-    /// When what they are told was asked for last.
+    /// Time of the last request for the progress.
     told_at: Option<Instant>,
 }
 
 impl Waiting {
     fn at(address: String, until: Option<Instant>) -> Self {
         let (shown, _) = watch::channel(View::Nothing);
-        Self { address, until, last: "nothing was asked yet".into(), shown, told_at: None }
+        Self { address, until, last: "no response yet".into(), shown, told_at: None }
     }
 
     fn left(&self) -> Duration {
@@ -118,7 +119,7 @@ impl Waiting {
 
     async fn wait(&mut self) -> Exit {
         loop {
-            // A wait of 0s asks once, and so does one that is over while the agent is slow.
+            // A timeout of 0s sends one request, and so does one that ends while the agent is slow.
             match get(&self.address, "/readyz", self.left().clamp(MIN_ANSWER_TIMEOUT, ANSWER_TIMEOUT)).await {
                 Ok(answer) if answer.ok => return Exit::Done,
                 Ok(answer) => {
@@ -136,12 +137,12 @@ impl Waiting {
             if self.left().is_zero() {
                 return Exit::Timeout;
             }
-            // A fleet that starts together should not ask together.
+            // Jitter, so that a fleet that starts together does not send its requests together.
             sleep(EVERY.mul_f64(1.0 + fastrand::f64()).min(self.left())).await;
         }
     }
 
-    /// Asks for what people are told. Where that cannot be had, it is what the readiness says.
+    /// Requests the progress. If that fails, the text of the readiness endpoint is shown.
     async fn tell(&mut self) {
         if self.told_at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
             return;
@@ -154,9 +155,9 @@ impl Waiting {
     }
 }
 
-/// What an agent that is not ready says is missing.
+/// The failed checks of an agent that is not ready.
 fn missing(text: &str) -> String {
     let checks: Vec<_> =
         text.lines().filter_map(|line| line.strip_prefix("[-]")).map(escape_control_chars).collect();
-    if checks.is_empty() { "what answers there is no slotkeeper agent".into() } else { checks.join("; ") }
+    if checks.is_empty() { "the response is not from a slotkeeper agent".into() } else { checks.join("; ") }
 }

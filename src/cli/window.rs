@@ -1,4 +1,4 @@
-//! The window that standard output is shown in: how much fits into it.
+//! The window of standard output, and text cut or wrapped to it.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// So many rows or columns where that is not known, or there is no window.
+/// Rows or columns if there is no window, or its size is unknown.
 pub(super) const ENDLESS: usize = usize::MAX;
 
 /// Whether there is a window.
@@ -20,7 +20,7 @@ pub(super) fn size() -> (usize, usize) {
     tcgetwinsize(io::stdout()).map_or((ENDLESS, ENDLESS), |size| (known(size.ws_row), known(size.ws_col)))
 }
 
-/// As much of a line as fits, and whether that is all of it.
+/// The part of a line that fits, and whether it is the whole line.
 pub(super) fn cut(line: &str, columns: usize) -> Cow<'_, str> {
     if line.width() <= columns {
         return line.into();
@@ -36,7 +36,7 @@ pub(super) fn cut(line: &str, columns: usize) -> Cow<'_, str> {
     shown.into()
 }
 
-/// A text of whole lines, those that are too long as several.
+/// Wraps the lines of a text that are too long.
 pub(super) fn wrap(text: &str, columns: usize) -> String {
     let mut wrapped = String::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! A lease is wanted: `POST /v1/semaphores/{name}/acquire` and the same for locks.
+//! `POST /v1/semaphores/{name}/acquire` and the same for locks: grants a lease.
 
 use std::time::Duration;
 
@@ -23,44 +23,44 @@ use crate::http::segment::Segment;
 
 /// The largest request body. A usual one has 20 bytes.
 pub(super) const MAX_BODY_BYTES: usize = 4 * 1024;
-/// Time that a body has for coming.
+/// Time in which the body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(semaphore)).routes(routes!(lock))
 }
 
-/// How a lease is wanted.
+/// The options of an acquisition.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Acquire)]
 struct Wanted {
     /// How long to wait, in the configuration's syntax: whole numbers with the units ms, s, m and h, such as 30s or
-    /// 1m30s. At most 1h. Without it nothing is waited for.
-    // What is taken is more than this says (all that adds up to at most 1h), which no pattern can.
+    /// 1m30s. At most 1h. Without it, the call returns at once.
+    // The parser accepts more (everything that adds up to at most 1h), which no pattern can express.
     #[schema(
         pattern = "^(1h|60m|[0-5]?[0-9]m([0-5]?[0-9]s)?|([0-9]{1,3}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|[0-9]{1,6}ms)$"
     )]
     wait: Option<String>,
 }
 
-/// What is answered.
+/// The responses.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
 enum Answers {
     /// Granted: a lease, to be renewed before it expires and released afterwards.
     #[response(status = 200)]
     Granted(Lease),
-    /// `bad_request`: the body is no JSON, or says something else than what it may.
+    /// `bad_request`: the body is no JSON, or has another content than the schema.
     #[response(status = 400)]
     BadRequest(Error),
-    /// `not_on_demand`: the agent holds it itself.
+    /// `not_on_demand`: the agent itself holds the semaphore or lock.
     #[response(status = 403)]
     NotOnDemand(Error),
     /// `unknown_semaphore` or `unknown_lock`: the agent has none of that name.
     #[response(status = 404)]
     Unknown(Error),
-    /// `too_slow`: the body has not come within 10 s.
+    /// `too_slow`: the body did not arrive within 10 s.
     #[response(status = 408)]
     TooSlow(Error),
     /// `timed_out`: no slot was free within `wait`, or an operator evicted the waiter. `blocked`: the request cannot proceed until the problem in the text is fixed.
@@ -69,20 +69,20 @@ enum Answers {
     /// `too_large`: the body has more than 4096 bytes.
     #[response(status = 413)]
     TooLarge(Error),
-    /// `too_many_waits`, `too_many_leases`: so many wait already, or there are so many leases.
+    /// `too_many_waits`, `too_many_leases`: the limit of waiting clients, or of leases, is reached.
     #[response(status = 429)]
     TooMany(Error),
-    /// `consul_unavailable`: Consul did not answer in the time given. `pending`: a reload has changed the entry, and the agent
-    /// cannot take it over yet. `draining`: the agent is ending. `busy`: more is asked at once than the agent takes in.
+    /// `consul_unavailable`: Consul did not respond within `wait`. `pending`: a reload has changed the entry, and the agent
+    /// cannot apply it yet. `draining`: the agent is ending. `busy`: too many requests at once.
     #[response(status = 503)]
     Unavailable(Error),
 }
 
 /// Acquire a slot
 ///
-/// Takes the slots of a semaphore that is configured with `mode: on_demand`, as a lease with a session of its own. Waits
-/// in line for as long as asked; a client that goes away leaves the line. The body is read as JSON whatever its
-/// content type says; without one nothing is waited for.
+/// Acquires the slots of a semaphore that is configured with `mode: on_demand`, as a lease with a session of its own. Waits
+/// in the queue for up to `wait`; a client that disconnects leaves the queue. The body is parsed as JSON, whatever its
+/// content type. Without a body, the call returns at once.
 #[utoipa::path(
     post,
     path = "/v1/semaphores/{name}/acquire",
@@ -107,9 +107,9 @@ async fn semaphore(
 
 /// Acquire a lock
 ///
-/// Takes a single-key lock that is configured with `mode: on_demand`, as a lease with a session of its own. Waits for as
-/// long as asked; a client that goes away does not get it. The body is read as JSON whatever its content type says;
-/// without one nothing is waited for.
+/// Acquires a single-key lock that is configured with `mode: on_demand`, as a lease with a session of its own. Waits for up to
+/// `wait`; a client that disconnects does not acquire it. The body is parsed as JSON, whatever its content type. Without a
+/// body, the call returns at once.
 #[utoipa::path(
     post,
     path = "/v1/locks/{name}/acquire",
@@ -134,18 +134,18 @@ async fn lock(
 
 async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> Result<Json<Lease>, Error> {
     let wait = wait(&read(body, BODY_TIMEOUT).await?)?;
-    // Lives as long as this future, which goes when its client's connection does.
+    // Lives as long as this future, which is dropped with its client's connection.
     let (got_it, present) = oneshot::channel();
     let wanted = name.clone();
     let answer = agent.ask(|reply| Request::Acquire { kind, name, wait, present, reply }).await?;
-    // Where the agent has ended meanwhile it need not know.
+    // An agent that has ended needs no confirmation.
     let _ = got_it.send(());
     answer.map(|grant| Json(grant.into())).map_err(|refusal| refused(kind, &wanted, wait, refusal))
 }
 
-/// The whole body, within its bounds.
+/// The whole body, within its limits.
 async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
-    // Not by the library's collector, which keeps every piece of it, however small, with what holds it.
+    // Not with the library's collector, which keeps each piece, however small, with the buffer that contains it.
     let collect = async {
         let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
         while let Some(frame) = body.frame().await {
@@ -155,7 +155,7 @@ async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
     };
     let collected = tokio::time::timeout(patience, collect).await;
     let collected = collected.map_err(|_elapsed| {
-        Error::new(Code::TooSlow, format!("the body has not come within {patience:?}; send it at once"))
+        Error::new(Code::TooSlow, format!("the body did not arrive within {patience:?}; send it at once"))
     })?;
     collected.map_err(|failure: BoxError| {
         if failure.is::<LengthLimitError>() {
@@ -168,16 +168,16 @@ async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// How long the body asks to wait.
+/// The body's `wait`.
 fn wait(body: &[u8]) -> Result<Duration, Error> {
     let bad = |what: String| Error::new(Code::BadRequest, what);
     if body.trim_ascii().is_empty() {
         return Ok(Duration::ZERO);
     }
     let not_taken = |error: &str| {
-        bad(format!("the body is not what is taken: {error}; write such as {{\"wait\":\"30s\"}}, or nothing"))
+        bad(format!("the body is invalid: {error}; write such as {{\"wait\":\"30s\"}}, or nothing"))
     };
-    // serde takes a list of its members for a struct too.
+    // serde accepts a list of the members for a struct too.
     if body.trim_ascii().starts_with(b"[") {
         return Err(not_taken("a list"));
     }
@@ -192,7 +192,7 @@ fn wait(body: &[u8]) -> Result<Duration, Error> {
     Ok(wait)
 }
 
-/// The agent's refusal in words.
+/// The error for an agent's refusal.
 fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
     let within =
         if wait.is_zero() { "at once".to_owned() } else { format!("within {}", duration::show(wait)) };
@@ -284,12 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn any_other_body_is_refused_with_the_mend() {
+    fn any_other_body_is_refused_with_the_fix() {
         let said = |body: &str| {
             let error = wait(body.as_bytes()).unwrap_err();
             serde_json::to_value(&error).unwrap()
         };
-        for (body, mend) in [
+        for (body, fix) in [
             ("wait=30s", "write such as"),
             ("{", "write such as"),
             ("[]", "write such as"),
@@ -306,7 +306,7 @@ mod tests {
         ] {
             let error = said(body);
             assert_eq!(error["code"], "bad_request", "{body}");
-            assert!(error["error"].as_str().unwrap().contains(mend), "{body}: {error}");
+            assert!(error["error"].as_str().unwrap().contains(fix), "{body}: {error}");
         }
         assert!(wait(b"\xff").is_err());
     }

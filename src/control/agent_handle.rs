@@ -1,4 +1,4 @@
-//! Where requests are handed to the agent, and what comes of that; and what is asked of the agent as a whole.
+//! Passes requests to the agent's loop and returns its answers; the endpoints of the agent as a whole.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 use super::request::{NoReload, Reloaded, Request};
 use crate::http::error::{Code, Error};
 
-/// The way to the agent's loop.
+/// The sender to the agent's loop.
 #[derive(Clone, Debug)]
 pub(super) struct AgentHandle {
     requests: mpsc::Sender<Request>,
@@ -24,21 +24,21 @@ impl AgentHandle {
         Self { requests }
     }
 
-    /// Asks the agent. Where this future is dropped, so is the answer's place, and all that `request` holds on to.
+    /// Sends a request and waits for the answer. If this future is dropped, the reply channel and all that `request` owns are
+    /// too.
     ///
     /// # Errors
     ///
-    /// Too much is asked at once, or the agent has ended.
+    /// Too many requests at once, or the agent has ended.
     pub(super) async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.requests.try_send(request(reply)).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => Error::new(
-                Code::Busy,
-                "the agent has more requests before it than it takes in at once; try again in a second",
-            ),
+            mpsc::error::TrySendError::Full(_) => {
+                Error::new(Code::Busy, "too many requests to the agent at once; retry in a second")
+            }
             mpsc::error::TrySendError::Closed(_) => ended(),
         })?;
         answer.await.map_err(|_unanswered| ended())
@@ -46,23 +46,23 @@ impl AgentHandle {
 }
 
 fn ended() -> Error {
-    Error::new(Code::Draining, "the agent ends, and takes no requests any more; ask the next one")
+    Error::new(Code::Draining, "the agent is ending and accepts no requests; retry with its successor")
 }
 
-/// What is going on now.
+/// The operation in progress.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Progress {
-    /// The agent gives everything back, and ends.
+    /// The agent releases everything, and ends.
     Draining,
-    /// A lease is being given back.
+    /// The lease is being released.
     Leaving,
 }
 
-/// Something has been begun that goes on after the answer.
+/// An operation that continues after the response.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Begun {
-    /// What is going on now.
+    /// The operation in progress.
     pub(super) state: Progress,
 }
 
@@ -72,40 +72,40 @@ pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
 
 /// The workload is done
 ///
-/// Everything is given back, and the agent ends, with 0 where all could be. Said again it changes nothing. Under
+/// The agent releases everything and ends, with exit code 0 if all was released. A repeated request changes nothing. Under
 /// `slotkeeper run` the command is stopped first.
 #[utoipa::path(
     post,
     path = "/v1/drain",
     operation_id = "drain",
     tag = "agent",
-    responses((status = 202, description = "It has begun, or had before.", body = Begun))
+    responses((status = 202, description = "The drain has begun, or had before.", body = Begun))
 )]
 async fn drain(State(agent): State<AgentHandle>) -> Response {
-    // Waits for room, which the agent makes at once: this one must not be lost. Where nobody takes it, it has ended.
+    // Wait for room, which the agent makes at once: this request must not be lost. Without a receiver, the agent has ended.
     let _ = agent.requests.send(Request::Drain).await;
     (StatusCode::ACCEPTED, Json(Begun { state: Progress::Draining })).into_response()
 }
 
-/// What is answered where a reload was asked for.
+/// The responses to a reload.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
 enum Answers {
-    /// It is done: what has changed.
+    /// Reloaded: what has changed.
     #[response(status = 200)]
     Reloaded(Reloaded),
-    /// `reload_refused`: the configuration is wrong, or cannot be read. Nothing has changed.
+    /// `reload_refused`: the configuration is invalid, or cannot be read. Nothing has changed.
     #[response(status = 422)]
     Refused(Error),
-    /// `draining`: the agent is ending. `busy`: more is asked at once than the agent takes in.
+    /// `draining`: the agent is ending. `busy`: too many requests at once.
     #[response(status = 503)]
     Unavailable(Error),
 }
 
 /// Reload the configuration
 ///
-/// The configuration is read again, and the agent takes over what can change, as on SIGHUP: an entry that is not configured any
-/// more is released. Under `slotkeeper run` nothing is released. The answer comes when that is done, after at most some 20 s.
+/// The agent reads its configuration again and applies it, as on SIGHUP: it releases entries that were removed. Under
+/// `slotkeeper run` nothing is released. The response comes when the reload is done, after at most some 20 s.
 #[utoipa::path(post, path = "/v1/reload", operation_id = "reload", tag = "agent", responses(Answers))]
 async fn reload(State(agent): State<AgentHandle>) -> Result<Json<Reloaded>, Error> {
     let reloaded = agent.ask(|reply| Request::Reload { reply }).await?;

@@ -1,4 +1,4 @@
-//! Who may ask: whoever reaches a unix socket; at a TCP address, who bears the token.
+//! Access control: a unix socket accepts every request, a TCP address requires the token.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -15,22 +15,22 @@ use super::Token;
 use crate::http::error::{Code, Error};
 use crate::http::openapi;
 
-/// The scheme's name in the document.
+/// The scheme's name in the OpenAPI document.
 const SCHEME: &str = "token";
-/// The response's name in the document.
+/// The response's name in the OpenAPI document.
 const REFUSED: &str = "Unauthorized";
 
-/// Whom a listener lets in.
+/// The access to a listener.
 #[derive(Clone, Debug)]
 pub enum Gate {
-    /// Everybody who reaches it.
+    /// Every request is accepted.
     Open,
-    /// Who bears this token. The document is open, so that clients can be made without one.
+    /// Requests need this token, except for the OpenAPI document, so that clients can be generated without one.
     Token(Token),
 }
 
 impl Gate {
-    /// Puts it before `routes`, and before what there is not: nobody learns from outside which is which.
+    /// Guards `routes` and unknown paths alike, so that a request without a token does not learn which exist.
     pub(super) fn close(self, routes: Router) -> Router {
         match self {
             Self::Open => routes,
@@ -38,7 +38,7 @@ impl Gate {
         }
     }
 
-    /// Says so in the document.
+    /// Adds the token to the OpenAPI document.
     pub(super) fn describe(&self, document: &mut OpenApi) {
         let Self::Token(_) = self else { return };
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
@@ -47,7 +47,7 @@ impl Gate {
         components.security_schemes.insert(SCHEME.to_owned(), SecurityScheme::Http(scheme.build()).into());
         let challenge = HeaderBuilder::new()
             .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
-            .description(Some("`Bearer`: how to ask."));
+            .description(Some("`Bearer`: the scheme of the Authorization header."));
         let refused = ResponseBuilder::new()
             .description("`unauthorized`: the token is missing or wrong.")
             .header("WWW-Authenticate", challenge.build())
@@ -85,7 +85,7 @@ async fn check(State(token): State<Token>, request: Request, next: Next) -> Resp
     ([(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))], error).into_response()
 }
 
-/// The token that a request bears, where it bears one.
+/// The token of a request, if it has one.
 fn borne(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(one), None) = (given.next(), given.next()) else { return None };

@@ -1,4 +1,4 @@
-//! A lease that there is: how it stands, that it is still needed, that it is not.
+//! The endpoints of a granted lease: show, renew, release.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) fn endpoints() -> OpenApiRouter<AgentHandle> {
     OpenApiRouter::default().routes(routes!(show, release)).routes(routes!(renew))
 }
 
-/// Says in the document where the id that a grant gives is asked for.
+/// Links the id of a grant to the lease endpoints in the OpenAPI document.
 pub(super) fn link(document: &mut OpenApi) {
     let granting = document.paths.paths.iter_mut().filter(|(path, _)| path.ends_with("/acquire"));
     let operations = granting.filter_map(|(_, item)| item.post.as_mut());
@@ -36,7 +36,7 @@ pub(super) fn link(document: &mut OpenApi) {
     }
 }
 
-/// What a lease is of.
+/// The kind of a lease.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Kind)]
@@ -50,27 +50,27 @@ enum Of {
 /// A lease that is held.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Lease {
-    /// Its id. Whoever knows it can renew and release it.
+    /// Its id, with which any client can renew and release it.
     #[schema(pattern = "^[A-Za-z0-9_-]{1,128}$")]
     lease: String,
-    /// The Consul session that holds it: its own.
+    /// The lease's own Consul session.
     session: String,
-    /// Grows from grant to grant: what the lease protects can tell a late write by it.
+    /// Increases from grant to grant, so that a resource can reject a late write.
     fencing_token: u64,
-    /// Of a lock, how often it has been taken since its key was made (Consul's LockIndex); null of a semaphore.
+    /// For a lock, how often it was acquired since its key was created (Consul's LockIndex); null for a semaphore.
     #[schema(required = true)]
     lock_index: Option<u64>,
-    /// The first of its slots' numbers; of a lock 0.
+    /// The first of its slot indexes; 0 for a lock.
     slot: u32,
-    /// The numbers of all its slots.
+    /// All its slot indexes.
     #[schema(min_items = 1)]
     slot_indexes: Vec<u32>,
-    /// Seconds, to the millisecond, for which it may be believed in from now on, unless it is renewed.
+    /// Seconds, to the millisecond, until the lease expires unless it is renewed.
     #[schema(minimum = 0)]
     expires_in: f64,
-    /// The configured name of what it is of.
+    /// The configured name of the semaphore or lock.
     name: String,
-    /// What it is of.
+    /// The kind of the lease.
     kind: Of,
 }
 
@@ -93,32 +93,32 @@ impl From<Grant> for Lease {
     }
 }
 
-/// Rounded down to the millisecond: a lease must not be believed in for longer than it lasts.
+/// Rounded down to the millisecond: the shown time must not exceed the lease.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// What is answered where a lease is to be had.
+/// The responses with a lease.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
 enum Answers {
     /// The lease as it is now.
     #[response(status = 200)]
     Held(Lease),
-    /// `unknown_lease`: released, of an agent before this one, or of another.
+    /// `unknown_lease`: released, or a lease of an earlier agent, or of another one.
     #[response(status = 404)]
     Unknown(Error),
-    /// `lease_expired`: it was not renewed in time, and is given back. `lease_lost`: somebody else may have it.
+    /// `lease_expired`: it was not renewed in time, and is released. `lease_lost`: another client may hold the slot.
     #[response(status = 410)]
     Gone(Error),
-    /// `draining`: the agent has ended. `busy`: more is asked at once than the agent takes in.
+    /// `draining`: the agent has ended. `busy`: too many requests at once.
     #[response(status = 503)]
     Unavailable(Error),
 }
 
 /// A lease
 ///
-/// As it is now. Looking renews nothing.
+/// The lease as it is now. This does not renew it.
 #[utoipa::path(
     get,
     path = "/v1/leases/{lease}",
@@ -135,8 +135,8 @@ async fn show(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Resu
 
 /// Renew a lease
 ///
-/// Says that it is still needed. Read `expires_in`: it grows as the agent renews the lease's session by itself, every third of
-/// its TTL, and falls while Consul does not answer. A third of it is a good interval.
+/// Extends the lease. `expires_in` increases as the agent renews the lease's session, every third of its TTL, and decreases while
+/// Consul does not respond. A third of `expires_in` is a good interval.
 #[utoipa::path(
     post,
     path = "/v1/leases/{lease}/renew",
@@ -153,7 +153,7 @@ async fn renew(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Res
 
 /// Release a lease
 ///
-/// Gives back what it is of. Releasing what was released before, has expired or was lost is no error.
+/// Releases the slot or lock. A lease that was released before, has expired or was lost is no error.
 #[utoipa::path(
     delete,
     path = "/v1/leases/{lease}",
@@ -161,12 +161,12 @@ async fn renew(State(agent): State<AgentHandle>, Segment(lease): Segment) -> Res
     tag = "leases",
     params(("lease" = String, Path, description = "Its id.", pattern = "^[A-Za-z0-9_-]{1,128}$")),
     responses(
-        (status = 202, description = "Consul has not answered yet; the agent goes on trying.", body = Begun),
-        (status = 204, description = "It is given back, or was before."),
-        (status = 404, description = "`unknown_lease`: of an agent before this one, or of another.", body = Error),
+        (status = 202, description = "Consul has not answered yet; the agent retries.", body = Begun),
+        (status = 204, description = "The lease is released, or was before."),
+        (status = 404, description = "`unknown_lease`: a lease of an earlier agent, or of another one.", body = Error),
         (
             status = 503,
-            description = "`draining`: the agent has ended. `busy`: more is asked at once than the agent takes in.",
+            description = "`draining`: the agent has ended. `busy`: too many requests at once.",
             body = Error
         )
     )
@@ -188,7 +188,7 @@ fn gone(lease: &str, why: NoLease) -> Error {
     let (code, text) = match why {
         NoLease::Unknown => {
             let text =
-                format!("this agent knows no lease {lease:?}; acquire one, at the agent that is to hold it");
+                format!("this agent has no lease {lease:?}; acquire one, or use the agent that granted it");
             (Code::UnknownLease, text)
         }
         NoLease::Released => {
@@ -196,21 +196,21 @@ fn gone(lease: &str, why: NoLease) -> Error {
         }
         NoLease::Expired => {
             let text = format!(
-                "the lease {lease} was not renewed in time and is given back: stop what it was for; then acquire \
+                "the lease {lease} was not renewed in time and is released: stop the work that it protects; then acquire \
                  another one"
             );
             (Code::LeaseExpired, text)
         }
         NoLease::Lost(reason) if reason == LossReason::Evicted.as_str() => {
             let text = format!(
-                "an operator has taken the lease {lease} back (evicted): stop what it was for and release it, which gives \
-                 it on at once where it is kept for you still; then acquire another one"
+                "an operator has evicted the lease {lease}: stop the work that it protects and release the lease, so that its \
+                 slot is free at once; then acquire another one"
             );
             (Code::LeaseLost, text)
         }
         NoLease::Lost(reason) => {
             let text = format!(
-                "the lease {lease} was lost ({reason}) and somebody else may have it: stop what it was for; then \
+                "the lease {lease} was lost ({reason}), and another client may hold the slot: stop the work that it protects; then \
                  acquire another one"
             );
             (Code::LeaseLost, text)

@@ -1,6 +1,6 @@
-//! The endpoints that change state, for the workload beside us: on a unix socket, which only those can reach who share
-//! its folder, or at a loopback address, where every request bears a token. They turn HTTP into [`request`]s to the
-//! agent's loop and its answers back; what is granted is decided there.
+//! The endpoints that change state, for the workload beside the agent: on a unix socket in a folder that both share, or at a
+//! loopback address, where every request needs a token. They translate HTTP into [`request`]s to the agent's loop, which decides
+//! on grants, and its answers back.
 
 mod acquire;
 mod agent_handle;
@@ -27,21 +27,21 @@ pub use gate::Gate;
 pub use socket::Socket;
 pub use token::Token;
 
-/// The longest wait that a client may ask for.
+/// The longest wait of a request.
 const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
-/// Time that a client has for its request's head. It is on the same machine.
+/// Time in which the request's head must arrive, from a client on the same machine.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections beside those that wait: for renewing, releasing and looking.
+/// Connections in addition to waiting ones: to renew, release and show leases.
 const EXTRA_CONNECTIONS: usize = 256;
-/// Time that a connection lasts beside its wait: for its request, the agent's last words on it and the answer.
+/// Lifetime of a connection in addition to its wait: for the request, the agent's last answer and the response.
 const EXTRA_LIFE: Duration = Duration::from_secs(60);
 
-/// What the document says of them.
-const ABOUT: &str = "Takes and gives back slots and locks on behalf of the workload beside the agent, and tells how they \
-                     are. A slot or lock that is configured with `mode: on_demand` is had as a *lease*: acquired, \
-                     renewed in good time, and released. A lease that is not renewed is given back by itself.";
+/// The description in the OpenAPI document.
+const ABOUT: &str = "Acquires and releases slots and locks for the workload beside the agent, and reports their \
+                     state. A slot or lock with `mode: on_demand` is granted as a *lease*: acquire it, renew it before \
+                     it expires, and release it. The agent releases a lease that is not renewed.";
 
-/// The endpoints, and the read-only ones beside them, so that a workload needs one address.
+/// The endpoints, with the read-only ones, so that a workload needs one address.
 pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router {
     let own = OpenApiRouter::default().merge(acquire::endpoints()).merge(lease::endpoints());
     let own = own.merge(agent_handle::endpoints()).with_state(agent_handle::AgentHandle::new(requests));
@@ -58,14 +58,14 @@ pub fn router(requests: mpsc::Sender<Request>, site: Site, gate: Gate) -> Router
     gate.close(routes).layer(from_fn(host::exactly_one)).layer(map_response(uncached))
 }
 
-/// What their server allows, where so many may wait.
+/// The server's limits for that many waiting clients.
 pub fn limits(max_waits: usize) -> Limits {
     Limits {
         connections: max_waits + EXTRA_CONNECTIONS,
         life: MAX_WAIT + EXTRA_LIFE,
-        // A connection's life is then that of its request, and ends no other one's wait before its time.
+        // One request per connection, so that its lifetime never ends another request's wait.
         keep_alive: false,
-        // Whoever can connect takes a place before it has shown a token. One that sends nothing gives it back soon.
+        // A client occupies a connection before it has shown a token, so an idle connection is closed soon.
         header_timeout: HEADER_TIMEOUT,
         ..Limits::default()
     }

@@ -1,4 +1,4 @@
-//! What the control endpoints ask of the agent, and what it answers: the border between HTTP and the loop.
+//! The requests of the control endpoints to the agent, and its answers: the border between HTTP and the loop.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crate::reload_report::Reloaded;
 
-/// Requests that may wait for the agent, which takes each at once. One that finds no room is refused.
+/// The length of the request queue. The agent takes each request at once; when the queue is full, a request is refused.
 const QUEUE: usize = 64;
 
-/// What a lease is of.
+/// The kind of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A semaphore: a slot.
@@ -19,55 +19,55 @@ pub enum Kind {
     Lock,
 }
 
-/// One request. Where its answer is not waited for any more, nothing of it may be left behind.
+/// A request. If its reply channel is closed, the request must leave nothing behind.
 #[derive(Debug)]
 pub enum Request {
-    /// The workload is done: everything is given back, and the agent ends. Said again it changes nothing.
+    /// Release everything and end. A repeated request changes nothing.
     Drain,
-    /// The configuration is to be read again, and all of it taken over.
+    /// Reload the configuration and apply all of it.
     Reload {
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<Result<Reloaded, NoReload>>,
     },
-    /// A lease is wanted.
+    /// Acquire a lease.
     Acquire {
-        /// Of what.
+        /// The kind.
         kind: Kind,
-        /// Its configured name.
+        /// The configured name.
         name: String,
-        /// How long to wait for it; zero tries once.
+        /// The longest wait; zero tries once.
         wait: Duration,
-        /// Says that the client has got its answer, as far as can be known here; closes without a word when it has gone
-        /// away before. Then the wait ends, and what was granted meanwhile is given back.
+        /// Confirms that the client has received its answer, as far as that is known here. It closes without a message if the
+        /// client disconnected before: then the wait ends, and a slot that was acquired meanwhile is released.
         present: oneshot::Receiver<()>,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<Result<Grant, Refusal>>,
     },
-    /// The client still needs its lease.
+    /// Renew a lease.
     Renew {
-        /// Which.
+        /// The lease's id.
         lease: String,
-        /// Where the answer goes: the lease as it is now.
+        /// The reply channel, for the lease as it is now.
         reply: oneshot::Sender<Result<Grant, NoLease>>,
     },
-    /// How does a lease stand? Renews nothing.
+    /// Show a lease without renewing it.
     Show {
-        /// Which.
+        /// The lease's id.
         lease: String,
-        /// Where the answer goes.
+        /// The reply channel.
         reply: oneshot::Sender<Result<Grant, NoLease>>,
     },
-    /// The client needs it no longer. One that was released already, or lost, is no error.
+    /// Release a lease. One that was released already, or lost, is no error.
     Release {
-        /// Which.
+        /// The lease's id.
         lease: String,
-        /// Where the answer goes, once it is known what has become of it.
+        /// The reply channel, for the outcome.
         reply: oneshot::Sender<Result<Released, NoLease>>,
     },
 }
 
 impl Request {
-    /// Whether it is about one lease, and nothing else of the agent.
+    /// Whether the request concerns a single lease, and nothing else of the agent.
     pub fn is_of_a_lease(&self) -> bool {
         match self {
             Self::Acquire { .. } | Self::Renew { .. } | Self::Show { .. } | Self::Release { .. } => true,
@@ -79,69 +79,69 @@ impl Request {
 /// A lease that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its id, which whoever knows it can renew and release.
+    /// Its id, with which any client can renew and release it.
     pub lease: String,
-    /// Of what kind of thing.
+    /// The kind.
     pub kind: Kind,
-    /// The configured name of that.
+    /// The configured name.
     pub name: String,
-    /// The Consul session that holds it: its own.
+    /// The lease's own Consul session.
     pub session: String,
-    /// Grows from grant to grant.
+    /// Increases from grant to grant.
     pub fencing_token: u64,
-    /// Of a lock, how often it has been taken since its key was made: Consul's LockIndex.
+    /// For a lock, how often it was acquired since its key was created: Consul's LockIndex.
     pub lock_index: Option<u64>,
-    /// The numbers of its slots; of a lock `[0]`. The first is the lease's own.
+    /// Its slot indexes; `[0]` for a lock. The first is the lease's slot.
     pub slot_indexes: Vec<u32>,
-    /// Until when it may be believed in: unless it is renewed before, it is given back afterwards.
+    /// When the lease expires unless it is renewed; it is released afterwards.
     pub expires_in: Duration,
 }
 
-/// Why there is no lease.
+/// Why no lease is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The agent has none of that name.
     UnknownName {
-        /// Those that it has.
+        /// The names that it has.
         known: Vec<String>,
     },
-    /// The agent holds it itself (`mode: hold`).
+    /// The agent itself holds the semaphore or lock (`mode: hold`).
     NotOnDemand,
-    /// None was free in the time given.
+    /// Timed out: no slot was free within the wait.
     Timeout,
-    /// An operator has taken it out of the line: who.
+    /// An operator evicted the waiter: the operator's name.
     Evicted(String),
-    /// Kept out until somebody mends something: what, and how.
+    /// Blocked: what the problem is, and how to fix it.
     Blocked(String),
-    /// The entry is configured, and the agent has not taken it over yet: what is in the way.
+    /// The agent has not applied the entry yet: the reason.
     Pending(String),
-    /// Consul did not answer in the time given: what was tried, what came back.
+    /// Consul did not respond within the wait: what was tried, what came back.
     Unavailable(String),
     /// The agent is ending.
     Draining,
-    /// So many clients wait already, which is the bound.
+    /// The limit of waiting clients is reached.
     TooManyWaits(usize),
-    /// There are so many leases already, which is the bound.
+    /// The limit of leases is reached.
     TooManyLeases(usize),
 }
 
 /// Why a lease cannot be renewed, shown or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLease {
-    /// Nobody here knows it: released long ago, of an agent before this one, or of another.
+    /// Unknown: released long ago, or a lease of an earlier agent, or of another one.
     Unknown,
     /// It was released.
     Released,
-    /// It was not renewed in time, and was given back.
+    /// It was not renewed in time, and was released.
     Expired,
-    /// It was lost, for a reason as [`slotkeeper_semaphore::LossReason`] spells them. Somebody else may have it.
+    /// It was lost, with a [`slotkeeper_semaphore::LossReason`]. Another client may hold the slot.
     Lost(&'static str),
 }
 
 /// Why a reload has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoReload {
-    /// The configuration is wrong or cannot be read: what was tried, what came back.
+    /// The configuration is invalid or cannot be read: what was tried, what came back.
     Refused(String),
     /// The agent is ending.
     Draining,
@@ -156,16 +156,16 @@ impl fmt::Display for NoReload {
     }
 }
 
-/// What has become of a lease that was released.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// It is given back.
+    /// The slot is released.
     Done,
-    /// Consul has not answered yet; the agent goes on trying.
+    /// Consul has not answered yet; the agent retries.
     UnderWay,
 }
 
-/// Where requests go in, and where the agent takes them.
+/// The two ends of the request queue.
 pub fn requests() -> (mpsc::Sender<Request>, mpsc::Receiver<Request>) {
     mpsc::channel(QUEUE)
 }

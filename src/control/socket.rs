@@ -1,4 +1,4 @@
-//! A unix socket that is this process's alone.
+//! A unix socket that belongs to this process alone.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::files::{self, FileError, claim::Claim};
 use slotkeeper_serve::Listen;
 
-/// For its owner and group: who shares the folder and is neither must not take slots.
+/// Access for owner and group: other users of the folder must not acquire slots.
 const MODE: u32 = 0o660;
 
-/// One that listens. It is removed with this value.
+/// A listening socket. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -25,29 +25,29 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, whose folder is made where it is missing. What a killed process has left there is replaced.
+    /// Listens at `path`, and creates its folder if it is missing. A socket that a killed process left is replaced.
     ///
     /// # Errors
     ///
-    /// Another process listens there, something that is no socket is there, or the folder cannot be written to.
+    /// Another process listens there, `path` exists and is no socket, or the folder is not writable.
     pub fn bind(path: &Path) -> anyhow::Result<Self> {
         let is_left = match fs::symlink_metadata(path) {
             Ok(there) if there.file_type().is_socket() => true,
-            Ok(_) => return Err(FileError::misplaced(path, "it is there and is no socket").into()),
+            Ok(_) => return Err(FileError::misplaced(path, "it exists and is no socket").into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot inspect {}", path.display())),
         };
         files::make_folder(path)?;
         let claim = Claim::take(path)?;
         if is_left {
-            // What a killed process has left: the claim says that nobody listens there.
+            // A killed process left it: the claim proves that no process listens there.
             remove(path).with_context(|| format!("cannot remove the socket {}", path.display()))?;
         }
         let cannot = || format!("cannot listen at {}", path.display());
-        // Under another name until it listens. The name is this process's own, whatever lies there.
+        // Under another name until it listens. That name belongs to this process, whatever is there.
         let hidden = beside(path);
         remove(&hidden).with_context(|| format!("cannot remove {}", hidden.display()))?;
-        // It has its mode from its first instant: before a later chmod anybody could connect, or lay a link in its place.
+        // The mode is set at creation: before a later chmod any user could connect, or replace the socket by a link.
         let usual = umask(Mode::from_raw_mode(!MODE & 0o777));
         let listener = UnixListener::bind(&hidden);
         umask(usual);
@@ -68,7 +68,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A short name, since a socket's path has a hundred bytes or so.
+/// A short name, since the path of a socket has a limit of about a hundred bytes.
 fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}", std::process::id()))
 }
@@ -83,7 +83,7 @@ impl Listen for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // One that stays is replaced by the next process.
+        // If it remains, the next process replaces it.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! The endpoints over real sockets, before an agent that answers by the name it is asked for.
+//! The endpoints over real sockets, with an agent whose answer depends on the requested name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use slotkeeper_serve::serve;
 const TOKEN: &str = "0123456789abcdef";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the agent was asked for.
+/// The requests that the agent received.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Drain,
@@ -28,7 +28,7 @@ enum Asked {
     Renew(String),
     Show(String),
     Release(String),
-    /// A client that waited has gone away.
+    /// A waiting client disconnected.
     Left(String),
 }
 
@@ -73,12 +73,12 @@ impl Scene {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Asks on the unix socket.
+    /// Sends a request to the unix socket.
     async fn ask(&self, line: &str, body: &str) -> Reply {
         exchange(self.unix().await, line, "", body).await
     }
 
-    /// Asks at the loopback address; `headers` are whole lines.
+    /// Sends a request to the loopback address; `headers` are whole lines.
     async fn ask_tcp(&self, line: &str, headers: &str) -> Reply {
         exchange(self.tcp().await, line, headers, "").await
     }
@@ -116,7 +116,7 @@ async fn exchange(
     headers: &str,
     body: &str,
 ) -> Reply {
-    // What is refused unread may be answered before it was written.
+    // A request that is refused unread may be answered before it is written.
     let _ = stream.write_all(text_of(line, headers, body).as_bytes()).await;
     let mut answer = Vec::new();
     tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
@@ -139,7 +139,7 @@ fn grant(kind: Kind, name: &str) -> Grant {
     }
 }
 
-/// An agent to which names say what it is to answer.
+/// An agent whose answers are chosen by names.
 async fn answer(mut requests: mpsc::Receiver<Request>, tell: mpsc::UnboundedSender<Asked>) {
     let reloaded = Reloaded { added: vec!["c".into()], ..Reloaded::default() };
     let refused = Err(NoReload::Refused("f.yaml:3:5: limmit: no such field".into()));
@@ -181,7 +181,7 @@ async fn answer(mut requests: mpsc::Receiver<Request>, tell: mpsc::UnboundedSend
                 Asked::Release(lease)
             }
         };
-        // Nobody listens once a test is over.
+        // The receiver is gone at the end of a test.
         let _ = tell.send(asked);
     }
 }
@@ -385,7 +385,7 @@ async fn at_a_tcp_address_only_who_bears_the_token_is_let_in() {
     }
 }
 
-/// A client that goes away must leave the line: the future that waits for it is dropped with its connection.
+/// A client that disconnects must leave the queue: the future that waits for it is dropped with its connection.
 #[tokio::test]
 async fn a_client_that_goes_away_waits_no_longer() {
     let mut scene = Scene::start().await;
@@ -403,7 +403,7 @@ async fn a_client_that_goes_away_waits_no_longer() {
         let mut tcp = scene.tcp().await;
         tcp.write_all(request(&bearer, body).as_bytes()).await.unwrap();
         assert_eq!(scene.next_asked().await, acquire);
-        // Nothing has happened while it is there.
+        // Nothing happens while it is connected.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(scene.asked.try_recv().is_err());
         drop(tcp);
@@ -420,7 +420,7 @@ async fn an_agent_that_takes_nothing_is_said() {
     assert_eq!(scene.ask("GET /v1/leases/lease-1", "").await.code(), (503, "busy".into()));
     drop(receiver);
     assert_eq!(scene.ask("GET /v1/leases/lease-1", "").await.code(), (503, "draining".into()));
-    // Whoever asks a request that is never answered learns so too.
+    // A request that is never answered fails in the same way.
     let (sender, mut receiver) = mpsc::channel(1);
     let (_, asked) = mpsc::unbounded_channel();
     let scene = Scene::with(sender, asked).await;
@@ -439,7 +439,7 @@ async fn a_connection_bears_one_request() {
     assert!(limits(32).life > Duration::from_secs(3600) && limits(32).connections == 288);
 }
 
-/// A document of either listener.
+/// The document of a listener.
 async fn document(line: &str, closed: bool) -> Value {
     let scene = Scene::start().await;
     let reply = if closed { scene.ask_tcp(line, "").await } else { scene.ask(line, "").await };
@@ -508,7 +508,7 @@ async fn the_document_describes_every_operation_in_whole() {
     }
 }
 
-/// Every reference leads somewhere.
+/// Every reference resolves.
 fn assert_references(document: &Value, value: &Value) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! The token that requests at a TCP address must bear, and the file that it lies in.
+//! The token for requests at a TCP address, and its file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,13 +15,13 @@ use subtle::ConstantTimeEq;
 
 use crate::files::{self, FileError};
 
-/// Whoever can read it can take slots.
+/// The file's mode: a user who can read it can acquire slots.
 const MODE: u32 = 0o600;
-/// Whoever is neither the file's owner nor of its group.
+/// Mode bits of users who are neither the file's owner nor in its group.
 const OTHERS: u32 = 0o007;
-/// Bytes of a file.
+/// The largest file.
 const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024;
-/// Characters of a token: fewer could be guessed.
+/// The shortest token: a shorter one could be guessed.
 const SHORTEST: usize = 16;
 
 /// The token. Its text is never shown.
@@ -35,34 +35,34 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads it from the file `path`. Where there is none, one is made, with a new token that only its owner can read.
+    /// Reads the token from the file `path`. A missing file is created, with a new token that only its owner can read.
     ///
     /// # Errors
     ///
-    /// The file can be neither made nor read, it is another user's or others may read or write it, or what it holds is no
+    /// The file can be neither created nor read, belongs to another user, is readable or writable for others, or holds no valid
     /// token.
     pub fn of_file(path: &Path) -> anyhow::Result<Self> {
         files::make_folder(path)?;
         match open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let token = random().context("cannot make a token")?;
+                let token = random().context("cannot create a token")?;
                 if files::create(path, format!("{token}\n").as_bytes(), MODE)? {
                     return Ok(Self(token));
                 }
-                // Somebody else has made one meanwhile: an agent that shares it.
+                // Another agent that shares the file has created it meanwhile.
                 Self::read(path, open(path))
             }
             opened => Self::read(path, opened),
         }
     }
 
-    /// One of this text.
+    /// A token with this text.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn of_text(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// Whether this is it, in a time that does not tell how much of it is right.
+    /// Compares in constant time, so that the duration does not show how much is right.
     pub(super) fn is(&self, borne: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(borne).into()
     }
@@ -73,18 +73,18 @@ impl Token {
         let file = opened.with_context(cannot)?;
         let about = file.metadata().with_context(cannot)?;
         if !about.is_file() {
-            return Err(FileError::misplaced(path, "it is there and is no file").into());
+            return Err(FileError::misplaced(path, "it exists and is no file").into());
         }
         let mode = about.permissions().mode() & 0o777;
         anyhow::ensure!(
             mode & OTHERS == 0,
-            "others may use the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and change the \
-             token if somebody may have read it"
+            "other users may read or write the token's file {shown}, whose mode is {mode:03o}; chmod it to 600 or 640, and \
+             change the token if it may have been read"
         );
         let owner = about.uid();
         anyhow::ensure!(
             owner == 0 || owner == rustix::process::geteuid().as_raw(),
-            "the token's file {shown} belongs to user {owner}, who can take slots by it; chown it to root or to this user, \
+            "the token's file {shown} belongs to user {owner}, who can use the token; chown it to root or to this user, \
              or choose another path"
         );
         let mut bytes = Vec::new();
@@ -97,24 +97,24 @@ impl Token {
         anyhow::ensure!(
             token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic),
             "{shown} holds no token; write {SHORTEST} or more visible ASCII characters on one line, or remove the file \
-             and one is made"
+             to have one created"
         );
         Ok(Self(String::from_utf8_lossy(token).into_owned()))
     }
 }
 
-/// 256 bits that nobody can guess, in characters that stand in a header as they are.
+/// 256 random bits, in characters that are valid in a header.
 fn random() -> io::Result<String> {
     let mut bits = [0; 32];
     let got = rustix::rand::getrandom(&mut bits, GetRandomFlags::empty())?;
-    // The kernel gives so few in one piece.
+    // The kernel returns so few bytes in one piece.
     if got < bits.len() {
         return Err(io::ErrorKind::Interrupted.into());
     }
     Ok(URL_SAFE_NO_PAD.encode(bits))
 }
 
-/// Follows symbolic links, by which an orchestrator mounts secrets; waits for nothing, such as a pipe's other end.
+/// Follows symbolic links, with which an orchestrator mounts secrets; does not block, such as for a pipe's other end.
 fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
@@ -163,7 +163,10 @@ mod tests {
         for mode in [0o644, 0o602, 0o666, 0o601] {
             write(&path, b"0123456789abcdef\n", mode);
             let said = refused(&path);
-            assert!(said.contains("others may use") && said.contains("chmod it to 600"), "{mode:o}: {said}");
+            assert!(
+                said.contains("other users may read or write") && said.contains("chmod it to 600"),
+                "{mode:o}: {said}"
+            );
             assert!(!said.contains("0123456789abcdef"), "{said}");
         }
     }

@@ -13,8 +13,8 @@ use crate::status::{Lock, Semaphore, Status};
 
 /// The whole status
 ///
-/// The agent, its session, and everything that it is configured to hold. Also for an agent that Consul does not answer:
-/// it is what the agent knows. All times in it are as of `agent.now`, at most 0.1 s ago.
+/// The agent, its session, and all its semaphores and locks, as far as the agent knows them, also while Consul does not
+/// respond. All times in it are as of `agent.now`, at most 0.1 s ago.
 #[utoipa::path(
     get,
     path = "/v1/status",
@@ -39,7 +39,7 @@ pub(super) async fn status(State(site): State<Site>) -> Response {
     ),
     responses(
         (status = 200, description = "Its status.", body = Semaphore),
-        (status = 404, description = "`unknown_semaphore`: the agent has none of that name.", body = Error)
+        (status = 404, description = "`unknown_semaphore`: the agent has no semaphore of that name.", body = Error)
     )
 )]
 pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
@@ -64,7 +64,7 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
     ),
     responses(
         (status = 200, description = "Its status.", body = Lock),
-        (status = 404, description = "`unknown_lock`: the agent has none of that name.", body = Error)
+        (status = 404, description = "`unknown_lock`: the agent has no lock of that name.", body = Error)
     )
 )]
 pub(super) async fn lock(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {

@@ -6,61 +6,61 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What went wrong, for programs. Each goes with one status.
+/// The error codes for programs. Each has one HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ErrorCode)]
 pub(crate) enum Code {
-    /// There is nothing at this path.
+    /// No endpoint has this path.
     NotFound,
-    /// There is, but it does not take this method.
+    /// The endpoint does not support this method.
     MethodNotAllowed,
-    /// A defect.
+    /// A defect of the agent.
     Internal,
     /// No semaphore of the agent has this name.
     UnknownSemaphore,
     /// No lock of the agent has this name.
     UnknownLock,
-    /// The agent has no such lease, or has it no more.
+    /// The agent has no such lease, or no longer.
     UnknownLease,
     /// The lease was not renewed in time.
     LeaseExpired,
     /// The lease was lost.
     LeaseLost,
-    /// The agent holds it itself.
+    /// The agent itself holds the semaphore or lock.
     NotOnDemand,
-    /// None was free in the time given.
+    /// No slot was free within the wait.
     TimedOut,
-    /// Kept out until somebody mends something.
+    /// Blocked until the problem is fixed.
     Blocked,
-    /// The body, or the request's head, is not what is taken.
+    /// The body, or the request's head, is invalid.
     BadRequest,
-    /// The body is too long.
+    /// The body is too large.
     TooLarge,
-    /// The body does not come.
+    /// The body did not arrive in time.
     TooSlow,
-    /// So many clients wait already.
+    /// The limit of waiting clients is reached.
     TooManyWaits,
-    /// There are so many leases already.
+    /// The limit of leases is reached.
     TooManyLeases,
-    /// It is asked for by a name that is not its own.
+    /// The request's host is not the agent's.
     Misdirected,
     /// The token is missing or wrong.
     Unauthorized,
-    /// Consul does not answer.
+    /// Consul does not respond.
     ConsulUnavailable,
-    /// It is configured, and the agent has not taken it over yet.
+    /// The agent has not applied the entry yet.
     Pending,
     /// The agent is ending.
     Draining,
-    /// More is asked at once than the agent takes.
+    /// Too many requests at once.
     Busy,
-    /// The configuration is wrong or cannot be read.
+    /// The configuration is invalid or cannot be read.
     ReloadRefused,
 }
 
 impl Code {
-    /// The status it goes with.
+    /// The HTTP status.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::NotFound | Self::UnknownSemaphore | Self::UnknownLock | Self::UnknownLease => {
@@ -88,10 +88,10 @@ impl Code {
 /// An error.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Error {
-    /// What was tried, what came of it and what to do, for people. Its wording may change.
+    /// What failed, what came back and what to do, for people. The wording may change.
     #[serde(rename = "error")]
     text: String,
-    /// What went wrong, for programs.
+    /// The error code for programs.
     code: Code,
 }
 
@@ -101,7 +101,7 @@ impl Error {
     }
 
     pub(crate) fn no_such_path(path: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is nothing at {path}; /v1/openapi.json says what there is"))
+        Self::new(Code::NotFound, format!("no endpoint at {path}; see /v1/openapi.json"))
     }
 
     pub(crate) fn unknown_semaphore(name: &str, known: &[impl AsRef<str>]) -> Self {
@@ -113,12 +113,12 @@ impl Error {
     }
 
     pub(crate) fn read_only(method: &Method, path: &str) -> Self {
-        let text = format!("{path} does not take {method}; this address is read-only, use GET");
+        let text = format!("{path} does not support {method}; this address is read-only, use GET");
         Self::new(Code::MethodNotAllowed, text)
     }
 
     pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {
-        let text = format!("{path} does not take {method}; the header Allow says what it takes");
+        let text = format!("{path} does not support {method}; see the header Allow");
         Self::new(Code::MethodNotAllowed, text)
     }
 }
@@ -126,7 +126,7 @@ impl Error {
 fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> String {
     let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
     let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    format!("no {kind} of this agent is called {name:?}; it has {has}")
+    format!("this agent has no {kind} {name:?}; it has {has}")
 }
 
 impl IntoResponse for Error {

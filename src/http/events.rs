@@ -1,6 +1,6 @@
-//! `/v1/events`: the status as it changes, and what has happened, as server-sent events.
+//! `/v1/events`: the status and its changes, as server-sent events.
 //!
-//! The stream is made as it is read: whoever reads slowly is told less often, and how things stand now.
+//! The stream is produced as it is read: a slow reader receives fewer events, each with the current status.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::clock;
 use crate::status::{Id, Snapshot};
 use slotkeeper_serve::Endless;
 
-/// Seconds after which one that has found no place may ask again.
+/// Seconds until a refused client may retry.
 const RETRY_AFTER: &str = "5";
-/// Milliseconds after which a client whose stream has ended asks again.
+/// Milliseconds until a client reconnects after the end of its stream.
 const RETRY: u32 = 1000;
-/// What ends a silence. A comment would do for proxies, but scripts in browsers never hear of one.
+/// The event that ends a silence. Scripts in browsers do not see a comment.
 const ALIVE: &[u8] = b"event: alive\ndata: {}\n\n";
 
-/// What those have who follow an agent.
+/// The terms of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Following {
-    /// Streams at once, of all the connections that there may be: probes and scrapes always find a place.
+    /// The maximum of concurrent streams, below that of all connections: probes and scrapes always find a connection.
     pub places: usize,
-    /// What comes faster than that is told together.
+    /// Changes within this time are sent together.
     pub pace: Duration,
-    /// The longest silence: proxies end connections that say nothing, and a client takes a longer one for the end of its own.
+    /// The longest silence: proxies close silent connections, and a client takes a longer silence for the end of its connection.
     pub silence: Duration,
-    /// A stream's longest life. Its client comes again and misses nothing; one that is not there any more gives its place
-    /// back.
+    /// The longest lifetime of a stream. Its client reconnects and misses nothing; the stream of a client that has disconnected
+    /// is free again.
     pub life: Duration,
 }
 
@@ -53,12 +53,12 @@ impl Default for Following {
     }
 }
 
-/// What happens, as it happens
+/// The status and its changes
 ///
-/// Server-sent events. `status`, at once and after each change: the document of `/v1/status` on one line. `change`: what
-/// has happened, as `{"at","what","name","detail"}`, of which the last 50 are kept. Both have an id, and who asks with
-/// `Last-Event-ID` gets the changes after that one; who names none of this agent's life gets all that are kept. Whoever reads
-/// slowly gets the newest status and not each one. `alive` comes where nothing else has for 10 s.
+/// Server-sent events. `status`, at once and after each change: the document of `/v1/status` on one line. `change`: an event of
+/// the agent as `{"at","what","name","detail"}`; the last 50 are kept. Both have an id. With `Last-Event-ID`, the stream begins
+/// with the changes after that id; with an id of another life of the agent, with all that are kept. A slow reader receives the
+/// newest status instead of each one. `alive` is sent after silence for 10 s.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -72,13 +72,13 @@ impl Default for Following {
     ),
     responses(
         (status = 200, description = "The events, until the agent ends, or for an hour.", content_type = "text/event-stream", body = String),
-        (status = 503, description = "`busy`: as many follow the agent as it has places for.", body = Error)
+        (status = 503, description = "`busy`: the agent has reached its limit of followers.", body = Error)
     )
 )]
 pub(super) async fn events(State(site): State<Site>, headers: HeaderMap) -> Response {
     let Ok(place) = Arc::clone(&site.followers).try_acquire_owned() else {
         let text = format!(
-            "{} clients follow the events of this agent already; ask again, or ask for /v1/status",
+            "{} clients follow the events of this agent already, which is the limit; retry, or use /v1/status",
             site.following.places
         );
         return ([(header::RETRY_AFTER, RETRY_AFTER)], Error::new(Code::Busy, text)).into_response();
@@ -88,22 +88,22 @@ pub(super) async fn events(State(site): State<Site>, headers: HeaderMap) -> Resp
     let follower = Follower { site, told: Told::Before(last), _place: place };
     let stream = stream::unfold(follower, Follower::next).take_until(life).flat_map(stream::iter);
     let body = Body::from_stream(stream.map(Ok::<_, Infallible>));
-    // Its connection has served its purpose with it.
+    // HTTP/1.1 keeps no connection after this stream.
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CONNECTION, "close")];
     let mut response = (headers, body).into_response();
     response.extensions_mut().insert(Endless);
     response
 }
 
-/// What a client has been told.
+/// The changes that a client has received.
 enum Told {
-    /// On this stream nothing; on another one, perhaps, all up to there.
+    /// None on this stream; on an earlier one perhaps all up to this id.
     Before(Option<Id>),
-    /// All up to there.
+    /// All up to this id.
     UpTo(Id),
 }
 
-/// One that follows an agent.
+/// A client of the stream.
 struct Follower {
     site: Site,
     told: Told,
@@ -111,7 +111,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// What it is told next; nothing more once the agent has ended.
+    /// The next events; `None` once the agent has ended.
     async fn next(mut self) -> Option<(Vec<Bytes>, Self)> {
         self.site.watchdog.view(clock::now());
         let last = match self.told {
@@ -124,7 +124,7 @@ impl Follower {
             }
             Told::UpTo(last) => last,
         };
-        // Nothing cuts this short but the agent's end, which closes the channel.
+        // Only the agent's end interrupts this: it closes the channel.
         let _ = timeout(self.site.following.pace, self.site.status.wait_for(|_| false)).await;
         loop {
             let snapshot = Arc::clone(&self.site.status.borrow_and_update());
@@ -140,16 +140,16 @@ impl Follower {
         }
     }
 
-    /// What there is to tell to one that knows all up to `last`. The status is the text that all are told, and not a copy.
+    /// The events after `last`. The status is the shared text, not a copy.
     fn news(&self, snapshot: &Snapshot, last: Option<Id>) -> Vec<Bytes> {
         let wall = clock::wall();
         let mut text = String::new();
-        // One that names what was not told yet has another life in mind, be it one with the same name.
+        // An id that was not sent yet is of another life, even one with the same name.
         let last = last.filter(|last| *last == snapshot.id || last.is_before(snapshot.id));
         for change in
             snapshot.changes.iter().filter(|change| last.is_none_or(|last| last.is_before(change.id)))
         {
-            // What is made of text and numbers can be written; JSON has no line breaks, so that it is one line.
+            // Text and numbers always serialise; JSON has no line breaks, so this is one line.
             let data = serde_json::to_string(&change.report(wall)).unwrap_or_default();
             text.push_str(&format!("{}{data}\n\n", head(change.id, "change")));
         }
@@ -158,7 +158,7 @@ impl Follower {
     }
 }
 
-/// An event's beginning, up to its data.
+/// The beginning of an event, up to its data.
 fn head(id: Id, name: &str) -> String {
     format!("id: {id}\nevent: {name}\ndata: ")
 }

@@ -1,5 +1,5 @@
-//! `/livez`, `/readyz` and `/startupz`, in the manner of Kubernetes' own components: `ok`, or with `?verbose` every
-//! check on a line.
+//! `/livez`, `/readyz` and `/startupz`, in the style of Kubernetes' own components: `ok`, or with `?verbose` one line per
+//! check.
 
 #![allow(unused_qualifications, reason = "the description of a query's parameters makes them")]
 
@@ -16,39 +16,39 @@ use crate::clock;
 use crate::duration;
 use crate::status::Check;
 
-/// What is asked.
+/// The query.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(dead_code, reason = "its schema is used")]
 struct Verbose {
-    /// Every check on a line of its own, also where all have passed. Its value does not matter.
+    /// One line per check, even if all have passed. Its value is ignored.
     #[param(nullable = false)]
     verbose: Option<String>,
 }
 
-/// What is asked of readiness besides.
+/// The additional query of readiness.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(dead_code, reason = "its schema is used")]
 struct LeaseLeft {
-    /// The time that the lease must have left, such as `30s`: for whoever needs so long to stop what runs on the slot.
+    /// The least remaining lease, such as `30s`: the time that the workload needs to stop.
     #[param(nullable = false, pattern = "^[0-9]{1,6}(ms|s|m|h)$")]
     lease_left: Option<String>,
 }
 
-/// What is answered.
+/// The responses.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
 enum Health {
-    /// It is: `ok`, or with `verbose` every check on a line.
+    /// Passed: `ok`, or with `verbose` one line per check.
     #[response(status = 200, content_type = "text/plain")]
     Passed(String),
-    /// It is not: every check on a line, with what is wrong.
+    /// Failed: one line per check, with the reason.
     #[response(status = 503, content_type = "text/plain")]
     Failed(String),
 }
 
-/// What is answered to a question that cannot be understood: a probe fails by it too.
+/// The response to an invalid query, which fails a probe too.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "its schema is used")]
 enum Misasked {
@@ -57,7 +57,7 @@ enum Misasked {
     BadRequest(Error),
 }
 
-/// Is the agent alive?
+/// Liveness
 ///
 /// Whether the agent's own loop makes progress. Never depends on Consul.
 #[utoipa::path(
@@ -75,9 +75,9 @@ pub(super) async fn live(State(site): State<Site>, RawQuery(query): RawQuery) ->
     answer("livez", &[check], query.as_deref())
 }
 
-/// Is everything held?
+/// Readiness
 ///
-/// Whether every required slot is held with a fresh lease, with as much time left as is asked for.
+/// Whether every required slot is held with a fresh lease, of which at least `lease_left` remains.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -94,7 +94,7 @@ pub(super) async fn ready(
     Ok(answer("readyz", &site.snapshot().checks(clock::now(), least), query.as_deref()))
 }
 
-/// Is everything held? (another name)
+/// Readiness (another name)
 ///
 /// The same as `/readyz`.
 #[utoipa::path(
@@ -109,9 +109,9 @@ pub(super) async fn healthy(site: State<Site>, query: RawQuery) -> Result<impl I
     ready(site, query).await
 }
 
-/// Has everything been held?
+/// Startup
 ///
-/// Whether all required slots have been held at some time.
+/// Whether all required slots were held at some time.
 #[utoipa::path(
     get,
     path = "/startupz",
@@ -138,7 +138,7 @@ fn answer(endpoint: &str, checks: &[Check], query: Option<&str>) -> (StatusCode,
     if passed && !is_verbose(query) {
         return (status, "ok\n".into());
     }
-    // A failure always says why: whoever looks at one has no time to ask again.
+    // A failure always has a reason: its reader may not be able to repeat the request.
     let mut text = String::new();
     for check in checks {
         let (sign, word) = if check.passed { ('+', "ok") } else { ('-', "failed") };
@@ -148,7 +148,7 @@ fn answer(endpoint: &str, checks: &[Check], query: Option<&str>) -> (StatusCode,
     (status, text)
 }
 
-/// The value of `lease_left`; nothing is asked for without it.
+/// The value of `lease_left`; zero without it.
 fn lease_left(query: Option<&str>) -> Result<Duration, Error> {
     let asked = query.and_then(|query| query.split('&').find_map(|item| item.strip_prefix("lease_left=")));
     asked.map_or(Ok(Duration::ZERO), |asked| {

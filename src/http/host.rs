@@ -1,7 +1,7 @@
-//! By which name an agent is asked for: exactly one, and of a loopback address a harmless one.
+//! Checks of the Host: exactly one, and a harmless one at a loopback address.
 //!
-//! A website may have a name of its own resolve to 127.0.0.1. A browser then takes what answers there for the website's own
-//! and lets its scripts read it (DNS rebinding); but it says the name, which is how that is told from anybody's honest request.
+//! A website can have its own name resolve to 127.0.0.1. A browser then treats the responses of this agent as the website's own,
+//! and its scripts can read them (DNS rebinding). But the browser sends that name as the Host, which no legitimate request does.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,18 +13,18 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::{Code, Error};
 
-/// Refuses what HTTP/1.1 does (RFC 9112, 3.2): no Host, by which a proxy before us and we could mean different hosts, or
+/// Refuses what HTTP/1.1 forbids (RFC 9112, 3.2): no Host, since a proxy and this server could then assume different hosts, or
 /// several of them.
 pub(crate) async fn exactly_one(request: Request, next: Next) -> Response {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     if hosts == 1 || (hosts == 0 && request.version() < Version::HTTP_11) {
         return next.run(request).await;
     }
-    let text = format!("a request has one Host header, and this one has {hosts}; send one");
+    let text = format!("the request has {hosts} Host headers; send exactly one");
     Error::new(Code::BadRequest, text).into_response()
 }
 
-/// Lets nobody in who asks for another host.
+/// Refuses requests for another host.
 pub(super) async fn check(request: Request, next: Next) -> Response {
     let line = request.uri().authority().map(Authority::as_str).map(str::as_bytes);
     let headers = request.headers().get_all(header::HOST);
@@ -32,12 +32,12 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     if named.all(is_ours) {
         return next.run(request).await;
     }
-    let text = "this agent listens on loopback, where it is asked for as localhost or by its IP address; a proxy before it \
-                must send such a Host";
+    let text = "the Host is neither localhost nor an IP address, which an agent on loopback requires; a proxy in front \
+                of it must send such a Host";
     Error::new(Code::Misdirected, text).into_response()
 }
 
-/// Whether it is `localhost` or an IP address, with a port or without: no name that anybody could have resolve to us.
+/// Whether it is `localhost` or an IP address, with or without a port: not a name that can be made to resolve to this machine.
 fn is_ours(host: &[u8]) -> bool {
     if host.is_empty() {
         return true;

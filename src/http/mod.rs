@@ -1,4 +1,4 @@
-//! The read-only endpoints, and the bounded accept loop beneath every HTTP server of ours.
+//! The read-only endpoints, and the bounded accept loop of all HTTP servers.
 
 mod api;
 pub(crate) mod error;
@@ -33,25 +33,25 @@ pub use events::Following;
 use slotkeeper_serve::{Limits, WhenFull};
 use status_cache::StatusCache;
 
-/// What the endpoints read from.
+/// The state behind the endpoints.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The agent as it last told of itself.
+    /// The agent's last snapshot.
     pub status: watch::Receiver<Arc<Snapshot>>,
-    /// Its metrics.
+    /// The agent's metrics.
     pub metrics: Arc<Metrics>,
-    /// Its pulse.
+    /// The watchdog of its loop.
     pub watchdog: Arc<Watchdog>,
-    /// The status as all are told it.
+    /// The shared text of the status.
     status_cache: Arc<StatusCache>,
-    /// What those have who follow it.
+    /// The terms of event streams.
     following: Following,
-    /// Places for them.
+    /// Permits for event streams.
     followers: Arc<Semaphore>,
 }
 
 impl Site {
-    /// What the endpoints of one agent read from, at all of its addresses.
+    /// The state of one agent's endpoints, at all of its addresses.
     pub fn new(
         status: watch::Receiver<Arc<Snapshot>>,
         metrics: Arc<Metrics>,
@@ -62,7 +62,7 @@ impl Site {
         Self { status, metrics, watchdog, status_cache, following, followers }
     }
 
-    /// The same, where those who follow have something else.
+    /// The same with other terms of event streams.
     #[cfg(any(test, fuzzing))]
     #[must_use]
     pub(crate) fn followed(self, following: Following) -> Self {
@@ -73,25 +73,25 @@ impl Site {
         Arc::clone(&self.status.borrow())
     }
 
-    /// The same, for somebody who wants to know of others too: what the agent does not watch it looks at anew.
+    /// The snapshot for a reader who needs the other participants: it has the agent read again what it does not watch.
     fn viewed(&self) -> Arc<Snapshot> {
         self.watchdog.view(clock::now());
         self.snapshot()
     }
 
-    /// The status as it is told to whoever asks now.
+    /// The status text for a request now.
     fn told(&self, snapshot: &Snapshot) -> Bytes {
         self.status_cache.get_or_render(snapshot, clock::now())
     }
 }
 
-/// What their server allows. All answers but the stream of events are at hand, and whoever follows that one comes again by
-/// itself: so a probe is let in however many a neighbour has sent.
+/// The server's limits. All responses but the event stream are immediate, and its clients reconnect by themselves: so a probe
+/// gets a connection, whatever a neighbour sends.
 pub fn limits() -> Limits {
     Limits { when_full: WhenFull::Displace, ..Limits::default() }
 }
 
-/// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too, and other methods with 405 and `Allow`.
+/// The read-only endpoints, for a listener at `address`. A GET route answers HEAD too; other methods get 405 and `Allow`.
 pub fn router(site: Site, address: IpAddr) -> Router {
     let endpoints = openapi::begin(ABOUT).routes(routes!(page::page)).merge(endpoints(site));
     let (routes, document) = endpoints.split_for_parts();
@@ -103,10 +103,10 @@ pub fn router(site: Site, address: IpAddr) -> Router {
     routes.layer(from_fn(host::exactly_one)).layer(map_response(uncached))
 }
 
-/// What the document says of them.
-const ABOUT: &str = "What an agent of slotkeeper holds on behalf of the workload beside it, and how it is. All of it is \
-                     read-only; what changes state is at the address of `control.listen`, with a document of its own. At a \
-                     loopback address whoever asks for a host by a name other than `localhost` gets a 421 \
+/// The description in the OpenAPI document.
+const ABOUT: &str = "The slots and locks of a slotkeeper agent, and its health. All endpoints are read-only; those that \
+                     change state are at the address of `control.listen`, with a document of their own. At a \
+                     loopback address, a request for a host name other than `localhost` gets a 421 \
                      (`misdirected`).";
 
 /// The read-only endpoints, for any listener.
@@ -124,7 +124,7 @@ pub(crate) fn endpoints(site: Site) -> OpenApiRouter {
         .with_state(site)
 }
 
-/// Every answer is true only now, and is nothing that a browser should guess the type of.
+/// A response is true only now, and a browser must not guess its type.
 pub(crate) async fn uncached(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,5 +1,5 @@
-//! `/v1/openapi.json`: what a listener serves. Its routes and the document come of one definition, so that they cannot
-//! drift apart.
+//! `/v1/openapi.json`: the description of a listener. Its routes and the document have one definition, so that they cannot
+//! differ.
 
 use axum::Router;
 use axum::extract::Extension;
@@ -12,14 +12,14 @@ use utoipa::openapi::{Info, License, OpenApi, OpenApiBuilder, OpenApiVersion};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Where it is.
+/// The document's path.
 pub(crate) const PATH: &str = "/v1/openapi.json";
 
-/// The document, written out once.
+/// The rendered document.
 #[derive(Clone, Debug)]
 struct Document(Bytes);
 
-/// Begins a listener's endpoints: the document itself is one. `about` is for people.
+/// Begins a listener's endpoints, of which the document is one. `about` is its description.
 pub(crate) fn begin<S: Clone + Send + Sync + 'static>(about: &str) -> OpenApiRouter<S> {
     let mut license = License::new("Apache License 2.0");
     license.identifier = Some("Apache-2.0".to_owned());
@@ -30,16 +30,16 @@ pub(crate) fn begin<S: Clone + Send + Sync + 'static>(about: &str) -> OpenApiRou
     OpenApiRouter::with_openapi(empty).routes(routes!(document))
 }
 
-/// Adds the schema of `T`, which descriptions of whole sets of answers name and do not bring along.
+/// Adds the schema of `T`, which a set of responses references and does not include.
 pub(crate) fn add_schema<T: ToSchema>(document: &mut OpenApi) {
     let mut schemas = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut schemas);
     document.components.get_or_insert_default().schemas.extend(schemas);
 }
 
-/// The routes, which serve the document of themselves.
+/// The routes, with their own document.
 pub(crate) fn finish(routes: Router, document: &OpenApi) -> Router {
-    // What is made of text and numbers can be written.
+    // Text and numbers always serialise.
     let text = serde_json::to_vec(document).unwrap_or_default();
     routes.layer(Extension(Document(text.into())))
 }
@@ -49,20 +49,20 @@ pub(crate) fn finish(routes: Router, document: &OpenApi) -> Router {
 #[schema(as = OpenApi)]
 #[allow(dead_code, reason = "its schema is used")]
 struct Described {
-    /// The version of OpenAPI that it keeps to.
+    /// The version of OpenAPI.
     #[schema(pattern = r"^3\.1\.\d+$")]
     openapi: String,
-    /// What it is about.
+    /// Title, version and licence.
     #[schema(value_type = Object)]
     info: Value,
-    /// What there is.
+    /// The endpoints.
     #[schema(value_type = Object)]
     paths: Value,
 }
 
 /// This document
 ///
-/// What this address serves, as OpenAPI 3.1. It is served without a token.
+/// The endpoints of this address, as OpenAPI 3.1. Served without a token.
 #[utoipa::path(
     get,
     path = "/v1/openapi.json",

@@ -1,4 +1,4 @@
-//! `/`: the status page for people, one file that asks for nothing but `/v1/events`.
+//! `/`: the status page, one file that requests only `/v1/events`.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use ring::digest::{SHA256, digest};
 
 const PAGE: &str = include_str!("page/index.html");
 
-/// What a browser may do on behalf of the page. Its own style and script are named by their sums, so that none that comes
-/// in by somebody else's text is taken.
+/// The page's Content-Security-Policy. It names the page's own style and script by their hashes, so that no injected one is
+/// executed.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
@@ -23,7 +23,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 
 /// A status page
 ///
-/// For people: the status as it changes, in a browser.
+/// The current status in a browser.
 #[utoipa::path(
     get,
     path = "/",
@@ -35,13 +35,13 @@ pub(super) async fn page() -> Response {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),
         (header::REFERRER_POLICY, "no-referrer"),
-        // For browsers that do not know `frame-ancestors`.
+        // For browsers without `frame-ancestors`.
         (header::X_FRAME_OPTIONS, "DENY"),
     ];
     (headers, Html(PAGE)).into_response()
 }
 
-/// The policy's name for the page's one element of that kind.
+/// The policy's source for the page's only element of that kind.
 fn source(element: &str) -> String {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     let inside = PAGE.split_once(&open).and_then(|(_, rest)| rest.split_once(&close));

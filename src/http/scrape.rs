@@ -1,4 +1,4 @@
-//! `/metrics`, in the format that the scraper asks for.
+//! `/metrics`, in the format that the scraper accepts.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -13,7 +13,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 
 /// Metrics
 ///
-/// In Prometheus' text format; in that of OpenMetrics for a scraper that accepts it.
+/// In the Prometheus text format, or in OpenMetrics for a scraper that accepts it.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -25,14 +25,14 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
             description = "The metrics, one family after the other.",
             content((String = "text/plain"), (String = "application/openmetrics-text"))
         ),
-        (status = 500, description = "`internal`: they cannot be written.", body = Error)
+        (status = 500, description = "`internal`: the metrics cannot be rendered.", body = Error)
     )
 )]
 pub(super) async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Result<Response, Error> {
     let text = site
         .metrics
         .text(&site.viewed(), clock::now(), clock::wall())
-        .map_err(|error| Error::new(Code::Internal, format!("the metrics cannot be written: {error}")))?;
+        .map_err(|error| Error::new(Code::Internal, format!("the metrics cannot be rendered: {error}")))?;
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     Ok(if wants_openmetrics(accept) {
         ([(header::CONTENT_TYPE, OPENMETRICS)], metrics::openmetrics(&text)).into_response()
@@ -41,10 +41,10 @@ pub(super) async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Res
     })
 }
 
-/// Whether a scraper names OpenMetrics and likes it at least as much as the text format, which is for all others.
+/// Whether a scraper names OpenMetrics and prefers it at least as much as the text format, which is the default.
 fn wants_openmetrics<'a>(accept: impl Iterator<Item = &'a str>) -> bool {
     let mut open = 0.0;
-    // How exactly the text format was named, and how much it is liked.
+    // The precision of the match for the text format, and its weight.
     let mut text = (0, 0.0);
     for range in accept.flat_map(|accept| accept.split(',')) {
         let mut parts = range.split(';').map(str::trim);

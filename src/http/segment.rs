@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
-/// The variable part of a path, decoded. One that is no text stays as it was written, with its percent signs: nothing of
-/// ours is called so, and the answer is that there is no such thing.
+/// The variable part of a path, decoded. One that does not decode to text stays as it is, with its percent signs: no name matches
+/// it, and the response is 404.
 #[derive(Debug)]
 pub(crate) struct Segment(pub(crate) String);
 

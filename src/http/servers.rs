@@ -1,4 +1,4 @@
-//! The servers of an agent, on a thread of their own: however many ask, the loop that renews the lease has its time.
+//! The servers of an agent, on a thread of their own: no number of requests delays the loop that renews the lease.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,13 +13,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
-/// So long the thread has for its end; then it is left behind.
+/// Time for the thread to end; then it is abandoned.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolves when a server is to end.
 pub type Stop = BoxFuture<'static, ()>;
 
-/// Those that have been started. They end with this value.
+/// The running servers. They end when this value is dropped.
 #[derive(Debug, Default)]
 pub struct Servers {
     running: JoinSet<io::Result<()>>,
@@ -27,13 +27,13 @@ pub struct Servers {
     thread: Option<Thread>,
 }
 
-/// Where they run. Once it is dropped nothing of them is left, no socket either.
+/// The thread of the servers. When it is dropped, nothing of them remains, not even a socket.
 #[derive(Debug)]
 struct Thread {
     runtime: Handle,
-    /// Dropped, it tells them to end.
+    /// When dropped, the servers are asked to end.
     stop: Option<watch::Sender<()>>,
-    /// Dropped, it ends the thread.
+    /// When dropped, the thread ends.
     end: Option<oneshot::Sender<Infallible>>,
     /// Closed once the thread has ended.
     ended: mpsc::Receiver<Infallible>,
@@ -41,11 +41,11 @@ struct Thread {
 }
 
 impl Servers {
-    /// Starts another one, of what `make` gives: it is called where sockets of the servers' own can be made.
+    /// Starts the server that `make` returns. `make` runs in the servers' runtime, where it can create sockets.
     ///
     /// # Errors
     ///
-    /// Those of `make`; and where there can be no thread.
+    /// Those of `make`, and a thread that cannot start.
     pub fn start<S>(&mut self, make: impl FnOnce(Stop) -> anyhow::Result<S>) -> anyhow::Result<()>
     where
         S: Future<Output = io::Result<()>> + Send + 'static,
@@ -62,13 +62,13 @@ impl Servers {
         Ok(())
     }
 
-    /// The next one that has ended by itself, which none should; `None` where there is none. May be dropped and called
+    /// The next server that has ended by itself, which is a failure; `None` if there is no server. May be dropped and called
     /// again.
     pub async fn ended(&mut self) -> Option<Result<io::Result<()>, JoinError>> {
         self.running.join_next().await
     }
 
-    /// Lets open requests end, and those who follow something hear the last of it, for at most that long.
+    /// Ends the servers: open requests complete, and streams deliver their last event, for at most that long.
     pub async fn end(mut self, patience: Duration) {
         if let Some(thread) = &mut self.thread {
             thread.stop = None;
@@ -84,11 +84,11 @@ impl Thread {
         let (tell, told) = mpsc::channel();
         let (alive, has_ended) = mpsc::channel();
         let thread = thread::Builder::new().name("servers".into()).spawn(move || {
-            // Made here, since it must not be dropped inside of another one.
+            // Created here, since a runtime must not be dropped inside another one.
             match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => {
                     let _ = tell.send(Ok(runtime.handle().clone()));
-                    // An error: what would tell it is gone.
+                    // An error means that the sender is gone.
                     let _gone = runtime.block_on(ended);
                 }
                 Err(error) => drop(tell.send(Err(error))),
@@ -114,7 +114,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // It ends at once, unless a file system does not answer while a socket is being removed.
+        // The thread ends at once, unless a file system does not respond while a socket is removed.
         if self.ended.recv_timeout(END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected) {
             let _ = self.thread.take().map(JoinHandle::join);
         }
@@ -130,7 +130,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Says when it is dropped.
+    /// Records that it was dropped.
     struct Left(Arc<AtomicBool>);
 
     impl Drop for Left {

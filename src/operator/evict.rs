@@ -1,5 +1,4 @@
-//! Takes one participant out: asks it to go where it is one of ours, and waits until it has; takes it out where nobody can
-//! ask it.
+//! Evicts one participant: asks a slotkeeper participant to leave and waits for it; removes one that cannot be asked.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,50 +13,50 @@ use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{FailureKind, SessionId, View, printable};
 
-/// The fewest characters that stand for a whole session.
+/// The shortest abbreviation of a session.
 const ABBREVIATED: usize = 4;
-/// Those who are named where nobody or several are meant.
+/// The most participants that an error lists.
 const LISTED: usize = 10;
-/// The wait after a look that failed.
+/// The wait after a failed read.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Where another write gives the slots on than the one that gave them back, they are given on within this time.
+/// The longest wait for the grant, if it is a later write than the release.
 const GIVEN_ON: Duration = Duration::from_secs(1);
-/// The wait between two looks at whether they are.
+/// The time between two reads in this wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Who is meant, as it stood when it was looked at. Whatever has become of it since is not meant.
+/// The participant to evict, in the state in which it was found. A changed state is another target.
 #[derive(Clone, Debug)]
 pub struct Aim {
-    /// What it takes part in.
+    /// The semaphore or lock.
     pub place: Place,
-    /// What is known of it, for people.
+    /// The participant as it is shown.
     pub participant: Participant,
-    /// How it takes part.
+    /// Its membership.
     pub stay: Membership,
-    /// A later version of slotkeeper wrote its entry, which this one can neither read nor mark.
+    /// Whether a later version of slotkeeper wrote its contender key, which this version can neither read nor mark.
     pub newer: bool,
-    /// The same with all others.
+    /// The view with all participants.
     pub before: View,
 }
 
-/// What is done to it.
+/// How to evict it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way<'a> {
-    /// It is asked to go, by somebody of that name, and goes once its workload has stopped.
+    /// Mark it as evicted by that operator; it leaves when its workload has stopped.
     Ask(&'a str),
-    /// It is taken out, whatever it does.
+    /// Remove it, whatever its workload does.
     TakeOut,
 }
 
-/// Looks for the one that takes part at the prefix under a session, which may be written short.
+/// Finds the participant at a prefix by its session, which may be abbreviated.
 ///
 /// # Errors
 ///
-/// There is none, or more than one, or Consul does not answer.
+/// No participant or more than one matches, or Consul does not respond.
 pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, Error> {
     let scene = Watch::new(client, prefix).next().await?;
     let chosen = choose(prefix, scene.participants(), session);
-    // A lock's key is read by itself, whatever is hidden below it.
+    // A lock's key is read by itself, so hidden keys below it do not matter.
     if !chosen.as_ref().is_ok_and(|one| one.part == Part::Locked) {
         plan::check_visible(&scene.view).map_err(Error::Denied)?;
     }
@@ -74,7 +73,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     };
     let stay = Membership::of(&before, &participant.id).ok_or_else(|| {
         let session = shown(participant.id.as_str());
-        Error::Refused(format!("session {session} was taken out already, and is about to notice"))
+        Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
     let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
@@ -83,7 +82,7 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
 
 fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Result<Participant, Error> {
     if everybody.is_empty() {
-        return Err(Error::Missing(format!("nobody takes part at {prefix}")));
+        return Err(Error::Missing(format!("no participants at {prefix}")));
     }
     if let Some(one) = everybody.iter().position(|one| one.id.as_str() == session) {
         return Ok(everybody.swap_remove(one));
@@ -96,18 +95,18 @@ fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Resul
     let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.part.name());
     let session = shown(session);
     Err(Error::Refused(if meant.is_empty() {
-        format!("no session {session} takes part at {prefix}; there are {}", listed(&others, name))
+        format!("no participant {session} at {prefix}; there are {}", listed(&others, name))
     } else {
-        format!("{session} is short for several sessions at {prefix}; write more of {}", listed(&meant, name))
+        format!("{session} matches several sessions at {prefix}; write more of {}", listed(&meant, name))
     }))
 }
 
-/// What anybody may have written there.
+/// Untrusted input, for an error.
 fn shown(text: &str) -> String {
     printable(text, 100)
 }
 
-/// Some of them, and how many more there are.
+/// The first few, and the number of the others.
 fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
     let more = all.len().checked_sub(LISTED).filter(|more| *more > 0);
     let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
@@ -115,37 +114,37 @@ fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
     named.join(", ") + &more
 }
 
-/// The lock that is meant: the prefix itself, or its `.lock`. What else one has locked below may be anything, such as its place
-/// in line at a semaphore with a longer prefix.
+/// The locked key to free: the prefix itself, or its `.lock`. Any other locked key below may be a contender key of a semaphore with
+/// a longer prefix.
 fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     let lock = format!("{prefix}/.lock");
     let keys = &participant.keys;
     let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
     let session = shown(participant.id.as_str());
     match meant.as_slice() {
-        // Named by its session as a contender is, which only makes sense in a line.
+        // A key that ends with its session is a contender key.
         [key] if key.ends_with(&format!("/{}", participant.id)) => Err(format!(
-            "the key {prefix} is the place of session {session} in a semaphore; name the semaphore's prefix, without the \
-             session"
+            "the key {prefix} is the contender key of session {session} in a semaphore; name the semaphore's prefix, without \
+             the session"
         )),
         [key] => Ok((*key).clone()),
         [] => Err(format!(
-            "session {session} has no lock at {prefix} and takes no part in a semaphore there; it has locked {}. Name the \
+            "session {session} has neither a lock nor a semaphore's slot at {prefix}; it has locked {}. Name the \
              key itself if that is a lock, or the prefix of the semaphore that it belongs to",
             listed(keys, |key| shown(key))
         )),
         _ => Err(format!(
-            "session {session} has both {prefix} and {lock} locked, and only one of them can be meant; destroy the session if \
-             both shall go"
+            "session {session} has both {prefix} and {lock} locked; name one of the two keys, or destroy the session to free \
+             both"
         )),
     }
 }
 
-/// Does it, unless it stands otherwise than it did.
+/// Evicts the participant, unless its state has changed.
 ///
 /// # Errors
 ///
-/// [`Error::Refused`] where it does, and nothing was done; or Consul's.
+/// [`Error::Refused`] if it has, and nothing was done; or an error of Consul.
 pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
     change(client, &aim.place, |view| {
@@ -159,7 +158,7 @@ pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Er
                     Way::TakeOut => plan::force_eviction(view, &stay, &clock::wall().text(now), now),
                 })
             }
-            // Where an answer was lost it may be our doing; and it is what was wanted.
+            // After a lost response, this eviction may be the reason; it is the desired state.
             None if tried.get() => Ok(None),
             found => Err(Error::Refused(changed(aim, found.as_ref()))),
         }
@@ -173,28 +172,27 @@ fn changed(aim: &Aim, found: Option<&Membership>) -> String {
     let has = match found.map(|stay| (stay, aim.stay.part, stay.part)) {
         None => "has left",
         Some((_, _, MembershipKind::Dead)) => "has died",
-        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left, and come again",
-        Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "was let in",
-        Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "was taken out",
-        Some(_) => "was written over by somebody",
+        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left and rejoined",
+        Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "has acquired its slots",
+        Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "has lost its slots",
+        Some(_) => "was overwritten by another client",
     };
     format!("session {session} {has} meanwhile, so nothing was done; look again")
 }
 
-/// Waits until one that was asked to go has gone: everything as it is then, or `None` where it is still there after that
-/// time. Whoever lets it in by name in the same instant writes over what it was asked; it is then asked again, unless what
-/// it was to be taken out of has become something else.
+/// Waits until an evicted participant has left: the view afterwards, or `None` if it is still there at the timeout. A concurrent
+/// handoff overwrites the mark, which is then written again, unless the participant's state has changed.
 ///
 /// # Errors
 ///
-/// As [`act`], or Consul is away.
+/// As [`act`], or Consul is unreachable.
 pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Result<Option<View>, Error> {
     let session = &aim.stay.session;
     let until = Instant::now() + wait;
     loop {
         let known = match look(client, &aim.place).await {
             Ok(view) => match Membership::of(&view, session) {
-                // It has died meanwhile, and nobody else may be there to give on what it had.
+                // It has died meanwhile, and there may be no other client that prunes it.
                 Some(stay) if stay.part == plan::MembershipKind::Dead => {
                     match act(client, &Aim { stay, ..aim.clone() }, Way::TakeOut).await {
                         Ok(Changed { after, .. }) => return Ok(Some(after)),
@@ -225,8 +223,8 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
     }
 }
 
-/// Everything as it is once somebody has what was given back, if anybody of ours waits for that: where clients of another kind
-/// take part, one write gives back and another one gives on.
+/// The view after the released slots were granted, if a slotkeeper waiter is there. With foreign clients, the release and the grant
+/// are two writes.
 async fn given_on(client: &Client, aim: &Aim, gone: View, until: Instant) -> View {
     let until = until.min(Instant::now() + GIVEN_ON);
     let mut view = gone;
@@ -234,20 +232,20 @@ async fn given_on(client: &Client, aim: &Aim, gone: View, until: Instant) -> Vie
         sleep(LOOK).await;
         match look(client, &aim.place).await {
             Ok(now) => view = now,
-            // That it has gone is known all the same.
+            // The participant has left, whether or not this read succeeds.
             Err(_away) => break,
         }
     }
     view
 }
 
-/// Whether a slot is free although one of ours waits.
+/// Whether a slot is free although a slotkeeper waiter is there.
 fn lies_free(view: &View) -> bool {
     view.record().is_some_and(|record| record.limit > record.taken())
         && view.waiters().iter().any(|one| one.entry.is_some())
 }
 
-/// Until its key has changed since then, or it is time to look anyway.
+/// Waits until its key changes, or for the given time.
 async fn wait_for_change(client: &Client, view: &View, session: &SessionId, wait: Duration) {
     let key = if view.single().is_some() { view.lock_key() } else { view.contender_key(session) };
     let read = Read::default().after(view.index_of(&key), wait);
@@ -291,18 +289,15 @@ mod tests {
         let said = chosen("aaaa").unwrap_err();
         assert_eq!(
             said,
-            "aaaa is short for several sessions at p; write more of aaaa-1 (waiting), aaaa-2 (waiting)"
+            "aaaa matches several sessions at p; write more of aaaa-1 (waiting), aaaa-2 (waiting)"
         );
         for unknown in ["bbb", "", "cccc"] {
             let said = chosen(unknown).unwrap_err();
-            assert!(
-                said.starts_with(&format!("no session {unknown} takes part at p; there are aaaa-1")),
-                "{said}"
-            );
+            assert!(said.starts_with(&format!("no participant {unknown} at p; there are aaaa-1")), "{said}");
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
         let said = choose("p", everybody(&[&long]), "cccc").unwrap_err().to_string();
         assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
-        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("nobody takes part at p".into())));
+        assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
     }
 }

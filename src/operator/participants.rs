@@ -1,4 +1,4 @@
-//! Who takes part at a prefix, as its keys and Consul's sessions show it together. Pure.
+//! The participants at a prefix, derived from its keys and Consul's sessions. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{Contender, LockKeyState, Pair, SessionId, View};
 
-/// What a session does at a prefix. In the order in which people are shown them.
+/// A session's state at a prefix, in the order of display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// It has a single key locked: the prefix, `.lock`, or one below that is no contender of a semaphore.
+    /// It has a single key locked: the prefix, `.lock`, or a key below that is no contender key.
     Locked,
-    /// `.lock` lists it, and it has a key below the prefix locked.
+    /// `.lock` lists it, and it has a locked key below the prefix.
     Held,
-    /// It stands in line.
+    /// It is in the queue.
     Waiting,
-    /// It has stood in line, was told to leave, and is about to.
+    /// It was in the queue, was evicted, and has not left yet.
     Leaving,
-    /// It was taken out of `.lock`, and has not noticed.
+    /// It was removed from `.lock`, and has not noticed yet.
     TakenOut,
-    /// `.lock` lists it, and nothing below the prefix is locked by it: its slots are given on soon.
+    /// `.lock` lists it, and it has no locked key below the prefix: its slots are reclaimed soon.
     Dead,
-    /// `.lock` lists it, and its key may be hidden from the token: whether it lives is not known. Or it has a key there, and
-    /// `.lock` may be hidden: whether it holds is not known.
+    /// Unknown, since a key is hidden from the token: whether a session that `.lock` lists is alive, or, if `.lock` is hidden, whether
+    /// a session with a key holds a slot.
     Unknown,
 }
 
 impl Part {
-    /// What a session does at a semaphore's prefix, of which it has a key locked, or is listed in `.lock`.
+    /// The state of a session that has a locked key at a semaphore's prefix, or is listed in `.lock`.
     fn of(view: &View, session: &SessionId) -> Self {
         let contender = view.contender(session);
-        // `.lock` may list it and be hidden itself.
+        // `.lock` may be hidden and list it.
         let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
         match Membership::of(view, session).map(|stay| stay.part) {
             Some(plan::MembershipKind::Holds) if view.lives(session).is_none() => Self::Unknown,
@@ -53,7 +53,7 @@ impl Part {
         }
     }
 
-    /// Its name in JSON, and with blanks in tables.
+    /// The name in JSON; tables show it with blanks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Locked => "locked",
@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// Whether a participant's session is there.
+/// Whether a participant's session exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -75,12 +75,12 @@ pub enum Health {
     Live,
     /// It has ended.
     Ended,
-    /// Consul does not show it, and it may be there.
+    /// Consul does not show it, and it may exist.
     Unknown,
 }
 
 impl Health {
-    /// Its name in tables and in JSON.
+    /// The name in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -90,31 +90,31 @@ impl Health {
     }
 }
 
-/// A session that takes part at a prefix.
+/// A session with a role at a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participant {
-    /// Its id, as the keys have it. A hand-written record may name what is no session's.
+    /// Its id in the keys. In a hand-written record this may be any text.
     pub id: SessionId,
-    /// What it does there.
+    /// Its state.
     pub part: Part,
-    /// The slots that it has, or wants; `None` for a single-key lock.
+    /// The slots that it holds or waits for; `None` for a single-key lock.
     pub slots: Option<u32>,
-    /// What it says of itself, where slotkeeper wrote it.
+    /// Its entry, if slotkeeper wrote its contender key.
     pub entry: Option<Entry>,
-    /// What another client wrote instead.
+    /// The text of a foreign client's contender key.
     pub said: Option<String>,
-    /// The keys that it has locked.
+    /// Its locked keys.
     pub keys: Vec<String>,
-    /// The session, where Consul has and shows it.
+    /// The session, if Consul shows it.
     pub session: Option<Session>,
-    /// Whether that is there.
+    /// Whether the session exists.
     pub health: Health,
-    /// When its first key was made.
+    /// The create index of its first key.
     create_index: u64,
 }
 
 impl Participant {
-    /// Whether it is another client's; `None` where it has left nothing to tell it by.
+    /// Whether it is a foreign client; `None` if it has no key that shows it.
     pub fn is_foreign(&self) -> Option<bool> {
         match (&self.entry, &self.said) {
             (Some(_), _) => Some(false),
@@ -124,8 +124,8 @@ impl Participant {
     }
 }
 
-/// Makes one of each session that is named by the view's record or has one of the pairs locked, which are those at the view's
-/// prefix and below it. Waiters come in the order of the line.
+/// The participants: each session that is in the view's record or has one of the pairs locked. The pairs are those at and below the
+/// view's prefix. Waiters are in the order of the queue.
 pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> Vec<Participant> {
     let prefix = view.prefix();
     let below = format!("{prefix}/");
@@ -141,8 +141,7 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
     }
     let mut sessions: BTreeMap<_, _> =
         shown.value.iter().map(|session| (session.id.clone(), session.clone())).collect();
-    // Consul before 1.11 does not say that it hides what may not be read: all sessions, where none is shown. Whoever has a key
-    // locked has one.
+    // Consul before 1.11 hides sessions without a notice. Each locked key has a session, so a list without any is hidden.
     let is_hidden =
         |(id, keys): (&&SessionId, &Vec<_>)| !keys.is_empty() && !sessions.contains_key(id.as_str());
     let hides = shown.filtered || sessions.is_empty() || locked.iter().any(is_hidden);
@@ -151,7 +150,7 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
         .map(|(id, keys)| {
             let taken = record.map_or(0, |record| record.slots_of(id));
             let part = Part::of(view, id);
-            // What the dead have left is theirs still, although nobody has it locked.
+            // A dead holder's key still describes it, although it is not locked.
             let key = format!("{below}{id}");
             let own = pairs.iter().find(|pair| pair.key == key).or(keys.first().copied());
             let entry = own.and_then(|pair| Entry::decode(&pair.value));
@@ -287,7 +286,7 @@ mod tests {
         assert!(found[0].session.is_some(), "its contender was deleted and it lives on");
     }
 
-    /// That key is no entry of the semaphore: nobody counts it for one, and neither do we.
+    /// That key is no contender key of the semaphore.
     #[test]
     fn whoever_has_only_the_prefix_itself_locked_is_dead() {
         let pairs = [pair("p", "", "a", 2), pair("p/.lock", r#"{"Limit":1,"Holders":["a"]}"#, "", 3)];
@@ -330,7 +329,7 @@ mod tests {
         assert_eq!(seen(false, true), [a.clone(), w.clone(), dead(Health::Unknown)]);
         assert_eq!(seen(true, false), [a.clone(), w.clone(), unknown(Health::Ended)]);
         assert_eq!(seen(true, true), [a, w, unknown(Health::Unknown)]);
-        // Without `.lock` nobody knows who holds; those who say that they wait do.
+        // Without `.lock` the holders are unknown; a contender key that says it waits is a waiter's.
         let held = r#"{"slotkeeper":1,"state":"held","slots":2}"#;
         let pairs = [pair("p/a", "", "a", 5), pair("p/h", held, "h", 6), pair("p/w", &waiting(0), "w", 7)];
         let listing = Listing { pairs: pairs.to_vec(), index: 500, filtered: true };

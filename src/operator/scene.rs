@@ -1,5 +1,4 @@
-//! What lies at a prefix, and how an operator learns of it: the keys and the sessions behind them, at once or whenever
-//! something has changed.
+//! A snapshot of a prefix for an operator: the keys and their sessions, read once or after each change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,29 +15,29 @@ use slotkeeper_semaphore::{
     printable,
 };
 
-/// The longest that a watch waits before it looks again in any case. Within this time it notices what no key tells of: a
-/// session that a dead holder had, and a lock that comes to be at the prefix itself.
+/// The longest wait of a watch before it reads anyway. Within this time it notices what no key below the prefix shows: the end of a
+/// dead holder's session, and a new lock at the prefix itself.
 pub const WAIT: Duration = Duration::from_secs(15);
 
-/// The rule by which a token may see all sessions.
+/// The rule that lets a token read all sessions.
 pub const SESSIONS: &str = "`session_prefix \"\" { policy = \"read\" }`";
 
-/// What Consul shows at a prefix.
+/// A snapshot of a prefix.
 pub struct Scene {
-    /// What lies below the prefix, as a semaphore is seen.
+    /// The keys below the prefix, as a semaphore's view.
     pub view: View,
     prefix: String,
-    /// The key that is called as the prefix itself, and all below.
+    /// The key of the prefix itself, and all keys below.
     pairs: Vec<Pair>,
     sessions: Indexed<Vec<Session>>,
 }
 
-/// What there is at a prefix.
+/// What a prefix is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// Neither the prefix nor `.lock` below it.
+    /// There is neither the prefix nor `.lock` below it.
     Nothing,
-    /// Whether there is anything cannot be told: this key may be hidden from the token.
+    /// Unknown: this key may be hidden from the token.
     Unknown {
         /// The key.
         key: String,
@@ -54,84 +53,83 @@ pub enum Found {
     Lock {
         /// Its key: the prefix, or `.lock` below it.
         key: String,
-        /// How it stands.
+        /// Its state.
         single: Box<SingleKeyLock>,
     },
-    /// Something else, which slotkeeper leaves alone.
+    /// Any other key, which slotkeeper does not change.
     Other {
         /// Its key.
         key: String,
-        /// What it is.
+        /// Its content in words.
         what: String,
     },
 }
 
-/// Somebody in line.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Who it is.
+    /// The participant.
     pub participant: Participant,
-    /// Whether it waits for a slot; else it is passed over, since it wants what the semaphore cannot give.
+    /// Whether it is in the order of grants; otherwise it is passed over, since the semaphore cannot grant its slots.
     pub is_served: bool,
 }
 
-/// What there is at a prefix, and who.
+/// The kind of a prefix, and its participants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
-    /// What there is.
+    /// The kind.
     pub found: Found,
-    /// Who holds, or is listed as a holder and dead, in the record's order; of a lock, who has it.
+    /// The holders, dead ones too, in the record's order; of a lock, its holder.
     pub holders: Vec<Participant>,
-    /// The line, in order.
+    /// The queue, in order.
     pub queue: Vec<Waiter>,
-    /// Who else has a key locked there: a single key, or the contender of one that was taken out of `.lock` and has not noticed.
+    /// Other sessions with a locked key: a single key, or the contender key of an evicted participant that has not noticed.
     pub others: Vec<Participant>,
-    /// Entries of ours that ended sessions have left.
+    /// Contender keys of ended sessions.
     pub leftovers: usize,
-    /// What is not shown.
+    /// What is hidden.
     pub hidden: Hidden,
 }
 
-/// What the token may not see, by the rules that would show it.
+/// What is hidden from the token, by the rules that show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hidden {
-    /// Keys below the prefix: then holders may live that look dead, and waiters may be missing.
+    /// Keys below the prefix: live holders may look dead, and waiters may be missing.
     pub keys: Option<String>,
-    /// Sessions of some who take part.
+    /// Sessions of participants.
     pub sessions: Option<String>,
 }
 
-/// A prefix that is looked at again whenever something has changed there.
+/// Reads a prefix again after each change.
 pub struct Watch<'a> {
     client: Client,
     prefix: &'a str,
-    /// The index of the listing of what lies below the prefix.
+    /// The index of the listing below the prefix.
     below: u64,
-    /// The index of the key that is called as the prefix, where there is one. To wait for a missing key would mean to be
-    /// woken by all others (Consul up to 1.9).
+    /// The index of the prefix's own key, if it exists. A wait for a missing key ends with every write to any key (Consul up to 1.9).
     at_prefix: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
-    /// One that has not looked yet.
+    /// A watch that has not read yet.
     pub fn new(client: &Client, prefix: &'a str) -> Self {
         Self { client: client.clone(), prefix, below: 0, at_prefix: None }
     }
 
-    /// What there is: at first at once, then when something has changed, or after a while in any case.
+    /// The snapshot: at first at once, then after a change, or after a while in any case.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`]. The next call looks at once.
+    /// [`Error::Failed`]. The next call reads at once.
     pub async fn next(&mut self) -> Result<Scene, Error> {
         let (below, at_prefix) = (self.below, self.at_prefix.unwrap_or(0));
         (self.below, self.at_prefix) = (0, None);
         if below == 0 {
-            // It looks anew, be it at another cluster.
+            // Start again from index 0, perhaps at another cluster.
             self.client = self.client.bound();
         }
         let (client, prefix) = (&self.client, self.prefix);
-        // Many who watch the same are not to come at the same instant.
+        // Jitter, so that many watches do not read at the same time.
         let wait = WAIT.mul_f64(0.9 + fastrand::f64() / 5.0);
         let blocking = |index| Read::consistent().after(index, wait);
         let has_changed = async {
@@ -148,7 +146,7 @@ impl<'a> Watch<'a> {
             },
         };
         let listing = match listing {
-            // The end of a wait for news is no failure: it looks.
+            // A long poll that was cut is no failure: read without waiting.
             Err(failure) if failure.kind == FailureKind::Cut => {
                 bridge::list(client, prefix, Read::consistent()).await
             }
@@ -157,7 +155,7 @@ impl<'a> Watch<'a> {
         let listing = listing.map_err(Error::Failed)?;
         let at_prefix = match bridge::read(client, prefix, Read::consistent()).await {
             Ok(reading) => reading.pair,
-            // The rule that a semaphore's clients need is for what lies below.
+            // The rule for a semaphore's clients is about the keys below.
             Err(failure) if failure.kind == FailureKind::Denied && !listing.pairs.is_empty() => None,
             Err(failure) if failure.kind == FailureKind::Denied => {
                 let text = format!(
@@ -170,9 +168,9 @@ impl<'a> Watch<'a> {
             }
             Err(failure) => return Err(Error::Failed(failure)),
         };
-        // The sessions come last: whoever had a key and is not among them has ended in between, or is hidden.
+        // Sessions last: a session with a key that is not in the list has ended in between, or is hidden.
         let sessions = sessions(client, Read::consistent()).await?;
-        // An index that has gone back means to begin anew, which an index of 0 does.
+        // An index that decreased means to start from 0.
         self.below = if listing.index < below { 0 } else { listing.index };
         self.at_prefix = at_prefix.as_ref().map(|pair| pair.modify_index);
         Ok(Scene::of(prefix, at_prefix, listing, sessions))
@@ -180,7 +178,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Scene {
-    /// Of the key that is called as the prefix, the listing of what lies below, and the sessions that are shown.
+    /// From the prefix's own key, the listing below it, and the sessions that are shown.
     pub fn of(
         prefix: &str,
         at_prefix: Option<Pair>,
@@ -191,14 +189,14 @@ impl Scene {
         Self { view: View::of_listing(prefix, below), prefix: prefix.to_owned(), pairs, sessions }
     }
 
-    /// Who takes part: in a semaphore there, or in a single-key lock at the prefix or below it.
+    /// The participants of the semaphore, or of a single-key lock at the prefix or below it.
     pub fn participants(&self) -> Vec<Participant> {
         participants::of(&self.view, &self.pairs, &self.sessions)
     }
 
-    /// What the token may not see of them.
+    /// What is hidden from the token.
     pub fn hidden(&self, participants: &[Participant]) -> Hidden {
-        // Consul before 1.11 does not say that it hides sessions; whoever has a key locked has one.
+        // Consul before 1.11 hides sessions without a notice, but each locked key has a session.
         let is_hidden = |one: &Participant| {
             one.health == Health::Unknown && (self.sessions.filtered || !one.keys.is_empty())
         };
@@ -208,7 +206,7 @@ impl Scene {
         }
     }
 
-    /// How many keys lie below the prefix that are neither the semaphore's record nor an entry of ours.
+    /// The number of keys below the prefix that are neither the semaphore's record nor a contender key of slotkeeper.
     pub fn others_below(&self) -> usize {
         let lock = self.view.lock_key();
         let is_ours = |key: &str| {
@@ -219,7 +217,7 @@ impl Scene {
         self.pairs.iter().filter(|pair| pair.key != self.prefix && !is_ours(&pair.key)).count()
     }
 
-    /// The single-key lock there, as it is seen alone, where there is one.
+    /// The single-key lock at the prefix, in a view of its own.
     pub fn lock(&self) -> Option<View> {
         let lock = self.view.lock_key();
         let is_lock =
@@ -234,14 +232,14 @@ impl Scene {
         Some(self.lock_at(key)).filter(|view| view.lock != LockKeyState::Missing)
     }
 
-    /// A key there, as it is seen alone.
+    /// A key in a view of its own.
     pub(super) fn lock_at(&self, key: &str) -> View {
         let pair = self.pairs.iter().find(|pair| pair.key == key).cloned();
         let index = pair.as_ref().map_or(0, |pair| pair.modify_index);
         View::of_key(key, pair, index)
     }
 
-    /// What there is, and who.
+    /// Kind and participants.
     pub fn inspect(&self) -> Inspection {
         let found = match &self.view.lock {
             LockKeyState::Record { record, index } => {
@@ -265,7 +263,7 @@ impl Scene {
         };
         let holders = listed.into_iter().filter_map(|holder| rest.remove(holder)).collect();
         let waiter = |one: Queued| {
-            // One that may hold is not shown in the queue.
+            // A participant that may hold a slot is not shown in the queue.
             rest.get(&one.session).filter(|one| one.part != Part::Unknown)?;
             let participant = rest.remove(&one.session)?;
             Some(Waiter { participant, is_served: one.is_served })
@@ -317,12 +315,12 @@ mod tests {
         assert!(matches!(watch.next().await.unwrap().inspect().found, Found::Lock { .. }));
         for (key, value) in [("p", "x"), ("p/.lock", r#"{"Limit":1,"Holders":[]}"#), ("p/.lock", "y")] {
             let (next, put) = tokio::join!(
-                // Well before it would look in any case.
+                // Well before the watch reads in any case.
                 timeout(WAIT / 2, watch.next()),
                 client.kv_put(key, value.as_bytes(), Put::Plain, 0)
             );
             assert!(put.unwrap());
-            let scene = next.expect("a change that is told of").unwrap();
+            let scene = next.expect("a change that is noticed").unwrap();
             let pair = scene.pairs.iter().find(|pair| pair.key == key).unwrap();
             assert_eq!(pair.value, value.as_bytes());
         }

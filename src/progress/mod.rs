@@ -1,7 +1,6 @@
-//! Progress for people: while `run` or `wait` has nothing to do but wait, one line on a terminal says for what, and
-//! elsewhere a line now and then.
+//! Progress of a wait, for an operator: one line on a terminal that is redrawn, otherwise a log line now and then.
 //!
-//! It is written by a thread of its own. Whoever waits for a slot never waits for a terminal: see [`crate::stderr`].
+//! A thread of its own writes it, so that a wait for a slot never waits for a terminal: see [`crate::stderr`].
 
 mod screen;
 mod text;
@@ -16,45 +15,45 @@ use screen::Screen;
 use slotkeeper_semaphore::Moment;
 pub use text::{View, time};
 
-/// The longest that anybody waits for a line to be taken off the terminal. One that is stuck keeps it.
+/// The longest wait for the removal of the line; a terminal that is stuck keeps it.
 const WIPE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// For how long it is looked all the time where there is no terminal: until the first line is told.
+/// Without a terminal: the time of frequent polls, until the first line is printed.
 const AT_FIRST: Duration = Duration::from_secs(6);
 
-/// From one look to the next there. A wait may last for days, and whoever waits is to cost next to nothing.
+/// The time between two polls afterwards. A wait may last for days, and should cost next to nothing.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The hand on what is told. It ends with the last one, or when it is asked to.
+/// The handle of the progress thread, which ends when this is dropped or on request.
 #[derive(Clone, Debug)]
 pub struct Progress {
     asks: Sender<Ask>,
-    /// Whether somebody sits at a terminal.
+    /// Whether standard error is a terminal.
     drawn: bool,
     began: Moment,
     looked: Moment,
 }
 
-/// What the one that tells is asked for. It says when that is done.
+/// A request to the thread, with the channel for its completion.
 enum Ask {
-    /// Take the line away; it comes back by itself.
+    /// Remove the line until the next redraw.
     Wipe(oneshot::Sender<()>),
-    /// Take it away for good.
+    /// Remove the line for good.
     End(oneshot::Sender<()>),
 }
 
 impl Progress {
-    /// Begins to tell of what is seen. `lines`: whether to do so by lines too, where there is no terminal to draw on.
+    /// Starts the thread. `lines`: whether to print lines where there is no terminal.
     pub fn start(look: impl FnMut() -> View + Send + 'static, lines: bool) -> Option<Self> {
         let screen = Screen::of_stderr(lines)?;
         let (drawn, now) = (matches!(screen, Screen::Drawn(_)), clock::now());
         let (asks, asked) = channel();
-        // Where there is no thread to be had nothing is told, and all else goes on.
+        // If the thread cannot start, there is no progress, and everything else continues.
         std::thread::Builder::new().name("progress".into()).spawn(move || tell(look, screen, &asked)).ok()?;
         Some(Self { asks, drawn, began: now, looked: now })
     }
 
-    /// Whether what is told is worth a read of Consul by now.
+    /// Whether the progress needs another read of Consul by now.
     pub fn looks(&mut self, now: Moment) -> bool {
         let looks = self.drawn || now.since(self.began) < AT_FIRST || now.since(self.looked) >= AGAIN;
         if looks {
@@ -63,12 +62,12 @@ impl Progress {
         looks
     }
 
-    /// Takes the line off the terminal, for whoever is to write there next for a moment.
+    /// Removes the line from the terminal, for a moment in which other output is written.
     pub async fn wipe(&self) {
         self.ask(Ask::Wipe).await;
     }
 
-    /// Takes the line off the terminal and ends.
+    /// Removes the line from the terminal and ends the thread.
     pub async fn end(&self) {
         self.ask(Ask::End).await;
     }

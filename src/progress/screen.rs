@@ -1,4 +1,4 @@
-//! Where progress is told: one line that is drawn again and again on a terminal, or lines of text.
+//! Output of the progress: one line that is redrawn on a terminal, or lines of text.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,41 +14,41 @@ use crate::stderr::{self as log, Stderr};
 use crate::workload::terminal;
 use slotkeeper_semaphore::Moment;
 
-/// Time between two drawings; short enough to look alive.
+/// Time between two redraws, short enough to look alive.
 const DRAWN: Duration = Duration::from_millis(100);
-/// A wait that is over before is none that anybody needs to see.
+/// The shortest wait that is shown.
 const SHORT: Duration = Duration::from_millis(300);
-/// Time between two looks where nobody watches, and from the beginning to the first.
+/// Time between two reads without a terminal, and until the first one.
 const LOOKED: Duration = Duration::from_secs(1);
-/// The least time between two lines of text: a fast queue must not fill a log.
+/// The shortest time between two lines of text: a fast queue must not fill a log.
 const BETWEEN: Duration = Duration::from_secs(5);
-/// What is taken for the width of a terminal that does not know it.
+/// The width of a terminal that does not report one.
 const WIDTH: u16 = 80;
-/// Columns that are left free at its end.
+/// Columns that stay free at its end.
 const FREE: u16 = 4;
 
 /// Standard error, as progress uses it.
 pub(super) enum Screen {
-    /// A terminal, with one line that changes.
+    /// A terminal, with one line that is redrawn.
     Drawn(ProgressBar),
-    /// Anything else: what was told last, and when.
+    /// Any other output: the last line, and its time.
     Lines(Option<(View, Moment)>),
 }
 
 impl Screen {
-    /// What standard error is, where anything is to be told there.
+    /// The kind of standard error, if progress is to be shown.
     pub(super) fn of_stderr(lines: bool) -> Option<Self> {
         if !isatty(stderr()) || !moves_its_cursor() {
             return lines.then_some(Self::Lines(None));
         }
         let bar =
             ProgressBar::with_draw_target(None, ProgressDrawTarget::term_like(Box::new(Terminal::default())));
-        // Cut off at the terminal's edge, never wrapped. Without colours.
+        // Cut at the terminal's edge, never wrapped. Without colours.
         bar.set_style(ProgressStyle::with_template("{spinner} {wide_msg}").ok()?);
         Some(Self::Drawn(bar))
     }
 
-    /// From the beginning of the wait to the first look.
+    /// From the start of the wait to the first read.
     pub(super) fn first(&self) -> Duration {
         match self {
             Self::Drawn(_) => SHORT,
@@ -56,7 +56,7 @@ impl Screen {
         }
     }
 
-    /// From one look to the next.
+    /// From one read to the next.
     pub(super) fn pause(&self) -> Duration {
         match self {
             Self::Drawn(_) => DRAWN,
@@ -64,7 +64,7 @@ impl Screen {
         }
     }
 
-    /// Shows what is seen, after so long.
+    /// Shows a view after this time.
     pub(super) fn show(&mut self, view: &View, now: Moment, waited: Duration) {
         match self {
             Self::Drawn(bar) => match view.line() {
@@ -86,7 +86,7 @@ impl Screen {
         }
     }
 
-    /// Takes the line away, where there is one.
+    /// Removes the line, if there is one.
     pub(super) fn wipe(&mut self) {
         if let Self::Drawn(_) = self
             && log::line_is_drawn()
@@ -97,21 +97,21 @@ impl Screen {
     }
 }
 
-/// Those without a name are none that one could draw on, as other programs see it too.
+/// A terminal without a name cannot be drawn on, as other programs see it too.
 fn moves_its_cursor() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Whether the terminal is another job's at the moment. To write there from the background would garble what the shell shows, and
-/// stop us where the terminal says so (`stty tostop`).
+/// Whether another job controls the terminal now. A write from the background would garble the shell's output, and stop this process
+/// if the terminal is set so (`stty tostop`).
 fn is_ours() -> bool {
     tcgetpgrp(stderr()).map_or(true, |group| group == getpgrp())
 }
 
-/// Writes to the terminal, where it is ours and unless it stands still. It may begin to stand still after we have looked, and
-/// then this thread does too: not by way of `io::stderr()`, whose lock the log would wait for.
+/// Writes to the terminal if this job controls it and it accepts output. If it stops accepting output after the check, this thread
+/// blocks: so do not use `io::stderr()`, whose lock the log needs.
 fn put(text: &str) {
-    // The kernel stops who writes in the background; between the look and the write we may get there.
+    // The kernel stops a background process that writes, and this process may enter the background after the check.
     let _ = terminal::may_be_set();
     let mut rest = text.as_bytes();
     while !rest.is_empty() && is_ours() && log::takes_more() {
@@ -123,7 +123,7 @@ fn put(text: &str) {
     }
 }
 
-/// Collects what belongs to one drawing, and writes it at once.
+/// Collects one redraw, and writes it at once.
 #[derive(Debug, Default)]
 struct Terminal(Mutex<String>);
 
@@ -132,14 +132,14 @@ impl Terminal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
     }
 
-    /// Where the line is one line, the cursor moves along it alone.
+    /// The cursor moves only along the line.
     fn stay(n: usize) {
         debug_assert_eq!(n, 0, "the line has become several");
     }
 }
 
 impl TermLike for Terminal {
-    /// Some columns stay free for what a terminal shows of Ctrl-C and Ctrl-Z: in the next row it would stay.
+    /// Some columns stay free for the terminal's echo of Ctrl-C and Ctrl-Z, which would remain in the next row.
     fn width(&self) -> u16 {
         let columns = tcgetwinsize(stderr()).map_or(0, |size| size.ws_col);
         (if columns == 0 { WIDTH } else { columns }).saturating_sub(FREE).max(1)
@@ -182,9 +182,9 @@ impl TermLike for Terminal {
 
     fn flush(&self) -> io::Result<()> {
         let text = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        // First, since a line of the log that comes meanwhile is to take its place.
+        // First, since a log line that arrives meanwhile replaces it.
         log::line_drawn(is_ours());
-        // The library fills the line up with blanks; the cursor belongs behind the text.
+        // The library pads the line with blanks; the cursor belongs after the text.
         put(&format!("{}\x1b[K", text.trim_end_matches(' ')));
         Ok(())
     }

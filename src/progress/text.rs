@@ -1,4 +1,4 @@
-//! What people are told of a wait; pure.
+//! The text of a wait's progress; pure.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use crate::escape::{escape_control_chars, printable};
 use crate::status::{Lock, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
-/// Holders that are named.
+/// The most holders that are named.
 const NAMED: usize = 2;
-/// Characters of a session that are shown where nobody says who has it.
+/// Characters of a session, for a holder without an identity.
 const OF_SESSION: usize = 8;
 
-/// What is waited for.
+/// What a wait is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum View {
-    /// Nothing that anybody should be told of.
+    /// Nothing to show.
     #[default]
     Nothing,
-    /// These, of so many that are required.
+    /// Required semaphores and locks.
     Missing {
-        /// How many are required.
+        /// The number of required ones.
         of: usize,
-        /// Those that are not held, from the longest wait on.
+        /// Those that are not held, the longest wait first.
         missing: Vec<Awaited>,
     },
-    /// Something else, in words.
+    /// Anything else, in words.
     Else(String),
 }
 
-/// A semaphore or a lock that is waited for.
+/// A semaphore or a lock with a waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Awaited {
     /// Its name.
     pub name: String,
-    /// For how long.
+    /// The time waited.
     pub waited: Duration,
-    /// Whether all who take part have been looked at: before, there may be more in line, and nobody knows who the holders are.
+    /// Whether all participants were read: before, the queue may be longer, and the holders' identities are unknown.
     pub seen: bool,
-    /// The own place in line, from 1, and the line's length.
+    /// The own position in the queue, from 1, and its length.
     pub place: Option<(u32, u32)>,
-    /// Who holds it, as far as they are listed.
+    /// The holders that are listed.
     pub holders: Vec<String>,
-    /// How many more do.
+    /// The number of further holders.
     pub unlisted: usize,
-    /// For how long Consul gives the lock to nobody.
+    /// The rest of the lock-delay.
     pub delayed: Option<Duration>,
-    /// What else is to be known.
+    /// A reason to show.
     pub reason: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl View {
         Self::missing(of, missing.into_iter().map(|(_, awaited)| awaited).collect())
     }
 
-    /// Those that are missing, the one that has been waited for longest first.
+    /// The missing ones, the longest wait first.
     pub fn missing(of: usize, mut missing: Vec<Awaited>) -> Self {
         if missing.is_empty() {
             return Self::Nothing;
@@ -71,7 +71,7 @@ impl View {
         Self::Missing { of, missing }
     }
 
-    /// How long, and for what: a line that may be cut off at its end.
+    /// Time and text: a line that may be cut at its end.
     pub(super) fn line(&self) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// The same for a log, without the time.
+    /// The text for a log, without the time.
     pub(super) fn entry(&self) -> Option<String> {
         match self {
             Self::Missing { .. } => Some(format!("waiting for {}", self.awaited()?)),
@@ -103,7 +103,7 @@ impl View {
         }
     }
 
-    /// Whether more is known in a while, so that an entry of a log is better written then.
+    /// Whether the next read shows more, so that a log line is better written then.
     pub(super) fn is_vague(&self) -> bool {
         match self {
             Self::Missing { missing, .. } => missing.first().is_some_and(|first| !first.seen),
@@ -111,7 +111,7 @@ impl View {
         }
     }
 
-    /// What has to change for another entry of a log.
+    /// The part of a view whose change is worth another log line.
     pub(super) fn place(&self) -> Self {
         match self {
             Self::Nothing | Self::Else(_) => self.clone(),
@@ -158,7 +158,7 @@ impl Awaited {
 
     fn text(&self) -> String {
         let mut parts = Vec::new();
-        parts.extend(self.place.map(|(place, of)| format!("{} of {of} in line", ordinal(place))));
+        parts.extend(self.place.map(|(place, of)| format!("{} of {of} in the queue", ordinal(place))));
         if let Some((first, others)) = self.holders.split_first() {
             let mut held = format!("held by {first}");
             let named = &others[..others.len().min(NAMED - 1)];
@@ -173,16 +173,16 @@ impl Awaited {
             }
             parts.push(held);
         }
-        parts.extend(self.delayed.map(|left| format!("nobody gets it for {} (lock-delay)", time(left))));
+        parts.extend(self.delayed.map(|left| format!("free in {} (lock-delay)", time(left))));
         parts.extend(self.reason.as_deref().map(|reason| escape_control_chars(&reason.replace('\n', " "))));
         if parts.is_empty() {
-            parts.push("nothing is known of it yet".into());
+            parts.push("not read yet".into());
         }
         format!("{}: {}", printable(&self.name), parts.join(", "))
     }
 }
 
-/// Who has a slot, as people call it.
+/// A holder in words.
 fn who(session: &str, who: Option<&Identity>) -> String {
     who.and_then(Identity::in_words).unwrap_or_else(|| {
         format!("session {}", printable(&session.chars().take(OF_SESSION).collect::<String>()))
@@ -193,7 +193,7 @@ fn count(of: usize, missing: usize) -> String {
     if of < 2 { String::new() } else { format!("{missing} of {of} missing; ") }
 }
 
-/// A time that has passed or is left, in its two largest units, since the others are noise: `42s`, `2m 10s`, `1d 1h`.
+/// A time in its two largest units: `42s`, `2m 10s`, `1d 1h`.
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
@@ -241,10 +241,10 @@ mod tests {
     #[test]
     fn a_line_says_how_long_for_what_and_behind_whom() {
         for (holders, expected) in [
-            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in line"),
-            (&["a"], "2m 10s · writers: 3rd of 5 in line, held by a"),
-            (&["a", "b"], "2m 10s · writers: 3rd of 5 in line, held by a and b"),
-            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in line, held by a, b and 2 more"),
+            (&[] as &[&str], "2m 10s · writers: 3rd of 5 in the queue"),
+            (&["a"], "2m 10s · writers: 3rd of 5 in the queue, held by a"),
+            (&["a", "b"], "2m 10s · writers: 3rd of 5 in the queue, held by a and b"),
+            (&["a", "b", "c", "d"], "2m 10s · writers: 3rd of 5 in the queue, held by a, b and 2 more"),
         ] {
             assert_eq!(View::missing(1, vec![writers(holders)]).line().as_deref(), Some(expected));
         }
@@ -260,13 +260,12 @@ mod tests {
             ..Awaited::default()
         };
         let view = View::missing(3, vec![writers(&["a"]), lock]);
-        let expected =
-            "2 of 3 missing; nightly: nobody gets it for 9s (lock-delay), something\\u001b[2Jis wrong";
+        let expected = "2 of 3 missing; nightly: free in 9s (lock-delay), something\\u001b[2Jis wrong";
         assert_eq!(view.line(), Some(format!("1h 0m · {expected}")));
         assert_eq!(view.entry(), Some(format!("waiting for {expected}")));
         assert_eq!(View::missing(3, Vec::new()).line(), None);
         let unknown = View::missing(1, vec![Awaited { name: "s\u{202e}".into(), ..Awaited::default() }]);
-        assert_eq!(unknown.line().as_deref(), Some("0s · s\\u{202e}: nothing is known of it yet"));
+        assert_eq!(unknown.line().as_deref(), Some("0s · s\\u{202e}: not read yet"));
     }
 
     #[test]

@@ -11,17 +11,17 @@ use slotkeeper_semaphore::Moment;
 pub struct Agent {
     /// Its version.
     pub version: String,
-    /// What it is doing as a whole.
+    /// Its state.
     #[serde(default)]
     #[schema(required = true)]
     pub state: Stage,
     /// Whether every required slot is held with a fresh lease.
     pub ready: bool,
-    /// What that consists of, as `/readyz?verbose` lists it.
+    /// The checks of readiness, as `/readyz?verbose` lists them.
     #[serde(default)]
     #[schema(required = true)]
     pub checks: Vec<Check>,
-    /// When its process began, in UTC.
+    /// The start of its process, in UTC.
     #[serde(default)]
     #[schema(required = true, format = DateTime)]
     pub started_at: String,
@@ -31,7 +31,7 @@ pub struct Agent {
     pub now: String,
 }
 
-/// One thing that readiness depends on.
+/// One check of readiness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
     /// What is checked.
@@ -59,7 +59,7 @@ pub struct Session {
     #[serde(default)]
     #[schema(required = true, minimum = 0)]
     pub lease_remaining_seconds: f64,
-    /// When that is, on the agent's clock; `None` in a status that was read.
+    /// The end of the lease on the agent's clock; `None` in a status that was parsed.
     #[serde(skip)]
     pub lease_ends: Option<Moment>,
 }

@@ -1,4 +1,4 @@
-//! What has happened lately, for those who follow an agent as it goes.
+//! Recent changes, for the event stream of an agent.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use slotkeeper_semaphore::{Moment, Wall};
 
-/// Names something that an agent has told: later ones have higher numbers, and no two lives of agents are the same.
+/// Identifies a change or snapshot: later ones have higher numbers, and no two lives of agents are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id {
     life: u64,
@@ -15,18 +15,18 @@ pub struct Id {
 }
 
 impl Id {
-    /// The first one of a life.
+    /// The first id of a life.
     pub fn first(life: u64) -> Self {
         Self { life, number: 1 }
     }
 
-    /// The one after this.
+    /// The next id.
     #[must_use]
     pub fn next(self) -> Self {
         Self { number: self.number + 1, ..self }
     }
 
-    /// Whether it was told before that one, in the same life; of another life nothing counts as told.
+    /// Whether this is earlier than `other` in the same life; false for another life.
     pub fn is_before(self, other: Self) -> bool {
         self.life == other.life && self.number < other.number
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// It is not one of ours.
+/// The text is not an id of this format.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this names no event")]
 pub struct NoId;
@@ -53,69 +53,69 @@ impl FromStr for Id {
     }
 }
 
-/// The sorts of change.
+/// The kinds of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// Every required slot is held.
     Ready,
-    /// One is not any more.
+    /// A required slot is no longer held.
     NotReady,
-    /// Everything is being given back.
+    /// The agent drains: it releases everything.
     Draining,
-    /// A session was created, or taken up again.
+    /// A session was created, or resumed.
     SessionStarted,
-    /// The session has ended without us.
+    /// The session has ended, not by this agent.
     SessionEnded,
     /// Requests have begun to fail.
     Trouble,
-    /// They work again.
+    /// Requests succeed again.
     TroubleOver,
-    /// In line.
+    /// The agent waits in the queue.
     Waiting,
     /// A slot or lock is held.
     Acquired,
-    /// It is held no longer, and was not given back.
+    /// The slot or lock was lost.
     Lost,
-    /// An operator has told it to leave.
+    /// An operator evicts it.
     Evicted,
-    /// It was given back.
+    /// The slot or lock was released.
     Released,
-    /// It cannot be had until somebody mends something.
+    /// The acquisition is blocked until a problem is fixed.
     Blocked,
-    /// The bound on waiting has passed.
+    /// The wait timed out.
     GaveUp,
-    /// Another one has the lock now, or nobody.
+    /// The lock has another holder, or none.
     LeaderChanged,
-    /// Consul gives the lock to nobody for a while.
+    /// The lock is free but in lock-delay.
     Delayed,
-    /// The limit is another one, or differs from the configured one.
+    /// The limit has changed, or differs from the configured one.
     Limit,
-    /// Dead holders were taken out.
+    /// Dead holders were pruned.
     Pruned,
     /// A client has not renewed its lease.
     LeaseExpired,
-    /// The configuration asks for it no longer.
+    /// The entry was removed from the configuration.
     Removed,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Names it.
+    /// Its id.
     pub id: Id,
-    /// When it was seen.
+    /// Its time.
     pub at: Moment,
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// Of which semaphore or lock, by its configured name; `None` where it is of the agent or its session.
+    /// The configured name of the semaphore or lock; `None` for the agent or its session.
     pub name: Option<String>,
-    /// More of it, for people.
+    /// Details for people.
     pub detail: Option<String>,
 }
 
 impl Change {
-    /// The change as it is told.
+    /// The change as it is sent.
     pub fn report(&self, wall: Wall) -> ChangeReport<'_> {
         let Self { at, what, name, detail, .. } = self;
         ChangeReport { at: wall.text(*at), what: *what, name: name.as_deref(), detail: detail.as_deref() }

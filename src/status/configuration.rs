@@ -5,26 +5,26 @@ use utoipa::ToSchema;
 
 use slotkeeper_semaphore::{Moment, Wall};
 
-/// Since when which configuration is in force.
+/// The age of the configuration, and the outcome of the last reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// When it was taken over: at the start, or by a reload.
+    /// When it was applied: at the start, or by a reload.
     pub loaded_at: Moment,
-    /// What came of the last reload.
+    /// The outcome of the last reload.
     pub last_reload: LastReload,
 }
 
-/// What came of the last reload.
+/// The outcome of the last reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LastReload {
-    /// There was none.
+    /// There was no reload.
     None,
-    /// The configuration was taken over.
+    /// The configuration was applied.
     Done,
-    /// The configuration was refused or could not be read, and nothing has changed. The log says why.
+    /// The configuration was refused or could not be read, and nothing has changed. The log has the reason.
     Refused,
-    /// Of an agent of another version: none that this version knows.
+    /// An unknown value, of an agent of another version.
     #[default]
     #[serde(other, skip_serializing)]
     Unknown,
@@ -34,10 +34,10 @@ pub enum LastReload {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Configuration)]
 pub(super) struct ConfigurationReport {
-    /// When it was taken over, at the start or by a reload, in UTC.
+    /// When it was applied, at the start or by a reload, in UTC.
     #[schema(format = DateTime)]
     loaded_at: String,
-    /// What came of the last reload.
+    /// The outcome of the last reload.
     last_reload: LastReload,
 }
 

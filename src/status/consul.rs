@@ -1,21 +1,21 @@
-//! Consul's addresses, as the world may see them.
+//! Consul's addresses in the status.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is known of one of Consul's addresses.
+/// The state of one of Consul's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressState {
-    /// Requests go there.
+    /// Requests go to it.
     Used,
     /// It belongs to the same cluster, and is used next.
     Standby,
-    /// It could not be asked, or confirms nothing; `reason` says why.
+    /// It does not respond, or does not confirm its cluster; `reason` says why.
     Failed,
-    /// It may belong to another cluster, so that it is not used; `reason` says why.
+    /// It may belong to another cluster, and is not used; `reason` says why.
     Foreign,
-    /// Nothing is known of it yet.
+    /// It was not tried yet.
     #[default]
     #[serde(other)]
     Unknown,
@@ -27,15 +27,15 @@ pub enum AddressState {
 pub struct Address {
     /// The address as configured; with the IP address where its name has several.
     pub address: String,
-    /// What is known of it.
+    /// Its state.
     pub state: AddressState,
-    /// What is wrong; missing where nothing is.
+    /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<String>,
 }
 
-/// How Consul is reached.
+/// The connection to Consul.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Consul)]
 pub(super) struct ConsulReport {

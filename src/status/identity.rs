@@ -1,10 +1,11 @@
-//! The schema of who a participant is, for the endpoints' document.
+//! The schema of a participant's identity, for the OpenAPI document.
 //!
-//! The type is the protocol's ([`slotkeeper_semaphore::Identity`], as it stands in a contender key), which knows of no OpenAPI.
+//! The type belongs to the protocol ([`slotkeeper_semaphore::Identity`], part of a contender key), which does not depend on
+//! OpenAPI.
 
 use utoipa::ToSchema;
 
-/// Who a participant is, for the people who look at the key.
+/// The identity of a participant, for people.
 #[derive(ToSchema)]
 #[schema(as = Identity)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -18,7 +19,7 @@ pub(crate) struct IdentitySchema {
     /// The Kubernetes node.
     #[schema(nullable = false)]
     node: Option<String>,
-    /// The host's name, in a container the container's.
+    /// The host's name; in a container, the container's.
     #[schema(nullable = false)]
     host: Option<String>,
     /// The agent's process id.

@@ -14,7 +14,7 @@ pub enum Mode {
     Hold,
     /// By clients, each with a lease.
     OnDemand,
-    /// Of an agent of another version: none that this version knows.
+    /// An unknown value, of an agent of another version.
     #[default]
     #[serde(other, skip_serializing)]
     Unknown,
@@ -24,31 +24,31 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = LeaseStatus)]
 pub struct Lease {
-    /// Its own session; null before there is one.
+    /// Its own session; null before it has one.
     #[schema(required = true)]
     pub session: Option<String>,
     /// `waiting`, `held` or `leaving`.
     pub state: State,
-    /// Its first slot, of a lock 0; null where it holds none.
+    /// Its first slot, 0 for a lock; null if it holds none.
     #[schema(required = true)]
     pub slot: Option<u32>,
     /// All its slots.
     #[serde(default)]
     #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
-    /// Grows from grant to grant; null where it is not held.
+    /// Increases from grant to grant; null if it is not held.
     #[schema(required = true)]
     pub fencing_token: Option<u64>,
-    /// Since when it is held, in UTC; null where it is not.
+    /// The time of the grant, in UTC; null if it is not held.
     #[schema(required = true, format = DateTime)]
     pub held_since: Option<String>,
-    /// The time until the lease expires; null where it is not held.
+    /// The time until the lease expires; null if it is not held.
     #[schema(required = true, minimum = 0)]
     pub expires_in_seconds: Option<f64>,
-    /// How long its client has waited; null where it does not wait.
+    /// The time that its client has waited; null if it does not wait.
     #[schema(required = true, minimum = 0)]
     pub waiting_seconds: Option<f64>,
-    /// From which a report computes its dates and durations.
+    /// The moments from which a report computes its dates and durations.
     #[serde(skip)]
     pub moments: Moments,
 }

@@ -20,12 +20,12 @@ pub struct Lock {
     pub key: String,
     /// Its state.
     pub state: State,
-    /// What is wrong; missing where nothing is.
+    /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<String>,
-    /// What the changed configuration says, where an automatic reload has not applied it: an explicit reload applies it.
-    /// Missing where there is nothing of the kind.
+    /// The changed configuration that an automatic reload has not applied: an explicit reload applies it. Missing if there is
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub deferred: Option<String>,
@@ -37,36 +37,36 @@ pub struct Lock {
     #[serde(default)]
     #[schema(required = true)]
     pub mode: Mode,
-    /// Since when this agent holds it, in UTC; null where it does not.
+    /// Since when this agent holds it, in UTC; null if it does not.
     #[schema(required = true, format = DateTime)]
     pub held_since: Option<String>,
-    /// Its key's ModifyIndex at the grant, which grows from grant to grant; null where this agent does not hold it.
+    /// Its key's ModifyIndex at the grant, which increases from grant to grant; null if this agent does not hold it.
     #[schema(required = true)]
     pub fencing_token: Option<u64>,
-    /// How often it has been acquired since its key was created (Consul's LockIndex); null where there is no key, or it was not
+    /// How often it was acquired since its key was created (Consul's LockIndex); null if there is no key, or it was not
     /// read yet.
     #[schema(required = true)]
     pub lock_index: Option<u64>,
-    /// The time until it is no longer safe to use; null where this agent does not hold it.
+    /// The time until it is no longer safe to use; null if this agent does not hold it.
     #[schema(required = true, minimum = 0)]
     pub lease_remaining_seconds: Option<f64>,
-    /// How long the agent has waited for it; null where it does not wait.
+    /// The time that the agent has waited for it; null if it does not wait.
     #[schema(required = true, minimum = 0)]
     pub waiting_seconds: Option<f64>,
-    /// What is left of its lock-delay, as far as is known: its last owner's session has ended; null otherwise.
+    /// The rest of its lock-delay, as far as known, after the end of its last holder's session; null otherwise.
     #[schema(required = true, minimum = 0)]
     pub delayed_seconds: Option<f64>,
-    /// Its holder, which is the leader; null where it has none, or its key was not read yet.
+    /// Its holder, which is the leader; null if it has none, or its key was not read yet.
     #[schema(required = true)]
     pub leader: Option<Leader>,
-    /// The age of the last read of its key, which its watch has kept current since; null before the first.
+    /// The age of the last read of its key, kept current by its watch; null before the first.
     #[schema(required = true, minimum = 0)]
     pub seen_seconds_ago: Option<f64>,
     /// The leases that clients hold or wait for.
     #[serde(default)]
     #[schema(required = true)]
     pub leases: Vec<Lease>,
-    /// From which a report computes its dates and durations.
+    /// The moments from which a report computes its dates and durations.
     #[serde(skip)]
     pub moments: Moments,
 }

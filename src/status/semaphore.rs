@@ -18,14 +18,14 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub prefix: String,
-    /// Its state. On demand: `held` where a client holds a lease, `waiting` where clients only wait, else `idle`.
+    /// Its state. On demand: `held` if a client holds a lease, `waiting` if clients only wait, else `idle`.
     pub state: State,
-    /// What is wrong; missing where nothing is.
+    /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<String>,
-    /// What the changed configuration says, where an automatic reload has not applied it: an explicit reload applies it.
-    /// Missing where there is nothing of the kind.
+    /// The changed configuration that an automatic reload has not applied: an explicit reload applies it. Missing if there is
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub deferred: Option<String>,
@@ -37,30 +37,30 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub mode: Mode,
-    /// Slots that this workload takes.
+    /// Slots that this workload needs.
     #[serde(default)]
     #[schema(required = true)]
     pub slots: u32,
-    /// Since when it is held, in UTC; null where it is not.
+    /// Since when it is held, in UTC; null if it is not.
     #[schema(required = true, format = DateTime)]
     pub held_since: Option<String>,
-    /// Grows from grant to grant (the index of `.lock` at the grant); null where it is not held.
+    /// Increases from grant to grant (the index of `.lock` at the grant); null if it is not held.
     #[schema(required = true)]
     pub fencing_token: Option<u64>,
-    /// Its first slot; null where none is known.
+    /// Its first slot; null if none is known.
     #[schema(required = true)]
     pub slot: Option<u32>,
     /// All its slots.
     #[serde(default)]
     #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
-    /// The time until the slot is no longer safe to use; null where it is not held.
+    /// The time until the slot is no longer safe to use; null if it is not held.
     #[schema(required = true, minimum = 0)]
     pub lease_remaining_seconds: Option<f64>,
-    /// How long the agent has waited for it; null where it does not wait.
+    /// The time that the agent has waited for it; null if it does not wait.
     #[schema(required = true, minimum = 0)]
     pub waiting_seconds: Option<f64>,
-    /// The limit in force; null before the prefix was read, and where its `.lock` is no semaphore.
+    /// The limit in force; null before the prefix was read, and if its `.lock` is no semaphore.
     #[schema(required = true)]
     pub limit: Option<u32>,
     /// The configured limit.
@@ -80,7 +80,7 @@ pub struct Semaphore {
     /// The number of live waiters; null before the prefix was read.
     #[schema(required = true)]
     pub queue_length: Option<u32>,
-    /// The position of this workload among them, from 1; null where it does not wait.
+    /// The position of this workload among them, from 1; null if it does not wait.
     #[schema(required = true)]
     pub queue_position: Option<u32>,
     /// The first 20 waiters, in order.
@@ -94,7 +94,7 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub leases: Vec<Lease>,
-    /// From which a report computes its dates and durations.
+    /// The moments from which a report computes its dates and durations.
     #[serde(skip)]
     pub moments: Moments,
 }
@@ -104,7 +104,7 @@ pub struct Semaphore {
 pub struct Holder {
     /// Its session.
     pub session: String,
-    /// Slots that it takes.
+    /// Its number of slots.
     #[serde(default)]
     #[schema(required = true)]
     pub slots: u32,
@@ -112,8 +112,8 @@ pub struct Holder {
     #[serde(default)]
     #[schema(required = true)]
     pub mine: bool,
-    /// Whether it has a live contender key; null where it acquired its slot since the prefix was last read, so that this is
-    /// not known.
+    /// Whether it has a live contender key; null if that is unknown, since it acquired its slot after the last read of the
+    /// prefix.
     #[schema(required = true)]
     pub alive: Option<bool>,
     /// Its identity as it wrote it; missing for a foreign client.
@@ -127,7 +127,7 @@ pub struct Holder {
 pub struct Waiter {
     /// Its session.
     pub session: String,
-    /// Slots that it wants.
+    /// Slots that it needs.
     #[serde(default)]
     #[schema(required = true)]
     pub slots: u32,
@@ -153,7 +153,7 @@ impl Semaphore {
         if let (State::Waiting, Some(position), Some(length)) =
             (self.state, self.queue_position, self.queue_length)
         {
-            detail.push_str(&format!(", {position} of {length} in line"));
+            detail.push_str(&format!(", {position} of {length} in the queue"));
         }
         if let Some(reason) = &self.reason {
             detail.push_str(&format!(": {reason}"));
@@ -161,7 +161,7 @@ impl Semaphore {
         Check { name, passed: self.state == State::Held, detail }
     }
 
-    /// As it is told at that time: limit, holders and queue only once the whole prefix was read.
+    /// The report at that time: limit, holders and queue only once the whole prefix was read.
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
         let Moments { held_since, asked_at, seen_at, .. } = self.moments;
         Self {

@@ -145,7 +145,7 @@ fn who_takes_part_is_shown_to_those_who_may_read_there() {
     assert!(line.contains("held") && !line.contains("no session") && !line.contains("10s"), "{line}");
     let (code, _, errors) = ask(KEYS_ONLY, &[]);
     assert_eq!(code, Some(0));
-    assert!(errors.contains("there is no session, or none that the token may see"), "{errors}");
+    assert!(errors.contains("no sessions, or none is readable with the token"), "{errors}");
     let (code, _, errors) = ask(STRANGER, &["service/s"]);
     assert_eq!(code, Some(77));
     assert!(errors.contains("permission denied"), "{errors}");
@@ -205,7 +205,7 @@ fn what_there_is_is_inspected_and_changed_by_those_who_may() {
     put_acl(&consul, "policy", rules);
     put_acl(&consul, "token", &format!(r#"{{"SecretID":"{WRITER}","Policies":[{{"Name":"writes"}}]}}"#));
     let (code, said) = ask(WRITER, &["prune", "--yes"]);
-    assert_eq!((code, said.contains("2 dead holders dropped")), (Some(0), true), "{said}");
+    assert_eq!((code, said.contains("2 dead holders pruned")), (Some(0), true), "{said}");
     let (code, said) = ask(READER, &["destroy", "--yes"]);
     assert_eq!((code, said.contains(needs)), (Some(77), true), "{said}");
     let (code, said) = ask(WRITER, &["destroy", "--yes"]);

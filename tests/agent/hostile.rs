@@ -146,7 +146,7 @@ fn hostile_values_are_only_shown() {
         assert_harmless(&format!("{arguments:?}"), &said);
     }
     let table = said(&["sessions", "service/s"], &consul.address());
-    assert!(table.contains("\\u{1b}[2J") && table.contains("another client"), "{table}");
+    assert!(table.contains("\\u{1b}[2J") && table.contains("foreign client"), "{table}");
     let metrics = agent.get("/metrics");
     assert_harmless("/metrics", &metrics.body);
     // Programs get what people get, of a type that no browser renders.

@@ -104,7 +104,7 @@ fn a_semaphore_of_ours_and_theirs_with_its_line_and_its_dead() {
     );
     // It has written nothing; Consul knows its session's name and node.
     let named = format!(
-        "another client: {} on {}",
+        "foreign client: {} on {}",
         theirs["name"].as_str().unwrap(),
         theirs["node"].as_str().unwrap()
     );
@@ -168,7 +168,7 @@ fn locks_other_things_and_nothing() {
     let (code, said, errors) = operate(&consul.address(), &["inspect", PREFIX]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(
-        said.starts_with("service/s: no semaphore and no lock, or none that may be seen without a token"),
+        said.starts_with("service/s: no semaphore and no lock, or none is readable without a token"),
         "{said}"
     );
     assert_eq!(json_of(&consul, PREFIX)["kind"], "nothing");

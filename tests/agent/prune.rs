@@ -80,7 +80,7 @@ fn the_dead_are_dropped_at_once_and_the_next_comes_in_by_the_same_write() {
 
         let (code, out, said) = operate(&address, &["prune", PREFIX]);
         assert_eq!((code, said.as_str()), (Some(0), ""));
-        assert_eq!(out, "service/s: nobody is dead there; nothing to do\n");
+        assert_eq!(out, "service/s: no dead holders; nothing to do\n");
         assert_eq!(waiter.terminate(), Some(0));
         operator.assert_nothing_left(PREFIX);
     }
@@ -95,7 +95,7 @@ fn on_a_terminal_it_asks_and_does_what_it_said() {
     let prune = format!("{BINARY} prune {PREFIX} --http-addr {}\n", consul.address());
     let ask = |shell: &mut Shell| {
         shell.press(&prune);
-        shell.expect("prune drops 1 dead holder, with 1 slot, from service/s/.lock:");
+        shell.expect("prune removes 1 dead holder, with 1 slot, from service/s/.lock:");
         shell.expect("Go on? [y/N] ");
     };
     ask(&mut shell);
@@ -115,7 +115,7 @@ fn on_a_terminal_it_asks_and_does_what_it_said() {
     ask(&mut shell);
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":3,"Holders":["one","two"]}"#, Put::Plain, 0);
     shell.press("y\n");
-    shell.expect("service/s: 1 dead holder dropped; nobody was let in");
+    shell.expect("service/s: 1 dead holder pruned; no slot was granted");
     shell.press(code);
     shell.expect("code 0");
     assert_eq!(operator.holders(PREFIX), ["two"]);
@@ -158,7 +158,7 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
     operator.put(&format!("{PREFIX}/theirs"), "another client's", Put::Plain, 0);
     let (code, out, said) = destroy();
     assert_eq!((code, out.as_str()), (Some(0), "service/s/.lock was deleted\n"), "{said}");
-    assert!(said.contains("a limit of 1 that nobody holds, and 40 entries"), "{said}");
+    assert!(said.contains("a limit of 1 and no holders, and 40 contender keys"), "{said}");
     assert!(said.contains("1 other key below the prefix stays"), "{said}");
     let left: Vec<_> = operator.keys(PREFIX).into_iter().map(|pair| pair.key).collect();
     assert_eq!(left, ["service/s/theirs"]);
@@ -183,7 +183,7 @@ fn whoever_comes_while_it_is_asked_is_not_harmed() {
     let mut shell = Shell::start();
     let destroy = format!("{BINARY} destroy {PREFIX} --http-addr {}; echo \"code\" $?\n", consul.address());
     shell.press(&destroy);
-    shell.expect("a semaphore with a limit of 2 that nobody holds");
+    shell.expect("a semaphore with a limit of 2 and no holders");
     shell.expect("Go on? [y/N] ");
     let holder = agent(&consul, "batch-7", "limit: 1");
     holder.await_ready();

@@ -118,7 +118,7 @@ fn a_semaphore_shared_by_agents_and_consul_lock() {
     let lines: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][..6], ["SESSION", "STATE", "SLOTS", "PRIORITY", "SINCE", "WHO"]);
     assert_eq!(lines[1][1], "held");
-    assert!(table.lines().nth(1).unwrap().contains("another client"), "{table}");
+    assert!(table.lines().nth(1).unwrap().contains("foreign client"), "{table}");
     assert_eq!((lines[2][0], lines[2][5..8].join(" ").as_str()), (&*holder.session(), "batch-7 on n1"));
     assert_eq!(lines.len(), 5);
     // All of them are among all sessions.
@@ -188,10 +188,10 @@ fn nobody_is_an_answer() {
     assert_eq!(json_of(&consul, &[]), [] as [Value; 0]);
     let (code, said, errors) = sessions(&consul.address(), &[PREFIX]);
     assert_eq!((code, said.lines().count()), (Some(0), 1));
-    assert!(errors.contains("nobody takes part at service/s") && errors.contains("without a token"));
+    assert!(errors.contains("no participants at service/s") && errors.contains("without a token"));
     let token = ["--token", "11111111-2222-3333-4444-555555555555"];
     let (_, _, errors) = sessions(&consul.address(), &token);
-    assert!(errors.contains("there is no session, or none that the token may see"), "{errors}");
+    assert!(errors.contains("no sessions, or none is readable with the token"), "{errors}");
 }
 
 #[test]

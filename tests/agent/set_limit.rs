@@ -128,8 +128,8 @@ fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
     waiter.await_state("waiting");
     let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "1"]);
     assert_eq!(code, Some(0));
-    let expected = "service/s: limit changed from 3 to 1; nobody is thrown out: no slot is given on until fewer than 1 \
-                    are held; 3 are now\n";
+    let expected = "service/s: limit changed from 3 to 1; no holder is evicted; no slot is granted until fewer than 1 \
+                    are held (3 now)\n";
     assert_eq!(said, expected);
     for agent in holders.iter().map(|(_, holder)| holder).chain([&waiter]) {
         wait_for("the new limit", || agent.semaphore()["limit"] == 1);
@@ -137,7 +137,7 @@ fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
     for left in (0..3).rev() {
         assert_eq!(waiter.semaphore()["state"], "waiting");
         let (_, mut leaving) = holders.pop().unwrap();
-        assert!(leaving.is_ready(), "nobody is thrown out");
+        assert!(leaving.is_ready(), "no holder is evicted");
         assert_eq!(leaving.metric("slotkeeper_limit_mismatch{semaphore=\"s\"}"), 1.0);
         assert_eq!(leaving.terminate(), Some(0));
         assert_eq!(operator.holders(PREFIX).len(), left.max(1), "the last one lets the waiter in");

@@ -36,7 +36,7 @@ fn wait_probe_and_status_ask_the_local_agent() {
     assert_eq!(run(&["wait", "--timeout", "0s", b[0], b[1]]).0, Some(75));
     let (code, _, said) = run(&["wait", "--timeout", "100ms", b[0], b[1]]);
     assert_eq!(code, Some(75));
-    assert!(said.contains("waiting, 1 of 1 in line"), "{said}");
+    assert!(said.contains("waiting, 1 of 1 in the queue"), "{said}");
     for (endpoint, of_first, of_second) in [("live", 0, 0), ("ready", 0, 1), ("startup", 0, 1)] {
         assert_eq!(run(&["probe", endpoint, a[0], a[1]]).0, Some(of_first), "{endpoint}");
         assert_eq!(run(&["probe", endpoint, b[0], b[1]]).0, Some(of_second), "{endpoint}");
@@ -108,14 +108,8 @@ fn a_watch_shows_what_is_new_and_says_trouble_once() {
     assert_eq!(shown, ["1", "2", "3"]);
     let errors = fs::read_to_string(errors).unwrap();
     let errors: Vec<_> = errors.lines().collect();
-    assert_eq!(
-        (errors.len(), errors.last()),
-        (2, Some(&"slotkeeper: there is an answer again")),
-        "{errors:?}"
-    );
-    assert!(
-        errors[0].starts_with("slotkeeper: no agent answers at ") && errors[0].ends_with("; trying again")
-    );
+    assert_eq!((errors.len(), errors.last()), (2, Some(&"slotkeeper: recovered")), "{errors:?}");
+    assert!(errors[0].starts_with("slotkeeper: no agent answers at ") && errors[0].ends_with("; retrying"));
 }
 
 /// An agent that has gone is not to look like one that lives.
@@ -170,7 +164,7 @@ fn without_an_agent_they_say_where_they_looked() {
         assert_eq!((code, said.contains("such as 127.0.0.1:9377")), (Some(64), true), "{said}");
     }
     let (_, _, said) = run(&["wait", "--timeout", "50ms", nobody[0], nobody[1]]);
-    assert!(said.starts_with("slotkeeper: not ready in the time given: no agent"), "{said}");
+    assert!(said.starts_with("slotkeeper: timed out waiting for the agent to be ready: no agent"), "{said}");
 }
 
 /// The README's first command, with nothing but this binary.

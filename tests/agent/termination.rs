@@ -56,7 +56,7 @@ fn who_waits_in_vain_says_for_what_and_behind_whom() {
     first.await_life();
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--timeout", "2s"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
-    assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in line, held by "]);
+    assert_says(&message(&job), &["timed out after 2s waiting for one: 1st of 1 in the queue, held by "]);
     let mut job = told(&consul.address(), &["p/one", "-n", "1", "--try"], &["true"]);
     assert_eq!(job.code(), Some(75), "{}", job.log());
     assert_says(&message(&job), &["no slot of one is free, and the wait is 0"]);
@@ -79,7 +79,7 @@ fn a_signal_that_ends_the_waiting_is_named() {
     wait_for("its place in line", || job.log().contains(log_events::WAITING));
     job.signal(Signal::TERM);
     assert_eq!(job.code(), Some(143), "{}", job.log());
-    assert_says(&message(&job), &["ended by SIGTERM while it waited for one: 1st of 1 in line"]);
+    assert_says(&message(&job), &["ended by SIGTERM while it waited for one: 1st of 1 in the queue"]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_cannot_be_begun_is_explained() {
     let both = ["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"];
     let cases: [(&[&str], i32, &[&str]); 4] = [
         (&["--no-such-flag"], 64, &["unexpected argument '--no-such-flag'"]),
-        (&[], 64, &["which slot?"]),
+        (&[], 64, &["no slot is named"]),
         (&both, 78, &["session.ttl", "--kill-after", "16s"]),
         (&["--config", "/nonexistent/file"], 78, &["/nonexistent/file"]),
     ];
@@ -178,7 +178,7 @@ fn an_agent_explains_an_end_that_nobody_has_asked_it_for() {
     home.configure(&consul.address(), &semaphore.replace("on_lost: exit", "wait: 2s"));
     let mut agent = Agent::spawn(&home, &[], &environment);
     assert_eq!(agent.ended().code(), Some(75));
-    assert_says(&read(&file), &["timed out after 2s waiting for s: 1st of 1 in line, held by "]);
+    assert_says(&read(&file), &["timed out after 2s waiting for s: 1st of 1 in the queue, held by "]);
     home.configure(&consul.address(), "semaphores: [{name: s, prefix: p/s, limit: 0}]\nlokcs: []");
     let mut agent = Agent::spawn(&home, &[], &environment);
     assert_eq!(agent.ended().code(), Some(78));
@@ -206,7 +206,10 @@ fn a_wait_explains_itself_and_a_persons_commands_write_nothing() {
     assert_eq!(ends(&["wait", "--timeout", "0s", "--help"]), Some(0));
     assert!(!file.exists(), "{}", read(&file));
     assert_eq!(ends(&["wait", "--timeout", "100ms", "--address", agent.address()]), Some(75));
-    assert_says(&read(&file), &["not ready in the time given", "waiting, 1 of 1 in line"]);
+    assert_says(
+        &read(&file),
+        &["timed out waiting for the agent to be ready", "waiting, 1 of 1 in the queue"],
+    );
     assert_eq!(ends(&["wait", "--timeout", "soon"]), Some(64));
     assert_says(&read(&file), &["invalid value 'soon'"]);
     let mut waits = of(&["wait", "--address", agent.address()]).stderr(Stdio::piped()).spawn().unwrap();

@@ -62,8 +62,15 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
     let mut plain = Lodger::start(&consul.address(), "semaphores: [{name: a, prefix: p/a, limit: 1}]");
     let says =
         |agent: &Agent, what: &str| agent.semaphore()["reason"].as_str().is_some_and(|it| it.contains(what));
-    wait_for("the reasons", || says(&agent, "it waits for b,") && says(&plain, "left to one ahead"));
-    assert!(plain.get("/readyz?verbose").body.contains("2 of 2 in line: free slots are left to one ahead"));
+    wait_for("the reasons", || {
+        says(&agent, "its acquire group waits for b") && says(&plain, "left to a waiter ahead")
+    });
+    assert!(
+        plain
+            .get("/readyz?verbose")
+            .body
+            .contains("2 of 2 in the queue: free slots are left to a waiter ahead")
+    );
     assert!(!agent.log().contains("position=0"), "{}", agent.log());
     assert_eq!(plain.terminate(), Some(0));
 

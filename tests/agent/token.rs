@@ -58,6 +58,9 @@ fn a_token_that_others_may_read_is_refused_before_anything_is_held() {
     let mut agent = Agent::spawn(&home, &[], &[]);
     assert_eq!(agent.ended().code(), Some(1));
     let log = agent.log();
-    assert!(log.contains("others may use the token's file") && log.contains("chmod it to 600"), "{log}");
+    assert!(
+        log.contains("other users may read or write the token's file") && log.contains("chmod it to 600"),
+        "{log}"
+    );
     assert!(!log.contains("0123456789abcdef") && !log.contains(log_events::SESSION_CREATED), "{log}");
 }

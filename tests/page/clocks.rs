@@ -50,7 +50,7 @@ fn times_run_on_between_two_events_and_a_renewal_changes_nothing_else() {
     let behind: Vec<_> = (0..3).map(|_| Lodger::start(&consul.address(), ONE)).collect();
     behind.iter().for_each(|one| one.await_state("waiting"));
     let mut page = Browser::open(second.address());
-    page.await_texts(&["1st of 4 in line, waiting for ", "Lease: "]);
+    page.await_texts(&["1st of 4 in the queue, waiting for ", "Lease: "]);
 
     let mut from = (page.told(), Clocks::of(&mut page));
     wait_for("times that run on with no event between", || {
@@ -81,7 +81,7 @@ fn times_run_on_between_two_events_and_a_renewal_changes_nothing_else() {
     let asked = page.asked().len();
     page.sleep();
     wait_for("the page to ask anew", || page.asked().len() > asked);
-    page.await_texts(&["1st of 4 in line, waiting for "]);
+    page.await_texts(&["1st of 4 in the queue, waiting for "]);
     page.await_gone("when last seen");
     page.assert_quiet(&[]);
 }

@@ -24,7 +24,7 @@ fn it_is_said_that_the_agent_is_gone_and_that_it_is_back() {
     let mut agent = start();
     agent.await_ready();
     let mut page = Browser::open(&address);
-    page.await_texts(&["Everything that is required is held.", "acquired"]);
+    page.await_texts(&["Everything required is held.", "acquired"]);
     assert_eq!(page.count("#gone:visible"), 0);
 
     agent.signal(Signal::KILL);
@@ -35,7 +35,7 @@ fn it_is_said_that_the_agent_is_gone_and_that_it_is_back() {
     // Its successor takes the session up again.
     let mut agent = start();
     page.await_gone("The connection to the agent is gone");
-    page.await_texts(&["Everything that is required is held.", "taken up again", "acquired"]);
+    page.await_texts(&["Everything required is held.", "resumed", "acquired"]);
 
     // One that stands still closes nothing: the silence is what tells.
     agent.signal(Signal::STOP);
@@ -44,10 +44,6 @@ fn it_is_said_that_the_agent_is_gone_and_that_it_is_back() {
     page.await_gone("The connection to the agent is gone");
 
     assert_eq!(agent.terminate(), Some(0));
-    page.await_texts(&[
-        "The agent has ended: it was giving everything back.",
-        "Given back",
-        "giving everything back",
-    ]);
+    page.await_texts(&["The agent has ended: it was draining.", "Released", "draining"]);
     page.assert_quiet(EXPECTED);
 }

@@ -35,7 +35,7 @@ fn what_others_write_is_shown_as_text_and_does_nothing() {
                   - {name: t, prefix: 'service/t', limit: 1}";
     let agent = Lodger::start(&consul.address(), config);
     let mut page = Browser::open(agent.address());
-    page.await_texts(&["Kept out: ", "4 of 2 slots taken: 3 dead, 1 of others, 0 free; 2 over the limit"]);
+    page.await_texts(&["Blocked: ", "4 of 2 slots taken: 3 dead, 1 of others, 0 free; 2 over the limit"]);
     // Session ids come so too, and are cut.
     page.await_texts(&["<img src…", "\\u{202e}…"]);
     wait_for("both lists", || page.text().matches(IDENTITY).count() == 2);

@@ -68,13 +68,13 @@ fn one_far_back_in_line_sees_itself() {
                   - {name: far, prefix: service/far, limit: 1}";
     let agent = Lodger::start(&consul.address(), config);
     let mut page = Browser::open(agent.address());
-    page.await_texts(&["15th of 15 in line, waiting for", "31st of 31 in line, waiting for"]);
+    page.await_texts(&["15th of 15 in the queue, waiting for", "31st of 31 in the queue, waiting for"]);
     for prefix in ["service/near", "service/far"] {
         others(&operator, prefix, "waiting", 5);
     }
     page.await_texts(&[
-        "15th of 20 in line, waiting for",
-        "31st of 36 in line, waiting for",
+        "15th of 20 in the queue, waiting for",
+        "31st of 36 in the queue, waiting for",
         "and 4 more",
         "and 5 more",
     ]);

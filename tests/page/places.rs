@@ -12,7 +12,7 @@ use crate::wait_for;
 /// Places of an agent.
 const PLACES: usize = 32;
 const ONE: &str = "semaphores: [{name: writers, prefix: service/writers, limit: 1}]";
-const LIVE: &str = "Everything that is required is held.";
+const LIVE: &str = "Everything required is held.";
 
 /// Takes all places that are left.
 fn fill(address: &str) -> Vec<TcpStream> {
@@ -65,7 +65,7 @@ fn an_agent_without_a_place_is_asked_again_in_peace() {
     let followers = fill(agent.address());
     assert_eq!(followers.len(), PLACES);
     let mut page = Browser::open(agent.address());
-    page.await_texts(&["or is followed by as many as it has places for. Trying again."]);
+    page.await_texts(&["or has reached its limit of followers. Retrying."]);
     page.assert_accessible("full");
     wait_for("three requests", || page.requests() >= 3);
     let refused = page.asked();
@@ -74,6 +74,6 @@ fn an_agent_without_a_place_is_asked_again_in_peace() {
     assert!(page.requests() <= page.asked().len(), "the browser asked by itself");
     drop(followers);
     page.await_texts(&[LIVE]);
-    page.await_gone("as many as it has places for");
+    page.await_gone("limit of followers");
     page.assert_quiet(&["503"]);
 }

@@ -22,9 +22,9 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
     let mut page = Browser::open(second.address());
     page.await_texts(&[
         "Not ready",
-        "1st of 1 in line, waiting for",
+        "1st of 1 in the queue, waiting for",
         "batch/import-1",
-        "In line",
+        "Queue",
         "batch/import-2",
         "Waiting",
         "1 of 1 slot taken",
@@ -34,14 +34,14 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
 
     assert_eq!(first.terminate(), Some(0));
     page.await_texts(&[
-        "Everything that is required is held.",
+        "Everything required is held.",
         "Held for",
         "batch/import-2",
         "this agent",
         "acquired",
     ]);
     page.await_gone("Not ready");
-    page.await_gone("In line");
+    page.await_gone("Queue");
     page.await_gone("batch/import-1");
     assert_eq!(page.attribute(".slots", "aria-label"), "1 of 1 slot taken: 1 mine, 0 free; mine: slot 0");
     // A renewal fills the bar again, and nothing but the times has changed for it.
@@ -70,7 +70,7 @@ fn everything_that_an_agent_can_have_is_shown() {
     let mut page = Browser::open(agent.address());
     page.await_texts(&[
         "semaphore/blocked: blocked",
-        "Kept out: ",
+        "Blocked: ",
         "a note that somebody left",
         "4 of 10,000 slots taken: 2 mine, 2 dead, 9,996 free",
         "+ 9,952 more",
@@ -82,7 +82,7 @@ fn everything_that_an_agent_can_have_is_shown() {
     page.assert_accessible("blocked");
     // Somebody mends it.
     operator.delete("service/blocked/.lock");
-    page.await_texts(&["Everything that is required is held."]);
-    page.await_gone("Kept out: ");
+    page.await_texts(&["Everything required is held."]);
+    page.await_gone("Blocked: ");
     page.assert_quiet(&[]);
 }

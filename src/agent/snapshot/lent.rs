@@ -1,4 +1,4 @@
-//! What is taken on demand: what the keepers of its leases know of it, together.
+//! On-demand semaphores and locks: the combined state of their leases.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,23 @@ use crate::control::request::Kind;
 use crate::status::{self, Mode, Moments, Semaphore, State};
 use slotkeeper_semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
 
-/// All that is lent of one semaphore or lock.
+/// The leases of one semaphore or lock.
 pub(super) struct Lent<'a> {
-    /// Its leases, as they are shown.
+    /// The leases as the status shows them.
     pub(super) shown: Vec<status::Lease>,
-    /// Those that look at it still.
+    /// The machines that still read it.
     machines: Vec<(&'a Keeper, &'a Machine)>,
-    /// The sessions of these.
+    /// Their sessions.
     sessions: BTreeSet<&'a SessionId>,
 }
 
 impl<'a> Lent<'a> {
-    /// What lies at that prefix or key, however it was called when it was lent.
+    /// The leases at that prefix or key, whatever the entry's name was at the grant.
     pub(super) fn of(kind: Kind, key: &str, leases: &'a Leases) -> Self {
         let id = labels::id(kind, key);
         let all: Vec<_> = leases.of(&id).filter(|(_, keeper)| keeper.machine(&id).is_some()).collect();
         let shown = all.iter().map(|(lease, keeper)| shown(lease, keeper, leases)).collect();
-        // Whoever leaves looks no longer.
+        // A leaving machine does not read any more.
         let leaves = |lease: &Lease| matches!(lease.stage(), Stage::Evicted { .. } | Stage::Leaving { .. });
         let looking = all.iter().filter(|(lease, _)| !leaves(lease));
         let machines: Vec<_> =
@@ -46,7 +46,7 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// The view that is the latest, when everything was looked at for it, and whose it is.
+    /// The latest complete view, its time and its keeper.
     pub(super) fn freshest(&self) -> Option<(&'a View, Moment, &'a Keeper)> {
         let seen = self.machines.iter().filter_map(|(keeper, machine)| {
             let (view, at) = (machine.view()?, machine.listed_at()?);
@@ -55,18 +55,18 @@ impl<'a> Lent<'a> {
         seen.max_by_key(|(view, at, _)| (view.lock_index(), *at))
     }
 
-    /// Whether the session is that of one of the leases.
+    /// Whether the session belongs to one of the leases.
     pub(super) fn has(&self, session: &SessionId) -> bool {
         self.sessions.contains(session)
     }
 
-    /// What fails, if anything does.
+    /// The failure of a request, if there is one.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()))
     }
 }
 
-/// `settings` are those that the next lease would have.
+/// `settings` are those of the next lease.
 pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Semaphore {
     let lent = Lent::of(Kind::Semaphore, &settings.prefix, leases);
     let freshest = lent.freshest();

@@ -1,4 +1,4 @@
-//! Single-key locks: those that the agent holds or asks for itself, and those that are taken on demand.
+//! Single-key locks: those that the agent acquires itself, and on-demand ones.
 
 use super::lent::Lent;
 use super::{WaiterState, told};
@@ -8,7 +8,7 @@ use crate::control::request::Kind;
 use crate::status::{Leader, Lock, Mode, Moments, State};
 use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, SingleKeyLock};
 
-/// One that the agent takes itself.
+/// A lock that the agent acquires itself.
 pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
     let standing = WaiterState::of(machine);
     let single = machine.single().filter(|_| !standing.rests());
@@ -37,7 +37,7 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
     }
 }
 
-/// One that clients take: what the keepers of its leases know of it, together.
+/// An on-demand lock: the combined state of its leases.
 pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
     let lent = Lent::of(Kind::Lock, key, leases);
     let freshest = lent.freshest();

@@ -1,4 +1,4 @@
-//! Entries of the configuration that the agent has not taken over yet.
+//! Configured entries that the agent has not applied yet.
 
 use super::lent::Lent;
 use crate::agent::leases::Leases;

@@ -1,4 +1,4 @@
-//! What `inspect` found, as its JSON names it.
+//! The JSON of `inspect`.
 
 use std::time::SystemTime;
 
@@ -9,15 +9,15 @@ use crate::clock;
 use crate::operator::{Found, Health, Hidden, Inspection, Participant, Waiter};
 use slotkeeper_semaphore::Form;
 
-/// What there is at a prefix. No field is ever left out.
+/// What was found at a prefix. No field is ever omitted.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) prefix: String,
     /// `semaphore`, `lock`, `other`, `nothing`, `unknown`.
     pub(super) kind: &'static str,
-    /// The key that all go by.
+    /// The key that coordinates the clients.
     pub(super) key: Option<String>,
-    /// What something else is.
+    /// The content of the key, if the kind is `other`.
     pub(super) description: Option<String>,
     /// `list` or `map`.
     pub(super) form: Option<&'static str>,
@@ -26,34 +26,34 @@ pub(super) struct Report {
     pub(super) slots_free: Option<u32>,
     /// The index of the key's last change: no holder's token is larger.
     pub(super) fencing_token: Option<u64>,
-    /// Of a lock, how often it has been taken.
+    /// A lock's number of acquisitions.
     pub(super) lock_index: Option<u64>,
-    /// The session that is first in line for a slot.
+    /// The session of the waiter that is next.
     pub(super) next: Option<String>,
     pub(super) holders: Vec<Member>,
     pub(super) queue: Vec<Member>,
     pub(super) others: Vec<Member>,
-    /// Entries that ended sessions have left.
+    /// Contender keys of ended sessions.
     pub(super) leftovers: usize,
-    /// What the token may not see, by the rules that would show it.
+    /// What is hidden from the token, by the rules that show it.
     pub(super) hidden: Hidden,
-    /// When it was seen.
+    /// Time of the read.
     pub(super) seen_at: String,
 }
 
-/// Somebody who takes part.
+/// A participant.
 #[derive(Debug, Serialize)]
 pub(super) struct Member {
     #[serde(flatten)]
     pub(super) row: Row,
     pub(super) health: Health,
-    /// How long it has held or waited, by its own date.
+    /// Seconds since it acquired or began to wait, by its own time stamp.
     pub(super) seconds: Option<u64>,
-    /// Its place in line, from 1.
+    /// Its position in the queue, from 1.
     pub(super) position: Option<usize>,
-    /// In line, whether it wants more than the semaphore can give.
+    /// Of a waiter, whether it needs more slots than the limit.
     pub(super) passed_over: Option<bool>,
-    /// The prefixes whose slots it takes together.
+    /// The prefixes of its acquire group.
     pub(super) together: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Report {
     pub(super) fn at(prefix: &str, seen: &Inspection, wall: SystemTime) -> Self {
         let member = |one: &Participant| Member::of(one, wall);
         let waiter = |(place, one): (usize, &Waiter)| Member {
-            // Others may stand ahead and be hidden.
+            // Hidden waiters may be ahead.
             position: seen.hidden.keys.is_none().then_some(place + 1),
             passed_over: Some(!one.is_served),
             ..member(&one.participant)
@@ -132,7 +132,7 @@ impl Member {
         Self {
             row: Row::from(one.clone()),
             health: one.health,
-            // Its clock may be ahead of ours.
+            // Its clock may be ahead of this one.
             seconds: since.map(|since| wall.duration_since(since).map_or(0, |for_| for_.as_secs())),
             position: None,
             passed_over: None,

@@ -1,4 +1,4 @@
-//! What `inspect` found, for people.
+//! The tables of `inspect`.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -14,22 +14,22 @@ use crate::operator::Health;
 use crate::progress;
 use slotkeeper_consul::Behavior;
 
-/// Rows of a table that are shown.
+/// The most rows of a table.
 const SHOWN: usize = 40;
 
-/// Characters of a session that are enough for people, where no other one begins with them; `evict` takes them.
+/// Characters of an abbreviated session, if no other session begins with them; `evict` accepts them.
 const OF_SESSION: usize = 8;
 
-/// How a picture is to look.
+/// The layout of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Whether a session may be shown by its first characters.
+    /// Whether sessions may be abbreviated.
     pub(super) short: bool,
-    /// So many columns are there for sentences. Tables are left as they are.
+    /// Columns for sentences. Tables are not wrapped.
     pub(super) columns: usize,
 }
 
-/// The whole picture; `hint` says why nothing may have been found.
+/// The headline, tables and remarks; `hint` explains an empty result.
 pub(super) fn of(report: &Report, hint: &str, look: Look) -> io::Result<String> {
     let wrap = |text: &str| window::wrap(text, look.columns);
     let mut text = wrap(&headline(report, hint));
@@ -50,9 +50,9 @@ pub(super) fn of(report: &Report, hint: &str, look: Look) -> io::Result<String> 
     Ok(text)
 }
 
-/// How each session is called.
+/// The sessions' names in the tables.
 struct Names<'a> {
-    /// All that are there, in order, where they may be shortened: those that begin alike are neighbours.
+    /// All sessions in order, if they may be abbreviated: those with the same first characters are neighbours.
     all: Option<BTreeSet<&'a str>>,
 }
 
@@ -128,7 +128,7 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
             remarks.push("next".to_owned());
         }
         if one.passed_over == Some(true) {
-            remarks.push("passed over: wants what the semaphore cannot give".into());
+            remarks.push("passed over: the semaphore cannot grant its slots".into());
         }
         if !one.together.is_empty() {
             let others = one.together.iter().filter(|prefix| **prefix != report.prefix);
@@ -173,12 +173,12 @@ fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
     rows("OTHER\tSTATE\tWHO\tHEALTH\tTTL\tKEYS\tBEHAVIOR\tCHECKS", &report.others, write)
 }
 
-/// The columns WHO and HEALTH. What people look for stands before what is long, since a window cuts rows at their ends.
+/// The columns WHO and HEALTH, before longer ones, since a window cuts rows at their ends.
 fn who(one: &Member) -> String {
     format!("{}\t{}", one.row.describe(), one.health.name())
 }
 
-/// For how long it stands so.
+/// How long the participant has held or waited.
 fn for_(one: &Member) -> String {
     one.seconds.map_or(NONE.into(), |seconds| progress::time(Duration::from_secs(seconds)))
 }
@@ -211,7 +211,7 @@ fn rows(
     Ok(text)
 }
 
-/// What people should know about what they see.
+/// Remarks below the tables.
 fn remarks(report: &Report) -> Vec<String> {
     let mut remarks = Vec::new();
     let prefix = printable(&report.prefix);

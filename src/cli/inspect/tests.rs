@@ -9,7 +9,7 @@ use crate::operator::Scene;
 use slotkeeper_consul::{Behavior, Indexed, Session};
 use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
 
-/// As programs get it.
+/// The layout for programs.
 const WHOLE: Look = Look { short: false, columns: window::ENDLESS };
 
 fn pair(key: &str, value: &str, session: Option<&str>, create_index: u64) -> Pair {
@@ -48,7 +48,7 @@ fn report(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str]) -> Repor
     report_of(at_prefix, below, sessions, (false, false))
 }
 
-/// `filtered`: whether Consul says that it hides keys, and sessions.
+/// `filtered`: whether Consul reports that it hides keys, and sessions.
 fn report_of(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str], filtered: (bool, bool)) -> Report {
     let below = Listing { pairs: below, index: 500, filtered: filtered.0 };
     let value = sessions.iter().map(|id| session(id)).collect();
@@ -73,7 +73,7 @@ fn semaphore() -> Vec<Pair> {
             Some("w"),
             5,
         ),
-        // No date of anybody's.
+        // A time stamp that cannot be parsed.
         pair("p/x", &entry("waiting", r#","since":"2027-01-01T00:00:00Z\u001b""#), Some("x"), 6),
         pair("p/out", &entry("held", ""), Some("out"), 7),
         pair("p/left", &entry("held", ""), None, 8),
@@ -89,10 +89,10 @@ p: semaphore (list), 3 of 2 slots taken, fencing token 101
 HOLDER  STATE  SLOTS  WHO                          HEALTH  FOR     TTL  SLOT  SINCE                 BEHAVIOR  CHECKS
 gone    dead   1      -                            ended   -       -    -     -                     -         -
 b       held   1      batch-7 on n1                live    2m 13s  30s  1     2026-01-02T03:01:52Z  delete    serfHealth
-a       held   1      another client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
+a       held   1      foreign client: db\\u{1b}[2J  live    -       30s  -     -                     delete    serfHealth
 
 WAITER  POSITION  SLOTS  PRIORITY  WHO  HEALTH  FOR    TTL  REMARK                                             SINCE                       BEHAVIOR  CHECKS
-large   1         9      4         -    live    -      30s  passed over: wants what the semaphore cannot give  -                           delete    serfHealth
+large   1         9      4         -    live    -      30s  passed over: the semaphore cannot grant its slots  -                           delete    serfHealth
 w       2         1      0         -    live    1d 1h  30s  next; together with q\\u{1b}                        2026-01-01T02:03:05Z        delete    serfHealth
 x       3         1      0         -    live    -      30s  -                                                  2027-01-01T00:00:00Z\\u{1b}  delete    serfHealth
 
@@ -163,7 +163,7 @@ fn no_field_is_left_out_of_the_json() {
             "health": "live", "seconds": 133, "position": null, "passed_over": null, "together": [],
         })
     );
-    // Whoever is in line has a session: where one is not shown, that of the dead one may be hidden too.
+    // Every waiter has a session: if one is not shown, a dead holder's may be hidden too.
     assert_eq!(
         (&seen["holders"][0]["health"], &seen["queue"][1]["health"]),
         (&json!("unknown"), &json!("unknown"))

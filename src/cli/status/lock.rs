@@ -9,7 +9,7 @@ use crate::cli::row::text_of;
 use crate::cli::window;
 use crate::status::Lock;
 
-/// The lock's holder, or what is left of its lock-delay.
+/// The lock's holder, or the rest of its lock-delay.
 fn leader(lock: &Lock) -> String {
     match (&lock.leader, lock.delayed_seconds) {
         (Some(leader), _) => describe(&leader.session, leader.who.as_ref(), leader.mine, None),
@@ -18,7 +18,7 @@ fn leader(lock: &Lock) -> String {
     }
 }
 
-/// One line for each, and below them what is wrong.
+/// One line per lock, and the reasons below.
 pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
     if locks.is_empty() {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! Streams over a real socket, of an agent that tells what the test says.
+//! Streams over a real socket, with an agent whose status the test sets.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longer than any of these tests takes.
 const NEVER: Duration = Duration::from_secs(60 * 60);
 
-/// One who reads.
+/// A client of a stream.
 type Reader = BufReader<TcpStream>;
 
 fn site(following: Following) -> (watch::Sender<Arc<Snapshot>>, Site) {
@@ -27,7 +27,7 @@ fn site(following: Following) -> (watch::Sender<Arc<Snapshot>>, Site) {
     (tells, Site::new(status, metrics, Arc::new(Watchdog::new(now))).followed(following))
 }
 
-/// An agent with a place for one.
+/// An agent with one stream.
 async fn start(
     pace: Duration,
     silence: Duration,
@@ -46,7 +46,7 @@ async fn follow(address: SocketAddr) -> Reader {
     BufReader::new(stream)
 }
 
-/// The next line that begins so; none once the stream has ended.
+/// The next line with this start; `None` once the stream has ended.
 async fn line(reader: &mut Reader, start: &str) -> Option<String> {
     let read = async {
         loop {
@@ -76,7 +76,7 @@ async fn a_silence_is_ended() {
 async fn a_stream_ends_with_its_life_and_gives_its_place_back() {
     let (_tells, address) = start(Duration::ZERO, NEVER, Duration::from_secs(1)).await;
     for _ in 0..3 {
-        // With one place, each waits for the end of the one before, and finds its place free.
+        // With one stream, each client waits for the end of the one before.
         let mut reader = follow(address).await;
         assert_eq!(line(&mut reader, "HTTP/").await.as_deref(), Some("HTTP/1.0 200 OK\r\n"));
         assert_eq!(line(&mut reader, "event: ").await.as_deref(), Some("event: status\n"));
@@ -96,7 +96,7 @@ async fn what_comes_faster_than_the_pace_is_told_together() {
     for _ in 0..CHANGES {
         last = last.next();
         tells.send_modify(|shown| Arc::make_mut(shown).id = last);
-        // Time in which it could be told.
+        // Time in which a change could be sent.
         sleep(Duration::from_millis(2)).await;
     }
     let (mut told, last) = (0, format!("id: {last}\n"));

@@ -37,7 +37,7 @@ fn the_slot_is_given_on_when_the_hook_has_stopped_the_workload() {
     let Said(code, said, errors) = evict(&consul, &[PREFIX, &session, "--yes", "--wait", "1s"]);
     assert_eq!((code, said.as_str()), (Some(75), ""));
     assert!(
-        errors.contains("was asked to go and still holds after 1s") && errors.contains("--force"),
+        errors.contains("is being evicted and still holds after 1s") && errors.contains("--force"),
         "{errors}"
     );
     await_leaving(&agent);

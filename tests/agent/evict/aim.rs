@@ -77,7 +77,7 @@ fn one_that_dies_before_it_goes_is_taken_out() {
     let ended = evicting.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     let said = String::from_utf8(ended.stdout).unwrap();
-    assert_eq!(said, format!("{PREFIX}: {session} is out; nobody was let in meanwhile\n"));
+    assert_eq!(said, format!("{PREFIX}: {session} is out; no new holder\n"));
     assert!(operator.holders(PREFIX).is_empty());
     agent.signal(Signal::CONT);
     assert_eq!(agent.terminate(), Some(0));

@@ -33,7 +33,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
 
     let Said(code, said, errors) = evict(&consul, &["p/one", &holder[..8], "--yes"]);
     assert_eq!(code, Some(0), "{errors}");
-    assert!(said.starts_with(&format!("p/one: {holder} is out; let in meanwhile: {next} (")), "{said}");
+    assert!(said.starts_with(&format!("p/one: {holder} is out; new holders: {next} (")), "{said}");
     assert!(errors.starts_with(&format!("evicting session {holder} (")), "{errors}");
     assert!(errors.contains("which holds a slot of p/one since 2"), "{errors}");
 
@@ -76,7 +76,7 @@ fn so_it_is_with_a_lock() {
     assert_eq!(code, Some(0), "{errors}");
     let out = format!("p/one/.lock: {holder} is out");
     // Who waits for it may have it by then.
-    assert!(said == format!("{out}\n") || said.starts_with(&format!("{out}; let in meanwhile: ")), "{said}");
+    assert!(said == format!("{out}\n") || said.starts_with(&format!("{out}; new holders: ")), "{said}");
     assert_eq!(first.code(), Some(80), "{}", first.log());
     first.life().assert_before(&second.await_life());
     let holder = operator.key("p/one/.lock").unwrap().session.unwrap();
@@ -102,7 +102,7 @@ fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
     let Said(code, said, errors) = evict(&consul, &["p/one", &waits, "--yes"]);
     assert_eq!(
         (code, said.as_str()),
-        (Some(0), &*format!("p/one: {waits} is out of the line\n")),
+        (Some(0), &*format!("p/one: {waits} is out of the queue\n")),
         "{errors}"
     );
     assert!(errors.contains("It leaves the line"), "{errors}");

@@ -85,8 +85,9 @@ fn one_that_sees_it_only_after_its_lease_ran_out_stops_its_workload_first_too() 
     ask(&consul, PREFIX, &session);
     agent::await_told(&home, "lost lease_expired\n");
     relay.block(false);
-    let withheld =
-        |reason: &Value| reason.as_str().is_some_and(|reason| reason.contains("given on once the workload"));
+    let withheld = |reason: &Value| {
+        reason.as_str().is_some_and(|reason| reason.contains("the slot is released when the workload"))
+    };
     wait_for("the mark to be seen", || withheld(&agent.semaphore()["reason"]));
     assert_eq!((operator.holders(PREFIX), next.is_ready()), (vec![session], false));
     std::fs::write(home.path("stopped"), "").unwrap();

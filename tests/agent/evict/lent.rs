@@ -66,6 +66,10 @@ fn one_that_waits_for_a_lease_is_told() {
         evicted(&consul, &["p/s", &contenders().find(|session| *session != holder).unwrap()]);
         let reply = waiting.join().unwrap();
         assert_eq!(Desk::code(&reply), (409, "timed_out".into()));
-        assert!(reply.body.contains("ops@") && reply.body.contains("out of the line"), "{}", reply.body);
+        assert!(
+            reply.body.contains("ops@") && reply.body.contains("no longer in the queue"),
+            "{}",
+            reply.body
+        );
     });
 }

@@ -40,7 +40,7 @@ pub(crate) fn evict(consul: &Consul, arguments: &[&str]) -> Said {
 fn ask(consul: &Consul, prefix: &str, session: &str) {
     let Said(code, said, errors) = evict(consul, &[prefix, session, "--yes", "--wait", "0s"]);
     assert_eq!(code, Some(0), "{errors}");
-    assert!(said.ends_with(&format!("{session} is asked to go\n")), "{said}");
+    assert!(said.ends_with(&format!("{session} is being evicted\n")), "{said}");
 }
 
 /// Evicts and gives what it says as JSON.

@@ -73,7 +73,7 @@ fn consul_lock_stops_when_it_is_taken_out_and_one_that_waits_when_its_turn_comes
     let Said(code, said, errors) = evict(&consul, &[PREFIX, &third, "--yes"]);
     assert_eq!(
         (code, said.as_str()),
-        (Some(0), &*format!("{PREFIX}: {third} is out of the line\n")),
+        (Some(0), &*format!("{PREFIX}: {third} is out of the queue\n")),
         "{errors}"
     );
     assert!(errors.contains("when its turn comes"), "{errors}");
@@ -160,7 +160,7 @@ fn one_that_does_not_answer_is_taken_out_by_force_and_learns_when_it_does() {
         errors.contains("has asked it to go already") && errors.contains("may run beside it"),
         "{errors}"
     );
-    assert!(said.contains(&format!("let in meanwhile: {}", next.session())), "{said}");
+    assert!(said.contains(&format!("new holders: {}", next.session())), "{said}");
     next.await_ready();
     agent.signal(Signal::CONT);
     wait_for("it to learn", || lost(&agent) == 1.0);

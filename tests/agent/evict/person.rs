@@ -42,7 +42,7 @@ fn nobody_is_evicted_unasked() {
     shell.press(&line);
     shell.expect("Go on? [y/N] ");
     shell.press("y\n");
-    shell.expect("is out; nobody was let in meanwhile");
+    shell.expect("is out; no new holder");
     shell.expect("code 0");
     assert_eq!(agent.terminate(), Some(0));
 }
@@ -72,7 +72,7 @@ fn what_is_not_so_any_more_when_the_answer_comes_is_not_done() {
     of_holder.expect("has left meanwhile, so nothing was done");
     of_holder.expect("code 1");
     of_waiter.press("y\n");
-    of_waiter.expect("was let in meanwhile, so nothing was done");
+    of_waiter.expect("has acquired its slots meanwhile, so nothing was done");
     of_waiter.expect("code 1");
     assert!(waiter.is_ready());
     assert_eq!(waiter.terminate(), Some(0));
@@ -84,7 +84,7 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.contains(&format!("nobody takes part at {PREFIX}; check the prefix"))
+        errors.contains(&format!("no participants at {PREFIX}; check the prefix"))
             && errors.contains("No token was given (--token-file"),
         "{errors}"
     );
@@ -93,10 +93,7 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.contains(&format!(
-            "no session nobody takes part at {PREFIX}; there are {} (held)",
-            agent.session()
-        )),
+        errors.contains(&format!("no participant nobody at {PREFIX}; there are {} (held)", agent.session())),
         "{errors}"
     );
     assert_eq!(agent.terminate(), Some(0));
@@ -130,7 +127,7 @@ fn who_has_come_to_hold_meanwhile_is_said_and_no_more() {
         String::from_utf8(ended.stdout).unwrap()
     };
     let [b, c] = &others;
-    let out = format!("{PREFIX}: {session} is out; let in meanwhile: {b} (batch-8) and {c} (batch-9)\n");
+    let out = format!("{PREFIX}: {session} is out; new holders: {b} (batch-8) and {c} (batch-9)\n");
     assert_eq!(said(of_a_person), out);
     let said: serde_json::Value = serde_json::from_str(&said(of_a_program)).unwrap();
     let let_in = said["let_in"].as_array().unwrap();

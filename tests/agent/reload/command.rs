@@ -102,8 +102,11 @@ fn reload_fails_without_exactly_one_agent_that_answers() {
     let state = "session: {state_file: '$HOME/state'}\n";
     configure(&home, &consul.address(), &format!("{state}control: {{listen: 'unix:$HOME/c'}}\n{ONE}"));
     let (code, said) = reload(&home, &[]);
-    let files =
-        ["nobody listens at control.listen, unix:", "ready.lock cannot be read", "state.lock cannot be read"];
+    let files = [
+        "no agent listens at control.listen, unix:",
+        "ready.lock cannot be read",
+        "state.lock cannot be read",
+    ];
     assert!(code == Some(1) && files.iter().all(|file| said.contains(file)), "{code:?} {said}");
 
     configure(&home, &consul.address(), &format!("{state}{ONE}"));

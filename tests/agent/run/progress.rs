@@ -59,11 +59,11 @@ fn a_line_follows_the_wait_and_is_gone_when_the_command_begins() {
     let holder = ahead[0].pid().as_raw_nonzero();
     let held_by = format!("held by {} pid {holder}", host());
     shell.await_screen("the second place, and who holds", |screen| {
-        row(screen).is_some_and(|row| row.contains("2nd of 2 in line") && row.contains(&held_by))
+        row(screen).is_some_and(|row| row.contains("2nd of 2 in the queue") && row.contains(&held_by))
     });
     leave(ahead.pop().unwrap());
     shell.await_screen("the first place", |screen| {
-        row(screen).is_some_and(|row| row.contains("1st of 1 in line"))
+        row(screen).is_some_and(|row| row.contains("1st of 1 in the queue"))
     });
     leave(ahead.pop().unwrap());
     let screen = shell.await_screen("the end", |screen| screen.contains("code 0\n"));
@@ -221,7 +221,8 @@ fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes(
     };
     let mut told = waiter("warn");
     let holder = ahead[0].pid().as_raw_nonzero();
-    let first = format!("slotkeeper: waiting for one: 2nd of 2 in line, held by {} pid {holder}\n", host());
+    let first =
+        format!("slotkeeper: waiting for one: 2nd of 2 in the queue, held by {} pid {holder}\n", host());
     // On a busy machine it is told before that it waits, when it does not know where yet.
     wait_for("the first line", || told.log().ends_with(&first));
     let mut silent = waiter("error");
@@ -230,7 +231,7 @@ fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes(
     wait_for("the second line", || told.log().contains(second));
     leave(ahead.pop().unwrap());
     assert_eq!((told.code(), silent.code()), (Some(0), Some(0)), "{}{}", told.log(), silent.log());
-    let places = told.log().lines().filter(|line| line.contains(" in line")).count();
+    let places = told.log().lines().filter(|line| line.contains(" in the queue")).count();
     assert_eq!((places, silent.log().as_str()), (2, ""), "{}", told.log());
     // Nothing is said of a wait that is none, where the machine lets it be none.
     wait_for("a wait that nothing is said of", || {
@@ -275,7 +276,7 @@ fn on_a_dumb_terminal_lines_are_said() {
     let _ahead = crowd(&consul, 0);
     let mut shell = Shell::start_on(Some("dumb"));
     shell.press(&format!("{}\n", command(&consul, "", STARTED)));
-    shell.expect("slotkeeper: waiting for one: 1st of 1 in line");
+    shell.expect("slotkeeper: waiting for one: 1st of 1 in the queue");
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn wait_tells_of_the_agents_wait_in_the_same_way() {
     home.configure(&consul.address(), one);
     let _agent = crate::process::Agent::start_with(&home, &[], &[("SLOTKEEPER_HTTP_LISTEN", &address)]);
     shell.await_screen("the line", |screen| {
-        row(screen).is_some_and(|row| row.contains("2nd of 2 in line, held by "))
+        row(screen).is_some_and(|row| row.contains("2nd of 2 in the queue, held by "))
     });
     ahead.into_iter().rev().for_each(leave);
     let screen = shell.await_screen("the end", |screen| screen.contains("code 0\n"));
