@@ -220,3 +220,28 @@ fn every_page_is_in_the_index_and_every_link_leads_somewhere() {
         }
     }
 }
+
+#[test]
+fn every_file_that_the_map_names_exists() {
+    let root = Path::new(REPOSITORY);
+    let mut files = Vec::new();
+    let mut folders =
+        ["crates", "src", "tests", "charts", "benches", "fuzz"].map(|name| root.join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path.clone());
+            }
+            files.push(format!("/{}", path.strip_prefix(root).unwrap().display()));
+        }
+    }
+    let map = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let quoted = map.split('`').skip(1).step_by(2);
+    let named: Vec<_> = quoted.filter(|text| text.ends_with(".rs") || text.ends_with('/')).collect();
+    assert!(named.len() > 100, "{named:?}");
+    for name in named {
+        let ending = format!("/{}", name.trim_end_matches('/'));
+        assert!(files.iter().any(|file| file.ends_with(&ending)), "ARCHITECTURE.md names {name}");
+    }
+}
