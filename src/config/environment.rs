@@ -171,7 +171,7 @@ impl Environment {
     }
 }
 
-/// The names of all that count.
+/// The names of all known variables.
 #[cfg(test)]
 pub(crate) fn known() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().copied()).chain([SSL, SSL_VERIFY])

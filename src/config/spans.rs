@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Parser, Span};
 
 use super::path::{FieldPath, Step};
 
-/// Which part of an entry is pointed at.
+/// The part of an entry that a fault points at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The key: it is wrong itself, or its value has many lines.
