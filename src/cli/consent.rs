@@ -56,7 +56,7 @@ mod tests {
     use super::is_yes;
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn only_a_clear_yes_is_consent() {
         for yes in ["y\n", "Y\n", " yes \n", "YES"] {
             assert!(is_yes(yes), "{yes:?}");
         }

@@ -45,9 +45,9 @@ impl Destroy {
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
-            let everybody = scene.participants();
+            let participants = scene.participants();
             let known = |session: &SessionId| {
-                let one = everybody.iter().find(|one| one.id == *session)?;
+                let one = participants.iter().find(|one| one.id == *session)?;
                 Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
             };
             let plan =

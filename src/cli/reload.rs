@@ -190,7 +190,7 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
                     let request = request("slotkeeper", None)?;
                     (shown, timeout_at(until, exchange_over(stream, request)).await)
                 }
-                Err(error) => return Ok(nobody(&shown, &error)),
+                Err(error) => return Ok(no_agent(&shown, &error)),
             }
         }
         Listen::Tcp(address) => {
@@ -200,8 +200,8 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
                     let request = request(&shown, Some(token(&control.token_file)?))?;
                     (shown, timeout_at(until, exchange_over(stream, request)).await)
                 }
-                Ok(Err(error)) => return Ok(nobody(&shown, &error)),
-                Err(_late) => return Ok(nobody(&shown, &io::ErrorKind::TimedOut.into())),
+                Ok(Err(error)) => return Ok(no_agent(&shown, &error)),
+                Err(_late) => return Ok(no_agent(&shown, &io::ErrorKind::TimedOut.into())),
             }
         }
     };
@@ -212,7 +212,7 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
     Ok(Asked::Answered(status, text))
 }
 
-fn nobody(address: &str, error: &io::Error) -> Asked {
+fn no_agent(address: &str, error: &io::Error) -> Asked {
     Asked::NoAgent(format!("no agent listens at control.listen, {address}: {error}"))
 }
 

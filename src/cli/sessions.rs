@@ -91,8 +91,8 @@ impl Sessions {
                 if self.json {
                     return json(&rows, true);
                 }
-                let nobody = rows.is_empty().then(|| self.nobody(client));
-                let remarks = nobody.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
+                let nothing_found = rows.is_empty().then(|| self.nothing_found(client));
+                let remarks = nothing_found.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
                 Ok(table(&rows, self.prefix.is_some())? + &remarks.collect::<String>())
             };
             let never = live::follow(self.json, next, show).await?;
@@ -106,7 +106,7 @@ impl Sessions {
         } else {
             write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
             if rows.is_empty() {
-                complain(self.nobody(client))?;
+                complain(self.nothing_found(client))?;
             }
         }
         // Rows stay unwrapped: programs read tables too.
@@ -130,7 +130,7 @@ impl Sessions {
         Shown { rows, hidden: keys.into_iter().chain(sessions).collect() }
     }
 
-    fn nobody(&self, client: &Client) -> String {
+    fn nothing_found(&self, client: &Client) -> String {
         let whom = self
             .prefix
             .as_ref()

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_said_in_a_line() {
+    fn the_result_is_one_line() {
         for (before, after, said) in [
             (
                 (1, &["a"][..]),

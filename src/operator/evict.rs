@@ -80,15 +80,15 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, E
     Ok(Aim { place, participant, stay, newer, before })
 }
 
-fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Result<Participant, Error> {
-    if everybody.is_empty() {
+fn choose(prefix: &str, mut participants: Vec<Participant>, session: &str) -> Result<Participant, Error> {
+    if participants.is_empty() {
         return Err(Error::Missing(format!("no participants at {prefix}")));
     }
-    if let Some(one) = everybody.iter().position(|one| one.id.as_str() == session) {
-        return Ok(everybody.swap_remove(one));
+    if let Some(one) = participants.iter().position(|one| one.id.as_str() == session) {
+        return Ok(participants.swap_remove(one));
     }
     let is_meant = |one: &Participant| session.len() >= ABBREVIATED && one.id.as_str().starts_with(session);
-    let (mut meant, others): (Vec<_>, Vec<_>) = everybody.into_iter().partition(is_meant);
+    let (mut meant, others): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_meant);
     if meant.len() == 1 {
         return Ok(meant.remove(0));
     }
@@ -262,7 +262,7 @@ mod tests {
     use slotkeeper_consul::Indexed;
     use slotkeeper_semaphore::Pair;
 
-    fn everybody(sessions: &[&str]) -> Vec<Participant> {
+    fn waiters(sessions: &[&str]) -> Vec<Participant> {
         let pair = |(place, session): (usize, &&str)| Pair {
             key: format!("p/{session}"),
             value: Vec::new(),
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn a_session_may_be_written_short_where_it_is_the_only_one() {
-        let there = everybody(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
+    fn a_session_may_be_abbreviated_if_unambiguous() {
+        let there = waiters(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
         let chosen = |session| {
             let one = choose("p", there.clone(), session).map_err(|error| error.to_string())?;
             Ok::<_, String>(one.id.to_string())
@@ -296,7 +296,7 @@ mod tests {
             assert!(said.starts_with(&format!("no participant {unknown} at p; there are aaaa-1")), "{said}");
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
-        let said = choose("p", everybody(&[&long]), "cccc").unwrap_err().to_string();
+        let said = choose("p", waiters(&[&long]), "cccc").unwrap_err().to_string();
         assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
         assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
     }

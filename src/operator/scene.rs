@@ -304,7 +304,7 @@ mod tests {
     use slotkeeper_semaphore::LOCK_FLAGS;
 
     #[tokio::test]
-    async fn a_watch_tells_of_what_changes_below_the_prefix_and_at_it() {
+    async fn a_watch_notices_changes_below_the_prefix_and_at_it() {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let settings =
             Settings { address: server.addr().to_string().parse().unwrap(), ..Settings::default() };

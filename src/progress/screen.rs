@@ -74,12 +74,12 @@ impl Screen {
                 }
                 None => self.wipe(),
             },
-            Self::Lines(told) => {
+            Self::Lines(last) => {
                 let is_new =
                     |(before, at): &(View, Moment)| *before != view.place() && now.since(*at) >= BETWEEN;
-                let tells = told.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
+                let tells = last.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
                 if let Some(entry) = view.entry().filter(|_| tells) {
-                    *told = Some((view.place(), now));
+                    *last = Some((view.place(), now));
                     Stderr::say(&entry);
                 }
             }

@@ -113,7 +113,7 @@ fn a_ttl_that_survives_no_election_is_warned_of() {
     };
     let (said, warned) = checked("30s");
     assert!(
-        said.contains("tolerates 18 s") && warned.starts_with("-: session.ttl: under a TTL of 30s"),
+        said.contains("tolerates 18 s") && warned.starts_with("-: session.ttl: with a TTL of 30s"),
         "{said}{warned}"
     );
     assert_eq!(checked("33s").1, "");
