@@ -16,7 +16,7 @@ mod participants;
 mod scene;
 
 pub use participants::{Health, Part, Participant};
-pub use scene::{Found, Hidden, Inspection, SESSIONS, Scene, WAIT, Waiter, Watch};
+pub use scene::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
 
 /// Failed attempts in a row.
 const MAX_ATTEMPTS: u32 = 20;

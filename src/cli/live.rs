@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, sleep};
 
-use super::{complain, window};
+use super::{print_message, window};
 
 /// Time between two redraws on a terminal if nothing changes, and between two checks for a reader.
 const EVERY: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 let is_news = now != seen || (screen.in_place && failure.is_some());
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
                 if failure.take().is_some() && !screen.in_place {
-                    complain("recovered")?;
+                    print_message("recovered")?;
                 }
                 if is_news {
                     screen.show(&show(&seen)?)?;
@@ -124,7 +124,7 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 if screen.in_place {
                     screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
                 } else if failure.as_ref() != Some(&error) {
-                    complain(format!("{error}; retrying"))?;
+                    print_message(format!("{error}; retrying"))?;
                 }
                 failure = Some(error);
                 pause = (pause * 2).min(PAUSE.1);

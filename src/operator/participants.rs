@@ -35,7 +35,7 @@ impl Part {
         let contender = view.contender(session);
         // `.lock` may be hidden and list it.
         let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
-        match Membership::of(view, session).map(|stay| stay.part) {
+        match Membership::of(view, session).map(|membership| membership.part) {
             Some(plan::MembershipKind::Holds) if view.lives(session).is_none() => Self::Unknown,
             Some(plan::MembershipKind::Holds) => Self::Held,
             Some(plan::MembershipKind::Waits) | None

@@ -133,7 +133,7 @@ impl Terminal {
     }
 
     /// The cursor moves only along the line.
-    fn stay(n: usize) {
+    fn assert_one_line(n: usize) {
         debug_assert_eq!(n, 0, "the line has become several");
     }
 }
@@ -146,12 +146,12 @@ impl TermLike for Terminal {
     }
 
     fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        Self::stay(n);
+        Self::assert_one_line(n);
         Ok(())
     }
 
     fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        Self::stay(n);
+        Self::assert_one_line(n);
         Ok(())
     }
 

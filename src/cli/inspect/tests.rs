@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::report::Report;
 use super::table::{self, Look};
 use crate::cli::window;
-use crate::operator::Scene;
+use crate::operator::PrefixSnapshot;
 use slotkeeper_consul::{Behavior, Indexed, Session};
 use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
 
@@ -53,7 +53,7 @@ fn report_of(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str], filte
     let below = Listing { pairs: below, index: 500, filtered: filtered.0 };
     let value = sessions.iter().map(|id| session(id)).collect();
     let sessions = Indexed { index: 500, filtered: filtered.1, value };
-    Report::at("p", &Scene::of("p", at_prefix, below, sessions).inspect(), now())
+    Report::at("p", &PrefixSnapshot::of("p", at_prefix, below, sessions).inspect(), now())
 }
 
 fn entry(state: &str, more: &str) -> String {
