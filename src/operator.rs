@@ -16,7 +16,7 @@ mod participants;
 mod scene;
 
 pub use participants::{Health, Part, Participant};
-pub use scene::{Found, Hidden, Inspection, SESSIONS, Scene, WAIT, Waiter, Watch};
+pub use scene::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
 
 /// Failed attempts in a row.
 const MAX_ATTEMPTS: u32 = 20;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_was_faster_is_looked_at_again() {
+    async fn a_lost_race_is_planned_again() {
         let client = semaphore().await;
         let planned = Cell::new(0);
         let place = at("p");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_does_not_try_for_ever() {
+    async fn attempts_have_a_limit() {
         let client = semaphore().await;
         let place = at("p");
         let changed = change(&client, &place, |view| Ok(to_three(view)?.map(outdated)));
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_plan_says_against_it_is_said() {
+    async fn an_error_of_the_plan_is_returned() {
         let client = semaphore().await;
         let error = change(&client, &at("q"), to_three).await.unwrap_err();
         assert!(error.to_string().contains("there is no semaphore at q"), "{error}");
     }
 
     #[tokio::test]
-    async fn nobody_there_is_said_at_once() {
+    async fn an_unreachable_consul_is_an_error_at_once() {
         let error = look(&client_of("127.0.0.1:1"), &at("p")).await.unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     }

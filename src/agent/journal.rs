@@ -95,7 +95,7 @@ impl Journal {
                 (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
             }
             Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
-            Notice::TimedOut { name, failure: trouble, .. } => (What::GaveUp, Some(name), trouble.clone()),
+            Notice::TimedOut { name, failure, .. } => (What::GaveUp, Some(name), failure.clone()),
             Notice::LimitDiffers { name, stored, configured, .. } => {
                 (What::Limit, Some(name), Some(format!("{stored} in force, {configured} configured")))
             }
@@ -157,7 +157,7 @@ mod tests {
     use slotkeeper_semaphore::{Name, SessionId};
 
     #[test]
-    fn keeps_the_last_ones_and_none_for_ever() {
+    fn keeps_only_the_last_changes() {
         let mut journal = Journal::new(Id::first(1));
         for number in 0..200 {
             journal.note(What::Trouble, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_come_and_go_push_nothing_out() {
+    fn leases_displace_no_change_of_the_agent() {
         let mut journal = Journal::new(Id::first(1));
         let (name, session): (Name, SessionId) = ("s".into(), "5e55".into());
         let (took, held) = (Duration::ZERO, Duration::ZERO);

@@ -283,7 +283,12 @@ fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Ve
         let mine = is_mine(&one.session);
         let entry = one.entry.as_ref();
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
-        Waiter { session: told(&one.session), slots: entry.map_or(1, |entry| entry.slots), mine, who }
+        Waiter {
+            session: shown_session(&one.session),
+            slots: entry.map_or(1, |entry| entry.slots),
+            mine,
+            who,
+        }
     };
     view.waiters().into_iter().take(IN_LINE).map(shown).collect()
 }
@@ -311,7 +316,7 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
         // A holder that another client granted its slot writes its key later, but this agent's identity is known before.
         let who = if mine { Some(me.clone()) } else { entry.map(|entry| entry.who.shown()) };
         let slots = slots.get(session).copied().unwrap_or_default();
-        Holder { session: told(session), slots, mine, alive: view.lives(session), who }
+        Holder { session: shown_session(session), slots, mine, alive: view.lives(session), who }
     };
     sessions.into_iter().map(holder).collect()
 }
@@ -323,6 +328,6 @@ fn holder_count(view: &View) -> Option<u32> {
     Some(u32::try_from(holders.len()).unwrap_or(u32::MAX))
 }
 
-fn told(session: &SessionId) -> String {
+fn shown_session(session: &SessionId) -> String {
     printable(session.as_str(), SESSION)
 }

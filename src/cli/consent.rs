@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use tokio::task::spawn_blocking;
 
-use super::{Exit, complain};
+use super::{Exit, print_message};
 
 /// The flag that skips the confirmation.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ impl Consent {
             return Ok(None);
         }
         if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-            complain("nothing was done: no terminal to ask for confirmation; pass --yes")?;
+            print_message("nothing was done: no terminal to ask for confirmation; pass --yes")?;
             return Ok(Some(Exit::Usage));
         }
         write!(stderr, "Go on? [y/N] ")?;
@@ -41,7 +41,7 @@ impl Consent {
         if is_yes(&read.await??) {
             return Ok(None);
         }
-        complain("nothing was done")?;
+        print_message("nothing was done")?;
         Ok(Some(Exit::Failed))
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::is_yes;
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn only_a_clear_yes_is_consent() {
         for yes in ["y\n", "Y\n", " yes \n", "YES"] {
             assert!(is_yes(yes), "{yes:?}");
         }

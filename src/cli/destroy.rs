@@ -7,7 +7,7 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::{NONE, Row, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, say};
+use super::{Exit, print_result, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place, Watch};
 use slotkeeper_semaphore::{LockKeyState, SessionId, View, plan};
@@ -35,25 +35,25 @@ pub(super) struct Destroy {
 impl Destroy {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        ask(&client, async {
-            let scene = Watch::new(&client, &self.prefix).next().await?;
-            let lock = scene.lock();
-            let view = lock.as_ref().unwrap_or(&scene.view);
+        run_requests(&client, async {
+            let snapshot = Watch::new(&client, &self.prefix).next().await?;
+            let lock = snapshot.lock();
+            let view = lock.as_ref().unwrap_or(&snapshot.view);
             if view.lock == LockKeyState::Missing {
                 plan::check_visible(view).map_err(Error::Denied)?;
                 let what = format!("no semaphore and no lock at {}", printable(&self.prefix));
                 return Err(Error::Missing(what).into());
             }
             let (key, index) = (view.lock_key(), view.lock_index());
-            let everybody = scene.participants();
+            let participants = snapshot.participants();
             let known = |session: &SessionId| {
-                let one = everybody.iter().find(|one| one.id == *session)?;
+                let one = participants.iter().find(|one| one.id == *session)?;
                 Some(Row::from(one.clone()).describe()).filter(|who| who != NONE)
             };
             let plan =
                 |view: &View| plan::destroy(view, index, &known).map_err(|why| Error::of_plan(view, why));
             plan(view)?;
-            if let Some(exit) = self.consent.refused(&intention(view, scene.others_below())).await? {
+            if let Some(exit) = self.consent.refused(&intention(view, snapshot.others_below())).await? {
                 return Ok(exit);
             }
             let place = match lock {
@@ -62,7 +62,7 @@ impl Destroy {
             };
             let changed = operator::change(&client, &place, plan).await?;
             let in_words = |done: &Done| format!("{} was deleted", printable(&done.key));
-            say(&Done::of(&self.prefix, &changed), self.json, in_words)?;
+            print_result(&Done::of(&self.prefix, &changed), self.json, in_words)?;
             Ok(Exit::Done)
         })
     }

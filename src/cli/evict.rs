@@ -9,10 +9,10 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::LetIn;
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, complain, say};
+use super::{Exit, print_message, print_result, run_requests};
 use crate::duration;
 use crate::escape::printable;
-use crate::operator::evict::{self, Aim, Way};
+use crate::operator::evict::{self, Method, Target};
 use crate::operator::{Error, Part, Place};
 use slotkeeper_semaphore::{View, plan};
 
@@ -51,40 +51,40 @@ pub(super) struct Evict {
 impl Evict {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        ask(&client, async {
-            let aim = evict::find(&client, &self.prefix, &self.session).await?;
-            if aim.newer && !self.force {
+        run_requests(&client, async {
+            let target = evict::find(&client, &self.prefix, &self.session).await?;
+            if target.newer && !self.force {
                 return Err(Error::Refused(format!(
                     "session {} uses a later version of slotkeeper, which this version cannot evict; use that version, or \
                      --force, which removes it at once although its workload may still run",
-                    printable(aim.participant.id.as_str())
+                    printable(target.participant.id.as_str())
                 ))
                 .into());
             }
-            if let Some(exit) = self.consent.refused(&self.announce(&aim)).await? {
+            if let Some(exit) = self.consent.refused(&self.describe_change(&target)).await? {
                 return Ok(exit);
             }
-            let after = self.act(&client, &aim).await?;
-            self.end(&aim, after.as_ref())
+            let after = self.act(&client, &target).await?;
+            self.end(&target, after.as_ref())
         })
     }
 
     /// The outcome.
-    fn end(&self, aim: &Aim, after: Option<&View>) -> anyhow::Result<Exit> {
-        let ended = Ended::of(self, aim, after);
+    fn end(&self, target: &Target, after: Option<&View>) -> anyhow::Result<Exit> {
+        let ended = Ended::of(self, target, after);
         let is_done = ended.out || self.wait.is_zero();
         if self.json || is_done {
-            say(&ended, self.json, Ended::describe)?;
+            print_result(&ended, self.json, Ended::describe)?;
         }
         if is_done {
             return Ok(Exit::Done);
         }
-        let stands = if aim.stay.part == plan::MembershipKind::Waits {
+        let stands = if target.membership.part == plan::MembershipKind::Waits {
             "is still in the queue"
         } else {
             "still holds"
         };
-        complain(format!(
+        print_message(format!(
             "session {} is being evicted and {stands} after {}; it leaves when its workload has stopped. --force removes it \
              at once, and its workload may then run beside the next holder's",
             printable(&ended.session),
@@ -94,24 +94,24 @@ impl Evict {
     }
 
     /// Asks a live slotkeeper participant to leave.
-    fn asks(&self, aim: &Aim) -> bool {
-        aim.participant.part != Part::Dead && !aim.stay.foreign && !self.force
+    fn asks(&self, target: &Target) -> bool {
+        target.participant.part != Part::Dead && !target.membership.foreign && !self.force
     }
 
     /// The view once the participant is out; `None` if it is still there.
-    async fn act(&self, client: &slotkeeper_consul::Client, aim: &Aim) -> Result<Option<View>, Error> {
-        if !self.asks(aim) {
-            return Ok(Some(evict::act(client, aim, Way::TakeOut).await?.after));
+    async fn act(&self, client: &slotkeeper_consul::Client, target: &Target) -> Result<Option<View>, Error> {
+        if !self.asks(target) {
+            return Ok(Some(evict::act(client, target, Method::Force).await?.after));
         }
         let by = operator();
-        evict::act(client, aim, Way::Ask(&by)).await?;
-        evict::gone(client, aim, &by, self.wait).await
+        evict::act(client, target, Method::Request(&by)).await?;
+        evict::gone(client, target, &by, self.wait).await
     }
 
     /// The change and its consequences, for the confirmation.
-    fn announce(&self, aim: &Aim) -> String {
-        let one = &aim.participant;
-        let (session, place) = (printable(one.id.as_str()), printable(place(&aim.place)));
+    fn describe_change(&self, target: &Target) -> String {
+        let one = &target.participant;
+        let (session, place) = (printable(one.id.as_str()), printable(place(&target.place)));
         let who = one.entry.as_ref().and_then(|entry| entry.who.in_words());
         let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
         let slots = match one.slots {
@@ -131,12 +131,12 @@ impl Evict {
         };
         let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
         let asked = asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
-        format!("evicting session {session}{who}, {stands}.{asked} {}", self.follows(aim))
+        format!("evicting session {session}{who}, {stands}.{asked} {}", self.consequences(target))
     }
 
-    fn follows(&self, aim: &Aim) -> &'static str {
+    fn consequences(&self, target: &Target) -> &'static str {
         use plan::MembershipKind;
-        match (aim.stay.part, aim.stay.foreign) {
+        match (target.membership.part, target.membership.foreign) {
             (MembershipKind::Dead, _) => "Its slots are free at once.",
             (MembershipKind::Waits, false) if self.force => {
                 "It is removed from the queue. If it is still alive, it joins again behind the waiters of its priority."
@@ -182,17 +182,17 @@ struct Ended {
 }
 
 impl Ended {
-    fn of(evict: &Evict, aim: &Aim, after: Option<&View>) -> Self {
-        let one = &aim.participant;
+    fn of(evict: &Evict, target: &Target, after: Option<&View>) -> Self {
+        let one = &target.participant;
         Self {
-            prefix: place(&aim.place).to_owned(),
+            prefix: place(&target.place).to_owned(),
             session: one.id.to_string(),
             state: one.part.name(),
             slots: one.slots,
-            foreign: aim.stay.foreign,
-            taken_out: !evict.asks(aim),
+            foreign: target.membership.foreign,
+            taken_out: !evict.asks(target),
             out: after.is_some(),
-            let_in: after.map(|after| LetIn::all(&aim.before, after)).unwrap_or_default(),
+            let_in: after.map(|after| LetIn::all(&target.before, after)).unwrap_or_default(),
         }
     }
 

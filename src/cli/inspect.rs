@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, json, live, window};
+use super::{Exit, json, live, run_requests, window};
 use crate::operator::{Found, Inspection, Watch};
 use report::Report;
 use table::Look;
@@ -39,9 +39,9 @@ impl Inspect {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
         let hint = hidden(&client);
-        ask(&client, async {
+        run_requests(&client, async {
             let mut watch = Watch::new(&client, &self.prefix);
-            let mut next = async || watch.next().await.map(|scene| scene.inspect());
+            let mut next = async || watch.next().await.map(|snapshot| snapshot.inspect());
             if self.watch {
                 let never = live::follow(self.json, next, |seen| self.text(seen, &hint)).await?;
                 match never {}

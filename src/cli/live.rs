@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, sleep};
 
-use super::{complain, window};
+use super::{print_message, window};
 
 /// Time between two redraws on a terminal if nothing changes, and between two checks for a reader.
 const EVERY: Duration = Duration::from_secs(1);
@@ -85,11 +85,11 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
     let mut screen = if json { Screen::plain() } else { Screen::live() };
     let mut seen = next().await.map_err(Into::into)?;
     let mut seen_at = Instant::now();
-    let mut trouble: Option<String> = None;
+    let mut failure: Option<String> = None;
     let mut pause = PAUSE.0;
     screen.show(&show(&seen)?)?;
     loop {
-        let wait = if trouble.is_some() { pause.mul_f64(0.5 + fastrand::f64() / 2.0) } else { PACE };
+        let wait = if failure.is_some() { pause.mul_f64(0.5 + fastrand::f64() / 2.0) } else { PACE };
         let looked = {
             let mut looking = pin!(async {
                 sleep(wait).await;
@@ -103,17 +103,17 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 tokio::select! {
                     looked = &mut looking => break looked,
                     () = sleep(EVERY) => if screen.in_place {
-                        screen.show(&(remark(trouble.as_deref(), seen_at) + &show(&seen)?))?;
+                        screen.show(&(remark(failure.as_deref(), seen_at) + &show(&seen)?))?;
                     }
                 }
             }
         };
         match looked {
             Ok(now) => {
-                let is_news = now != seen || (screen.in_place && trouble.is_some());
+                let is_news = now != seen || (screen.in_place && failure.is_some());
                 (seen, seen_at, pause) = (now, Instant::now(), PAUSE.0);
-                if trouble.take().is_some() && !screen.in_place {
-                    complain("recovered")?;
+                if failure.take().is_some() && !screen.in_place {
+                    print_message("recovered")?;
                 }
                 if is_news {
                     screen.show(&show(&seen)?)?;
@@ -123,10 +123,10 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
                 let error = error.to_string();
                 if screen.in_place {
                     screen.show(&(remark(Some(&error), seen_at) + &show(&seen)?))?;
-                } else if trouble.as_ref() != Some(&error) {
-                    complain(format!("{error}; retrying"))?;
+                } else if failure.as_ref() != Some(&error) {
+                    print_message(format!("{error}; retrying"))?;
                 }
-                trouble = Some(error);
+                failure = Some(error);
                 pause = (pause * 2).min(PAUSE.1);
             }
         }
@@ -134,9 +134,9 @@ pub(super) async fn follow<T: PartialEq, E: Display + Into<anyhow::Error>>(
 }
 
 /// The remark above an outdated state, however small the window.
-fn remark(trouble: Option<&str>, seen_at: Instant) -> String {
-    trouble.map_or(String::new(), |trouble| {
-        let text = format!("as of {} s ago; {trouble}", seen_at.elapsed().as_secs());
+fn remark(failure: Option<&str>, seen_at: Instant) -> String {
+    failure.map_or(String::new(), |failure| {
+        let text = format!("as of {} s ago; {failure}", seen_at.elapsed().as_secs());
         window::wrap(&text, window::size().1) + "\n"
     })
 }

@@ -46,7 +46,7 @@ mod wait;
 mod window;
 
 pub use consul_flags::ConsulFlags;
-use operator_flags::ask;
+use operator_flags::run_requests;
 
 /// The subcommands that write a termination message: those that containers run. A `status` that an operator runs in the same
 /// container writes none.
@@ -174,12 +174,12 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 /// Prints the reason and ends the command with `exit`.
 fn end_with(exit: Exit, why: impl Into<String>) -> io::Result<Ended> {
     let why = why.into();
-    complain(&why)?;
+    print_message(&why)?;
     Ok(Ended::because(exit, why))
 }
 
 /// Prints an error or warning with the program's name.
-fn complain(what: impl Display) -> io::Result<()> {
+fn print_message(what: impl Display) -> io::Result<()> {
     writeln!(io::stderr(), "slotkeeper: {what}")
 }
 
@@ -190,7 +190,11 @@ fn json(value: &impl Serialize, in_one_line: bool) -> anyhow::Result<String> {
 }
 
 /// Prints a command's result, in words or as JSON.
-fn say<T: Serialize>(done: &T, as_json: bool, in_words: impl Fn(&T) -> String) -> anyhow::Result<()> {
+fn print_result<T: Serialize>(
+    done: &T,
+    as_json: bool,
+    in_words: impl Fn(&T) -> String,
+) -> anyhow::Result<()> {
     let text = if as_json { json(done, false)? } else { in_words(done) + "\n" };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }

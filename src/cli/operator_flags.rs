@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 
 use super::interrupt::interruptible;
-use super::{ConsulFlags, Exit, complain};
+use super::{ConsulFlags, Exit, print_message};
 use crate::config::{self, Environment, Overrides};
 use crate::operator;
 use slotkeeper_consul::{AddressNews, Client, Code, Observer, Operation};
@@ -47,31 +47,31 @@ impl OperatorFlags {
         for warning in warnings {
             writeln!(io::stderr(), "{warning}")?;
         }
-        Client::new(&settings, Arc::new(Complaints)).context("cannot create a Consul client")
+        Client::new(&settings, Arc::new(AddressReports)).context("cannot create a Consul client")
     }
 }
 
 /// Reports unused addresses, for an operator to correct. Nothing else is observed.
-struct Complaints;
+struct AddressReports;
 
-impl Observer for Complaints {
+impl Observer for AddressReports {
     fn finished(&self, _: Operation, _: Code, _: Duration) {}
 
     fn addresses(&self, news: &AddressNews) {
         // The reader of standard error may be gone.
-        let _ = complain(news);
+        let _ = print_message(news);
     }
 }
 
 /// Runs a short command's requests to Consul until they end or a signal arrives, then logs out if there was a login.
-pub(super) fn ask(
+pub(super) fn run_requests(
     client: &Client,
     question: impl Future<Output = anyhow::Result<Exit>>,
 ) -> anyhow::Result<Exit> {
     let asked = interruptible(question, async {
         if let Err(error) = client.within(LOGOUT).log_out_for_good().await {
             // The reader of standard error may be gone; the command is done all the same.
-            let _ = complain(format!(
+            let _ = print_message(format!(
                 "{error}. The token of the login stays until its auth method's MaxTokenTTL"
             ));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::local::{LocalAgent, get};
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, print_message};
 use crate::duration;
 use crate::escape::escape_control_chars;
 
@@ -48,7 +48,7 @@ impl Probe {
                 Ok(Exit::Failed)
             }
             Err(error) => {
-                complain(error)?;
+                print_message(error)?;
                 Ok(Exit::Failed)
             }
         }

@@ -9,7 +9,7 @@ use super::consent::Consent;
 use super::operator_flags::OperatorFlags;
 use super::row::{LetIn, NONE, Row, cell, counted, holds};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, say};
+use super::{Exit, print_result, run_requests};
 use crate::clock;
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Health, Part, Participant, Place, Watch};
@@ -51,15 +51,15 @@ struct Done {
 impl Prune {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        ask(&client, async {
-            let scene = Watch::new(&client, &self.prefix).next().await?;
-            plan::existing_record(&scene.view).map_err(|why| Error::of_plan(&scene.view, why))?;
+        run_requests(&client, async {
+            let snapshot = Watch::new(&client, &self.prefix).next().await?;
+            plan::existing_record(&snapshot.view).map_err(|why| Error::of_plan(&snapshot.view, why))?;
             let dead: Vec<_> =
-                scene.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
-            let leftovers = scene.view.leftovers.len();
+                snapshot.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
+            let leftovers = snapshot.view.leftovers.len();
             if dead.is_empty() && leftovers == 0 {
                 let nothing = Done { prefix: self.prefix, ..Done::default() };
-                say(&nothing, self.json, Done::describe)?;
+                print_result(&nothing, self.json, Done::describe)?;
                 return Ok(Exit::Done);
             }
             if let Some(exit) = self.consent.refused(&intention(&self.prefix, &dead, leftovers)).await? {
@@ -72,7 +72,7 @@ impl Prune {
                     .map_err(|why| Error::of_plan(view, why))
             };
             let changed = operator::change(&client, &Place::Semaphore(self.prefix.clone()), plan).await?;
-            say(&Done::of(&self.prefix, dead, &changed), self.json, Done::describe)?;
+            print_result(&Done::of(&self.prefix, dead, &changed), self.json, Done::describe)?;
             Ok(Exit::Done)
         })
     }

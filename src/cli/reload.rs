@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
 use super::local::exchange_over;
-use super::{Exit, block_on, complain};
+use super::{Exit, block_on, print_message};
 use crate::clock;
 use crate::config::{self, Config, Control, Environment, Listen, Loaded, Overrides};
 use crate::control::request::Reloaded;
@@ -71,7 +71,7 @@ impl Reload {
                             .to_owned(),
                     );
                 }
-                complain(format!("no running agent was found:\n  {}", failures.join("\n  ")))?;
+                print_message(format!("no running agent was found:\n  {}", failures.join("\n  ")))?;
                 Ok(Exit::Failed)
             }
             [(path, agent)] => self.signal(path, agent),
@@ -80,7 +80,7 @@ impl Reload {
                     format!("{} belongs to process {}", path.display(), found.claimant.pid)
                 };
                 let several: Vec<_> = several.iter().map(named).collect();
-                complain(format!(
+                print_message(format!(
                     "nothing was sent, since these are two agents: {}; reload each with its own configuration and environment",
                     several.join(", and ")
                 ))?;
@@ -94,7 +94,7 @@ impl Reload {
         let Found { claimant, process } = agent;
         let pid = claimant.pid;
         if !claimant.takes_sighup {
-            complain(format!(
+            print_message(format!(
                 "nothing was sent to process {pid}: it is `slotkeeper run`, which passes SIGHUP on to the command. It reloads changed \
                  files by itself; for an explicit reload, set control.listen"
             ))?;
@@ -113,11 +113,11 @@ impl Reload {
                 Some(SignalAnswer::Reloaded(reloaded)) => return done(&reloaded),
                 Some(SignalAnswer::Refused(why)) => return refused(&why),
                 None if ended => {
-                    complain(format!("the agent, process {pid}, ended during the reload"))?;
+                    print_message(format!("the agent, process {pid}, ended during the reload"))?;
                     return Ok(Exit::Failed);
                 }
                 None if until <= clock::now() => {
-                    complain(format!(
+                    print_message(format!(
                         "the agent, process {pid}, has not answered SIGHUP within {}; see its log",
                         show(self.timeout)
                     ))?;
@@ -190,7 +190,7 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
                     let request = request("slotkeeper", None)?;
                     (shown, timeout_at(until, exchange_over(stream, request)).await)
                 }
-                Err(error) => return Ok(nobody(&shown, &error)),
+                Err(error) => return Ok(no_agent(&shown, &error)),
             }
         }
         Listen::Tcp(address) => {
@@ -200,8 +200,8 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
                     let request = request(&shown, Some(token(&control.token_file)?))?;
                     (shown, timeout_at(until, exchange_over(stream, request)).await)
                 }
-                Ok(Err(error)) => return Ok(nobody(&shown, &error)),
-                Err(_late) => return Ok(nobody(&shown, &io::ErrorKind::TimedOut.into())),
+                Ok(Err(error)) => return Ok(no_agent(&shown, &error)),
+                Err(_late) => return Ok(no_agent(&shown, &io::ErrorKind::TimedOut.into())),
             }
         }
     };
@@ -212,7 +212,7 @@ async fn ask(control: &Control, within: Duration) -> anyhow::Result<Asked> {
     Ok(Asked::Answered(status, text))
 }
 
-fn nobody(address: &str, error: &io::Error) -> Asked {
+fn no_agent(address: &str, error: &io::Error) -> Asked {
     Asked::NoAgent(format!("no agent listens at control.listen, {address}: {error}"))
 }
 
@@ -240,7 +240,7 @@ fn answered(status: StatusCode, text: &str) -> anyhow::Result<Exit> {
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         return refused(&why);
     }
-    complain(escape_control_chars(&why))?;
+    print_message(escape_control_chars(&why))?;
     Ok(Exit::Failed)
 }
 
@@ -250,6 +250,6 @@ fn done(reloaded: &Reloaded) -> anyhow::Result<Exit> {
 }
 
 fn refused(why: &str) -> anyhow::Result<Exit> {
-    complain(escape_control_chars(why))?;
+    print_message(escape_control_chars(why))?;
     Ok(Exit::Config)
 }

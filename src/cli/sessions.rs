@@ -7,10 +7,10 @@ use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
 use super::row::{NONE, Row, cell, hidden_keys, text_of};
-use super::{Exit, ask, complain, json, live};
+use super::{Exit, json, live, print_message, run_requests};
 use crate::config;
 use crate::escape::printable;
-use crate::operator::{self, Hidden, Part, Participant, Scene};
+use crate::operator::{self, Hidden, Part, Participant, PrefixSnapshot};
 use slotkeeper_consul::{Behavior, Client, Read};
 
 /// Show Consul's sessions, or those of a prefix.
@@ -46,7 +46,7 @@ pub(super) fn lock_or_prefix(written: &str) -> Result<String, &'static str> {
 impl Sessions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let client = self.consul.client()?;
-        ask(&client, async {
+        run_requests(&client, async {
             match &self.prefix {
                 None => {
                     let (mut index, mut asked) = (0, client.clone());
@@ -91,8 +91,8 @@ impl Sessions {
                 if self.json {
                     return json(&rows, true);
                 }
-                let nobody = rows.is_empty().then(|| self.nobody(client));
-                let remarks = nobody.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
+                let nothing_found = rows.is_empty().then(|| self.nothing_found(client));
+                let remarks = nothing_found.iter().chain(&shown.hidden).map(|remark| format!("{remark}\n"));
                 Ok(table(&rows, self.prefix.is_some())? + &remarks.collect::<String>())
             };
             let never = live::follow(self.json, next, show).await?;
@@ -106,19 +106,19 @@ impl Sessions {
         } else {
             write!(out, "{}", table(&rows, self.prefix.is_some())?)?;
             if rows.is_empty() {
-                complain(self.nobody(client))?;
+                print_message(self.nothing_found(client))?;
             }
         }
         // Rows stay unwrapped: programs read tables too.
         for hidden in &shown.hidden {
-            complain(hidden)?;
+            print_message(hidden)?;
         }
         Ok(Exit::Done)
     }
 
-    fn participants(&self, scene: &Scene) -> Shown<Participant> {
-        let rows = scene.participants();
-        let Hidden { keys, sessions } = scene.hidden(&rows);
+    fn participants(&self, snapshot: &PrefixSnapshot) -> Shown<Participant> {
+        let rows = snapshot.participants();
+        let Hidden { keys, sessions } = snapshot.hidden(&rows);
         let prefix = self.prefix.as_deref().unwrap_or_default();
         let keys = keys.map(|rule| hidden_keys(prefix, &rule));
         let sessions = sessions.map(|rule| {
@@ -130,7 +130,7 @@ impl Sessions {
         Shown { rows, hidden: keys.into_iter().chain(sessions).collect() }
     }
 
-    fn nobody(&self, client: &Client) -> String {
+    fn nothing_found(&self, client: &Client) -> String {
         let whom = self
             .prefix
             .as_ref()

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::operator_flags::OperatorFlags;
 use super::row::{LetIn, counted};
 use super::sessions::lock_or_prefix;
-use super::{Exit, ask, complain, say};
+use super::{Exit, print_message, print_result, run_requests};
 use crate::escape::printable;
 use crate::operator::{self, Changed, Error, Place};
 use crate::{clock, config};
@@ -41,14 +41,14 @@ impl SetLimit {
             plan::set_limit(view, self.limit, &clock::wall().text(now), now)
                 .map_err(|why| Error::of_plan(view, why))
         };
-        ask(&client, async {
+        run_requests(&client, async {
             let place = Place::Semaphore(self.prefix.clone());
             let changed = operator::change(&client, &place, plan).await?;
             // The plan requires a record, so both views have one.
             let done = Done::of(&self.prefix, &changed).map_err(anyhow::Error::msg)?;
-            say(&done, self.json, Done::describe)?;
+            print_result(&done, self.json, Done::describe)?;
             if let Some(warning) = done.warning() {
-                complain(warning)?;
+                print_message(warning)?;
             }
             Ok(Exit::Done)
         })
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_said_in_a_line() {
+    fn the_result_is_one_line() {
         for (before, after, said) in [
             (
                 (1, &["a"][..]),

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_shows_what_people_ask_for() {
+    fn the_table_shows_slots_queue_and_holders() {
         let report = r#"{"agent":{"version":"1.2.3","state":"running","ready":false},
             "session":{"id":"5e55","lease_remaining_seconds":26.6},
             "semaphores":[
@@ -220,7 +220,7 @@ mod tests {
               {"name":"optional","mode":"hold","leases":[],"state":"gave_up","required":false,"limit":null,"slots_taken":null,
                "queue_length":null,"slot_indexes":[],"seen_seconds_ago":null,"holders":[]},
               {"name":"licences","mode":"hold","leases":[],"state":"held","required":false,"limit":5,"slots_taken":2,"queue_length":0,
-               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"trouble","deferred":"kept",
+               "fencing_token":77,"slot_indexes":[0,3],"held_since":"2026-01-02T03:04:05Z","reason":"no leader","deferred":"kept",
                "holders":[{"session":"5e55","mine":true,"alive":true,"who":{"host":"vm\u001b[1m","pid":7}}]},
               {"name":"lent","mode":"on_demand","state":"held","required":false,"limit":3,"slots_taken":2,
                "queue_length":1,"slot_indexes":[],"seen_seconds_ago":0.1,"holders":[],"leases":[
@@ -243,7 +243,7 @@ crowd is held by session a, session b, session c, session d, session e, session 
 crowd: .lock still names this agent, whose lease has expired
 lapsed: .lock still names this agent, whose lease has expired
 licences is held by vm\\u{1b}[1m pid 7 (this agent)
-licences: trouble
+licences: no leader
 licences: kept
 
 agent 1.2.3 running, not ready; session 5e55, 27 s of its lease left

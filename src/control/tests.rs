@@ -156,7 +156,7 @@ async fn answer(mut requests: mpsc::Receiver<Request>, tell: mpsc::UnboundedSend
                     let (tell, name) = (tell.clone(), name.clone());
                     tokio::spawn(async move {
                         assert!(present.await.is_err());
-                        assert!(reply.is_closed(), "nobody waits for the answer either");
+                        assert!(reply.is_closed(), "the reply channel is closed too");
                         tell.send(Asked::Left(name)).unwrap();
                     });
                 } else {
@@ -212,7 +212,7 @@ fn standing(lease: &str) -> Result<Grant, NoLease> {
 }
 
 #[tokio::test]
-async fn a_lease_is_granted_as_it_was_asked_for() {
+async fn a_lease_is_granted_as_requested() {
     let mut scene = Scene::start().await;
     let reply = scene.ask("POST /v1/semaphores/free/acquire", r#"{"wait":"1m30s"}"#).await;
     assert_eq!(reply.status, 200);
@@ -252,19 +252,19 @@ async fn a_reload_says_what_has_changed_or_why_nothing_has() {
     {
         let reply = scene.ask("POST /v1/reload", "").await;
         assert_eq!(reply.code(), (status, code.to_owned()));
-        let told = answers[status.to_string()]["description"].as_str().unwrap();
-        assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
+        let description = answers[status.to_string()]["description"].as_str().unwrap();
+        assert!(description.contains(&format!("`{code}`")), "{code} is not in the document: {description}");
         assert!(reply.body.contains("nothing is changed: ") && reply.body.contains(said), "{}", reply.body);
     }
     assert_eq!(scene.ask("GET /v1/reload", "").await.status, 405);
 }
 
 #[tokio::test]
-async fn every_refusal_has_its_status_its_code_and_the_mend() {
+async fn every_refusal_has_its_status_its_code_and_the_fix() {
     let scene = Scene::start().await;
     let document = document("GET /v1/openapi.json", false).await;
     let answers = &document["paths"]["/v1/semaphores/{name}/acquire"]["post"]["responses"];
-    for (name, status, code, mend) in [
+    for (name, status, code, fix) in [
         ("nobody", 404, "unknown_semaphore", "it has free, held"),
         ("%FF", 404, "unknown_semaphore", "it has free, held"),
         ("held", 403, "not_on_demand", "mode: on_demand"),
@@ -284,9 +284,9 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
     ] {
         let reply = scene.ask(&format!("POST /v1/semaphores/{name}/acquire"), r#"{"wait":"5s"}"#).await;
         assert_eq!(reply.code(), (status, code.to_owned()), "{name}");
-        let told = answers[status.to_string()]["description"].as_str().unwrap();
-        assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
-        assert!(reply.body.contains(mend), "{}", reply.body);
+        let description = answers[status.to_string()]["description"].as_str().unwrap();
+        assert!(description.contains(&format!("`{code}`")), "{code} is not in the document: {description}");
+        assert!(reply.body.contains(fix), "{}", reply.body);
     }
     let too_large = answers["413"]["description"].as_str().unwrap();
     assert!(too_large.contains(&format!("{} bytes", super::acquire::MAX_BODY_BYTES)), "{too_large}");
@@ -297,7 +297,7 @@ async fn every_refusal_has_its_status_its_code_and_the_mend() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_gone_says_how() {
+async fn a_lost_lease_has_its_reason() {
     let scene = Scene::start().await;
     let document = document("GET /v1/openapi.json", false).await;
     let answers = &document["paths"]["/v1/leases/{lease}"]["get"]["responses"];
@@ -311,8 +311,11 @@ async fn a_lease_that_is_gone_says_how() {
         for line in [format!("GET /v1/leases/{lease}"), format!("POST /v1/leases/{lease}/renew")] {
             let reply = scene.ask(&line, "").await;
             assert_eq!(reply.code(), (status, code.to_owned()), "{line}");
-            let told = answers[status.to_string()]["description"].as_str().unwrap();
-            assert!(told.contains(&format!("`{code}`")), "{code} is not in the document: {told}");
+            let description = answers[status.to_string()]["description"].as_str().unwrap();
+            assert!(
+                description.contains(&format!("`{code}`")),
+                "{code} is not in the document: {description}"
+            );
             assert_eq!(reply.body.contains("(session_gone)"), lease == "lost", "{}", reply.body);
         }
     }
@@ -330,7 +333,7 @@ async fn a_lease_that_is_gone_says_how() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_is_refused_in_json() {
+async fn invalid_requests_are_refused_in_json() {
     let scene = Scene::start().await;
     let acquire = "POST /v1/semaphores/free/acquire";
     for body in ["wait=30s", r#"{"wait":"2h"}"#, r#"{"wait":"30s","more":1}"#] {
@@ -361,7 +364,7 @@ async fn the_read_only_endpoints_are_there_too() {
 }
 
 #[tokio::test]
-async fn at_a_tcp_address_only_who_bears_the_token_is_let_in() {
+async fn a_tcp_address_requires_the_token() {
     let scene = Scene::start().await;
     let wrong = TOKEN.replace('f', "0");
     for headers in [
@@ -387,7 +390,7 @@ async fn at_a_tcp_address_only_who_bears_the_token_is_let_in() {
 
 /// A client that disconnects must leave the queue: the future that waits for it is dropped with its connection.
 #[tokio::test]
-async fn a_client_that_goes_away_waits_no_longer() {
+async fn a_client_that_disconnects_leaves_the_queue() {
     let mut scene = Scene::start().await;
     let request = |headers: &str, body| text_of("POST /v1/semaphores/crowded/acquire", headers, body);
     let wait = r#"{"wait":"1h"}"#;
@@ -412,7 +415,7 @@ async fn a_client_that_goes_away_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn an_agent_that_takes_nothing_is_said() {
+async fn an_agent_that_accepts_nothing_is_an_error() {
     let (sender, receiver) = mpsc::channel(1);
     let (_, asked) = mpsc::unbounded_channel();
     let scene = Scene::with(sender.clone(), asked).await;
@@ -430,12 +433,12 @@ async fn an_agent_that_takes_nothing_is_said() {
 }
 
 #[tokio::test]
-async fn a_connection_bears_one_request() {
+async fn a_connection_serves_one_request() {
     let scene = Scene::start().await;
     let reply = scene.ask("GET /livez", "").await;
     assert!(reply.head.contains("connection: close"), "{}", reply.head);
-    let (_reply, nobody) = oneshot::channel::<()>();
-    drop(nobody);
+    let (_reply, receiver) = oneshot::channel::<()>();
+    drop(receiver);
     assert!(limits(32).life > Duration::from_secs(3600) && limits(32).connections == 288);
 }
 

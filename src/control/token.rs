@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_missing_is_made_and_then_read() {
+    fn a_missing_file_is_created_and_then_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sub/control.token");
         let made = Token::of_file(&path).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_one_is_taken_where_nobody_else_may_use_it() {
+    fn a_file_must_be_closed_to_other_users() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         for mode in [0o600, 0o640, 0o440, 0o660] {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn an_invalid_token_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         for content in

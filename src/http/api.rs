@@ -23,7 +23,7 @@ use crate::status::{Lock, Semaphore, Status};
     responses((status = 200, description = "The status.", body = Status))
 )]
 pub(super) async fn status(State(site): State<Site>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], site.told(&site.viewed())).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], site.status_text(&site.viewed())).into_response()
 }
 
 /// One semaphore's status

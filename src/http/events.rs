@@ -85,7 +85,7 @@ pub(super) async fn events(State(site): State<Site>, headers: HeaderMap) -> Resp
     };
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let life = sleep(site.following.life);
-    let follower = Follower { site, told: Told::Before(last), _place: place };
+    let follower = Follower { site, sent: Sent::Before(last), _place: place };
     let stream = stream::unfold(follower, Follower::next).take_until(life).flat_map(stream::iter);
     let body = Body::from_stream(stream.map(Ok::<_, Infallible>));
     // HTTP/1.1 keeps no connection after this stream.
@@ -96,7 +96,7 @@ pub(super) async fn events(State(site): State<Site>, headers: HeaderMap) -> Resp
 }
 
 /// The changes that a client has received.
-enum Told {
+enum Sent {
     /// None on this stream; on an earlier one perhaps all up to this id.
     Before(Option<Id>),
     /// All up to this id.
@@ -106,7 +106,7 @@ enum Told {
 /// A client of the stream.
 struct Follower {
     site: Site,
-    told: Told,
+    sent: Sent,
     _place: OwnedSemaphorePermit,
 }
 
@@ -114,22 +114,22 @@ impl Follower {
     /// The next events; `None` once the agent has ended.
     async fn next(mut self) -> Option<(Vec<Bytes>, Self)> {
         self.site.watchdog.view(clock::now());
-        let last = match self.told {
-            Told::Before(last) => {
+        let last = match self.sent {
+            Sent::Before(last) => {
                 let snapshot = Arc::clone(&self.site.status.borrow_and_update());
-                let mut told = vec![Bytes::from(format!("retry: {RETRY}\n\n"))];
-                told.extend(self.news(&snapshot, last));
-                self.told = Told::UpTo(snapshot.id);
-                return Some((told, self));
+                let mut events = vec![Bytes::from(format!("retry: {RETRY}\n\n"))];
+                events.extend(self.news(&snapshot, last));
+                self.sent = Sent::UpTo(snapshot.id);
+                return Some((events, self));
             }
-            Told::UpTo(last) => last,
+            Sent::UpTo(last) => last,
         };
         // Only the agent's end interrupts this: it closes the channel.
         let _ = timeout(self.site.following.pace, self.site.status.wait_for(|_| false)).await;
         loop {
             let snapshot = Arc::clone(&self.site.status.borrow_and_update());
             if last.is_before(snapshot.id) {
-                self.told = Told::UpTo(snapshot.id);
+                self.sent = Sent::UpTo(snapshot.id);
                 return Some((self.news(&snapshot, Some(last)), self));
             }
             match timeout(self.site.following.silence, self.site.status.changed()).await {
@@ -154,7 +154,7 @@ impl Follower {
             text.push_str(&format!("{}{data}\n\n", head(change.id, "change")));
         }
         text.push_str(&head(snapshot.id, "status"));
-        vec![text.into(), self.site.told(snapshot), Bytes::from_static(b"\n\n")]
+        vec![text.into(), self.site.status_text(snapshot), Bytes::from_static(b"\n\n")]
     }
 }
 

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_name_that_is_nobody_s_is_ours() {
+    fn only_unresolvable_names_are_accepted() {
         for ours in
             ["", "localhost", "LocalHost:9377", "127.0.0.1", "127.0.0.1:9377", "[::1]:9377", "10.1.2.3"]
         {

@@ -80,7 +80,7 @@ impl Site {
     }
 
     /// The status text for a request now.
-    fn told(&self, snapshot: &Snapshot) -> Bytes {
+    fn status_text(&self, snapshot: &Snapshot) -> Bytes {
         self.status_cache.get_or_render(snapshot, clock::now())
     }
 }

@@ -81,7 +81,7 @@ impl Servers {
 impl Thread {
     fn start() -> io::Result<Self> {
         let (end, ended) = oneshot::channel::<Infallible>();
-        let (tell, told) = mpsc::channel();
+        let (tell, received) = mpsc::channel();
         let (alive, has_ended) = mpsc::channel();
         let thread = thread::Builder::new().name("servers".into()).spawn(move || {
             // Created here, since a runtime must not be dropped inside another one.
@@ -95,7 +95,7 @@ impl Thread {
             }
             drop(alive);
         })?;
-        let runtime = told.recv().map_err(io::Error::other)??;
+        let runtime = received.recv().map_err(io::Error::other)??;
         let (stop, _) = watch::channel(());
         Ok(Self { runtime, stop: Some(stop), end: Some(end), ended: has_ended, thread: Some(thread) })
     }
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn they_have_a_thread_of_their_own_and_nothing_is_left_of_them() {
+    async fn servers_have_their_own_thread_and_leave_nothing_behind() {
         let (here, mut servers, dropped) =
             (thread::current().id(), Servers::default(), [(); 2].map(|()| Arc::<AtomicBool>::default()));
-        let (tell, told) = oneshot::channel();
+        let (tell, received) = oneshot::channel();
         let left = Left(Arc::clone(&dropped[0]));
         let one_that_hears = move |stop: Stop| {
             Ok(async move {
@@ -162,13 +162,13 @@ mod tests {
             })
         };
         servers.start(one_that_does_not).unwrap();
-        assert_ne!(tokio::time::timeout(TIMEOUT, told).await.unwrap().unwrap(), here);
+        assert_ne!(tokio::time::timeout(TIMEOUT, received).await.unwrap().unwrap(), here);
         servers.end(Duration::from_millis(10)).await;
         assert!(dropped.iter().all(|dropped| dropped.load(Ordering::SeqCst)));
     }
 
     #[tokio::test]
-    async fn one_that_ends_by_itself_is_told_and_none_needs_no_thread() {
+    async fn a_server_that_ends_by_itself_is_reported() {
         let mut servers = Servers::default();
         assert!(servers.ended().await.is_none());
         servers.start(|_| Ok(async { Err(io::ErrorKind::Other.into()) })).unwrap();

@@ -14,25 +14,25 @@ use slotkeeper_semaphore::plan::{self, Membership};
 use slotkeeper_semaphore::{FailureKind, SessionId, View, printable};
 
 /// The shortest abbreviation of a session.
-const ABBREVIATED: usize = 4;
+const MIN_SESSION_CHARS: usize = 4;
 /// The most participants that an error lists.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 /// The wait after a failed read.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait for the grant, if it is a later write than the release.
-const GIVEN_ON: Duration = Duration::from_secs(1);
+const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two reads in this wait.
-const LOOK: Duration = Duration::from_millis(50);
+const GRANT_POLL: Duration = Duration::from_millis(50);
 
 /// The participant to evict, in the state in which it was found. A changed state is another target.
 #[derive(Clone, Debug)]
-pub struct Aim {
+pub struct Target {
     /// The semaphore or lock.
     pub place: Place,
     /// The participant as it is shown.
     pub participant: Participant,
     /// Its membership.
-    pub stay: Membership,
+    pub membership: Membership,
     /// Whether a later version of slotkeeper wrote its contender key, which this version can neither read nor mark.
     pub newer: bool,
     /// The view with all participants.
@@ -41,11 +41,11 @@ pub struct Aim {
 
 /// How to evict it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way<'a> {
+pub enum Method<'a> {
     /// Mark it as evicted by that operator; it leaves when its workload has stopped.
-    Ask(&'a str),
+    Request(&'a str),
     /// Remove it, whatever its workload does.
-    TakeOut,
+    Force,
 }
 
 /// Finds the participant at a prefix by its session, which may be abbreviated.
@@ -53,42 +53,43 @@ pub enum Way<'a> {
 /// # Errors
 ///
 /// No participant or more than one matches, or Consul does not respond.
-pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Aim, Error> {
-    let scene = Watch::new(client, prefix).next().await?;
-    let chosen = choose(prefix, scene.participants(), session);
+pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target, Error> {
+    let snapshot = Watch::new(client, prefix).next().await?;
+    let chosen = choose(prefix, snapshot.participants(), session);
     // A lock's key is read by itself, so hidden keys below it do not matter.
     if !chosen.as_ref().is_ok_and(|one| one.part == Part::Locked) {
-        plan::check_visible(&scene.view).map_err(Error::Denied)?;
+        plan::check_visible(&snapshot.view).map_err(Error::Denied)?;
     }
     let participant = chosen?;
     let (place, before) = match participant.part {
         Part::Locked => {
             let key = lock_of(prefix, &participant).map_err(Error::Refused)?;
-            let view = scene.lock_at(&key);
+            let view = snapshot.lock_at(&key);
             (Place::Lock(key), view)
         }
         Part::Held | Part::Waiting | Part::Leaving | Part::TakenOut | Part::Dead | Part::Unknown => {
-            (Place::Semaphore(prefix.to_owned()), scene.view)
+            (Place::Semaphore(prefix.to_owned()), snapshot.view)
         }
     };
-    let stay = Membership::of(&before, &participant.id).ok_or_else(|| {
+    let membership = Membership::of(&before, &participant.id).ok_or_else(|| {
         let session = shown(participant.id.as_str());
         Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
     let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
-    Ok(Aim { place, participant, stay, newer, before })
+    Ok(Target { place, participant, membership, newer, before })
 }
 
-fn choose(prefix: &str, mut everybody: Vec<Participant>, session: &str) -> Result<Participant, Error> {
-    if everybody.is_empty() {
+fn choose(prefix: &str, mut participants: Vec<Participant>, session: &str) -> Result<Participant, Error> {
+    if participants.is_empty() {
         return Err(Error::Missing(format!("no participants at {prefix}")));
     }
-    if let Some(one) = everybody.iter().position(|one| one.id.as_str() == session) {
-        return Ok(everybody.swap_remove(one));
+    if let Some(one) = participants.iter().position(|one| one.id.as_str() == session) {
+        return Ok(participants.swap_remove(one));
     }
-    let is_meant = |one: &Participant| session.len() >= ABBREVIATED && one.id.as_str().starts_with(session);
-    let (mut meant, others): (Vec<_>, Vec<_>) = everybody.into_iter().partition(is_meant);
+    let is_meant =
+        |one: &Participant| session.len() >= MIN_SESSION_CHARS && one.id.as_str().starts_with(session);
+    let (mut meant, others): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_meant);
     if meant.len() == 1 {
         return Ok(meant.remove(0));
     }
@@ -108,9 +109,9 @@ fn shown(text: &str) -> String {
 
 /// The first few, and the number of the others.
 fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
-    let more = all.len().checked_sub(LISTED).filter(|more| *more > 0);
+    let more = all.len().checked_sub(MAX_LISTED).filter(|more| *more > 0);
     let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
-    let named: Vec<_> = all.iter().take(LISTED).map(name).collect();
+    let named: Vec<_> = all.iter().take(MAX_LISTED).map(name).collect();
     named.join(", ") + &more
 }
 
@@ -145,34 +146,34 @@ fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
 /// # Errors
 ///
 /// [`Error::Refused`] if it has, and nothing was done; or an error of Consul.
-pub async fn act(client: &Client, aim: &Aim, way: Way<'_>) -> Result<Changed, Error> {
+pub async fn act(client: &Client, target: &Target, method: Method<'_>) -> Result<Changed, Error> {
     let tried = Cell::new(false);
-    change(client, &aim.place, |view| {
+    change(client, &target.place, |view| {
         plan::check_visible(view).map_err(Error::Denied)?;
         let now = clock::now();
-        match Membership::of(view, &aim.stay.session) {
-            Some(stay) if stay == aim.stay => {
+        match Membership::of(view, &target.membership.session) {
+            Some(membership) if membership == target.membership => {
                 tried.set(true);
-                Ok(match way {
-                    Way::Ask(by) => plan::request_eviction(view, &stay, by),
-                    Way::TakeOut => plan::force_eviction(view, &stay, &clock::wall().text(now), now),
+                Ok(match method {
+                    Method::Request(by) => plan::request_eviction(view, &membership, by),
+                    Method::Force => plan::force_eviction(view, &membership, &clock::wall().text(now), now),
                 })
             }
             // After a lost response, this eviction may be the reason; it is the desired state.
             None if tried.get() => Ok(None),
-            found => Err(Error::Refused(changed(aim, found.as_ref()))),
+            found => Err(Error::Refused(changed(target, found.as_ref()))),
         }
     })
     .await
 }
 
-fn changed(aim: &Aim, found: Option<&Membership>) -> String {
+fn changed(target: &Target, found: Option<&Membership>) -> String {
     use plan::MembershipKind;
-    let session = shown(aim.stay.session.as_str());
-    let has = match found.map(|stay| (stay, aim.stay.part, stay.part)) {
+    let session = shown(target.membership.session.as_str());
+    let has = match found.map(|membership| (membership, target.membership.part, membership.part)) {
         None => "has left",
         Some((_, _, MembershipKind::Dead)) => "has died",
-        Some((stay, ..)) if stay.is_after(&aim.stay) => "has left and rejoined",
+        Some((membership, ..)) if membership.is_after(&target.membership) => "has left and rejoined",
         Some((_, MembershipKind::Waits, MembershipKind::Holds)) => "has acquired its slots",
         Some((_, MembershipKind::Holds, MembershipKind::Waits)) => "has lost its slots",
         Some(_) => "was overwritten by another client",
@@ -186,28 +187,28 @@ fn changed(aim: &Aim, found: Option<&Membership>) -> String {
 /// # Errors
 ///
 /// As [`act`], or Consul is unreachable.
-pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Result<Option<View>, Error> {
-    let session = &aim.stay.session;
+pub async fn gone(client: &Client, target: &Target, by: &str, wait: Duration) -> Result<Option<View>, Error> {
+    let session = &target.membership.session;
     let until = Instant::now() + wait;
     loop {
-        let known = match look(client, &aim.place).await {
+        let known = match look(client, &target.place).await {
             Ok(view) => match Membership::of(&view, session) {
                 // It has died meanwhile, and there may be no other client that prunes it.
-                Some(stay) if stay.part == plan::MembershipKind::Dead => {
-                    match act(client, &Aim { stay, ..aim.clone() }, Way::TakeOut).await {
+                Some(membership) if membership.part == plan::MembershipKind::Dead => {
+                    match act(client, &Target { membership, ..target.clone() }, Method::Force).await {
                         Ok(Changed { after, .. }) => return Ok(Some(after)),
                         Err(Error::Refused(_moved)) => None,
                         Err(away) if away.is_unavailable() && Instant::now() < until => None,
                         Err(error) => return Err(error),
                     }
                 }
-                Some(stay) if !stay.is_after(&aim.stay) => {
+                Some(membership) if !membership.is_after(&target.membership) => {
                     if view.evicted_by(session).is_none() {
-                        act(client, aim, Way::Ask(by)).await?;
+                        act(client, target, Method::Request(by)).await?;
                     }
                     Some(view)
                 }
-                Some(_) | None => return Ok(Some(given_on(client, aim, view, until).await)),
+                Some(_) | None => return Ok(Some(await_grant(client, target, view, until).await)),
             },
             Err(away) if away.is_unavailable() && Instant::now() < until => None,
             Err(error) => return Err(error),
@@ -225,12 +226,12 @@ pub async fn gone(client: &Client, aim: &Aim, by: &str, wait: Duration) -> Resul
 
 /// The view after the released slots were granted, if a slotkeeper waiter is there. With foreign clients, the release and the grant
 /// are two writes.
-async fn given_on(client: &Client, aim: &Aim, gone: View, until: Instant) -> View {
-    let until = until.min(Instant::now() + GIVEN_ON);
+async fn await_grant(client: &Client, target: &Target, gone: View, until: Instant) -> View {
+    let until = until.min(Instant::now() + GRANT_TIMEOUT);
     let mut view = gone;
-    while lies_free(&view) && Instant::now() < until {
-        sleep(LOOK).await;
-        match look(client, &aim.place).await {
+    while has_free_slot(&view) && Instant::now() < until {
+        sleep(GRANT_POLL).await;
+        match look(client, &target.place).await {
             Ok(now) => view = now,
             // The participant has left, whether or not this read succeeds.
             Err(_away) => break,
@@ -240,7 +241,7 @@ async fn given_on(client: &Client, aim: &Aim, gone: View, until: Instant) -> Vie
 }
 
 /// Whether a slot is free although a slotkeeper waiter is there.
-fn lies_free(view: &View) -> bool {
+fn has_free_slot(view: &View) -> bool {
     view.record().is_some_and(|record| record.limit > record.taken())
         && view.waiters().iter().any(|one| one.entry.is_some())
 }
@@ -262,7 +263,7 @@ mod tests {
     use slotkeeper_consul::Indexed;
     use slotkeeper_semaphore::Pair;
 
-    fn everybody(sessions: &[&str]) -> Vec<Participant> {
+    fn waiters(sessions: &[&str]) -> Vec<Participant> {
         let pair = |(place, session): (usize, &&str)| Pair {
             key: format!("p/{session}"),
             value: Vec::new(),
@@ -278,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn a_session_may_be_written_short_where_it_is_the_only_one() {
-        let there = everybody(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
+    fn a_session_may_be_abbreviated_if_unambiguous() {
+        let there = waiters(&["aaaa-1", "aaaa-2", "bbbb-1", "bbbb-12"]);
         let chosen = |session| {
             let one = choose("p", there.clone(), session).map_err(|error| error.to_string())?;
             Ok::<_, String>(one.id.to_string())
@@ -296,7 +297,7 @@ mod tests {
             assert!(said.starts_with(&format!("no participant {unknown} at p; there are aaaa-1")), "{said}");
         }
         let long = format!("\u{1b}{}", "x".repeat(5000));
-        let said = choose("p", everybody(&[&long]), "cccc").unwrap_err().to_string();
+        let said = choose("p", waiters(&[&long]), "cccc").unwrap_err().to_string();
         assert!(said.len() < 200 && said.contains("\\u{1b}xx") && said.ends_with("x… (waiting)"), "{said}");
         assert_eq!(choose("p", Vec::new(), "aaaa"), Err(Error::Missing("no participants at p".into())));
     }

@@ -35,7 +35,7 @@ impl Part {
         let contender = view.contender(session);
         // `.lock` may be hidden and list it.
         let may_hold = view.is_filtered() && view.lock == LockKeyState::Missing;
-        match Membership::of(view, session).map(|stay| stay.part) {
+        match Membership::of(view, session).map(|membership| membership.part) {
             Some(plan::MembershipKind::Holds) if view.lives(session).is_none() => Self::Unknown,
             Some(plan::MembershipKind::Holds) => Self::Held,
             Some(plan::MembershipKind::Waits) | None
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_then_the_line_then_the_dead() {
+    fn holders_then_the_queue_then_the_dead() {
         let asked = waiting(9).replace('}', r#","evicted_by":"root@vm"}"#);
         let pairs = [
             pair("p/.lock", r#"{"Limit":4,"Holders":["h","gone","h","foreign","alias"]}"#, "", 9),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_known_by_what_they_left() {
+    fn a_dead_holder_is_described_by_its_old_key() {
         let left = r#"{"slotkeeper":1,"state":"held","slots":1,"who":{"host":"vm","pid":7}}"#;
         let record = pair("p/.lock", r#"{"Limit":1,"Holders":{"a":true}}"#, "", 9);
         let pairs = [Pair { flags: SEMAPHORE_FLAGS, ..record }, pair("p/a", left, "", 5)];
@@ -288,7 +288,7 @@ mod tests {
 
     /// That key is no contender key of the semaphore.
     #[test]
-    fn whoever_has_only_the_prefix_itself_locked_is_dead() {
+    fn a_holder_with_only_the_prefix_itself_locked_is_dead() {
         let pairs = [pair("p", "", "a", 2), pair("p/.lock", r#"{"Limit":1,"Holders":["a"]}"#, "", 3)];
         let found = of("p", &pairs, vec![session("a")]);
         assert_eq!(shown(&found), [("a", Part::Dead, Some(1), Some(true))]);

@@ -23,7 +23,7 @@ pub const WAIT: Duration = Duration::from_secs(15);
 pub const SESSIONS: &str = "`session_prefix \"\" { policy = \"read\" }`";
 
 /// A snapshot of a prefix.
-pub struct Scene {
+pub struct PrefixSnapshot {
     /// The keys below the prefix, as a semaphore's view.
     pub view: View,
     prefix: String,
@@ -121,7 +121,7 @@ impl<'a> Watch<'a> {
     /// # Errors
     ///
     /// [`Error::Failed`]. The next call reads at once.
-    pub async fn next(&mut self) -> Result<Scene, Error> {
+    pub async fn next(&mut self) -> Result<PrefixSnapshot, Error> {
         let (below, at_prefix) = (self.below, self.at_prefix.unwrap_or(0));
         (self.below, self.at_prefix) = (0, None);
         if below == 0 {
@@ -173,11 +173,11 @@ impl<'a> Watch<'a> {
         // An index that decreased means to start from 0.
         self.below = if listing.index < below { 0 } else { listing.index };
         self.at_prefix = at_prefix.as_ref().map(|pair| pair.modify_index);
-        Ok(Scene::of(prefix, at_prefix, listing, sessions))
+        Ok(PrefixSnapshot::of(prefix, at_prefix, listing, sessions))
     }
 }
 
-impl Scene {
+impl PrefixSnapshot {
     /// From the prefix's own key, the listing below it, and the sessions that are shown.
     pub fn of(
         prefix: &str,
@@ -304,7 +304,7 @@ mod tests {
     use slotkeeper_semaphore::LOCK_FLAGS;
 
     #[tokio::test]
-    async fn a_watch_tells_of_what_changes_below_the_prefix_and_at_it() {
+    async fn a_watch_notices_changes_below_the_prefix_and_at_it() {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let settings =
             Settings { address: server.addr().to_string().parse().unwrap(), ..Settings::default() };
@@ -320,8 +320,8 @@ mod tests {
                 client.kv_put(key, value.as_bytes(), Put::Plain, 0)
             );
             assert!(put.unwrap());
-            let scene = next.expect("a change that is noticed").unwrap();
-            let pair = scene.pairs.iter().find(|pair| pair.key == key).unwrap();
+            let snapshot = next.expect("a change that is noticed").unwrap();
+            let pair = snapshot.pairs.iter().find(|pair| pair.key == key).unwrap();
             assert_eq!(pair.value, value.as_bytes());
         }
     }

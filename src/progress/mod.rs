@@ -27,15 +27,15 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The handle of the progress thread, which ends when this is dropped or on request.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    asks: Sender<Ask>,
+    commands: Sender<Command>,
     /// Whether standard error is a terminal.
     drawn: bool,
     began: Moment,
     looked: Moment,
 }
 
-/// A request to the thread, with the channel for its completion.
-enum Ask {
+/// A command to the thread, with the channel for its completion.
+enum Command {
     /// Remove the line until the next redraw.
     Wipe(oneshot::Sender<()>),
     /// Remove the line for good.
@@ -47,10 +47,13 @@ impl Progress {
     pub fn start(look: impl FnMut() -> View + Send + 'static, lines: bool) -> Option<Self> {
         let screen = Screen::of_stderr(lines)?;
         let (drawn, now) = (matches!(screen, Screen::Drawn(_)), clock::now());
-        let (asks, asked) = channel();
+        let (commands, received) = channel();
         // If the thread cannot start, there is no progress, and everything else continues.
-        std::thread::Builder::new().name("progress".into()).spawn(move || tell(look, screen, &asked)).ok()?;
-        Some(Self { asks, drawn, began: now, looked: now })
+        std::thread::Builder::new()
+            .name("progress".into())
+            .spawn(move || run(look, screen, &received))
+            .ok()?;
+        Some(Self { commands, drawn, began: now, looked: now })
     }
 
     /// Whether the progress needs another read of Consul by now.
@@ -64,26 +67,26 @@ impl Progress {
 
     /// Removes the line from the terminal, for a moment in which other output is written.
     pub async fn wipe(&self) {
-        self.ask(Ask::Wipe).await;
+        self.send(Command::Wipe).await;
     }
 
     /// Removes the line from the terminal and ends the thread.
     pub async fn end(&self) {
-        self.ask(Ask::End).await;
+        self.send(Command::End).await;
     }
 
-    async fn ask(&self, ask: impl FnOnce(oneshot::Sender<()>) -> Ask) {
+    async fn send(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) {
         let (done, is_done) = oneshot::channel();
-        if self.asks.send(ask(done)).is_ok() {
+        if self.commands.send(command(done)).is_ok() {
             let _ = tokio::time::timeout(WIPE_TIMEOUT, is_done).await;
         }
     }
 }
 
-fn tell(mut look: impl FnMut() -> View, mut screen: Screen, asked: &Receiver<Ask>) {
+fn run(mut look: impl FnMut() -> View, mut screen: Screen, received: &Receiver<Command>) {
     let began = clock::now();
     loop {
-        match asked.recv_timeout(screen.pause()) {
+        match received.recv_timeout(screen.pause()) {
             Err(RecvTimeoutError::Timeout) => {
                 let now = clock::now();
                 let waited = now.since(began);
@@ -91,11 +94,11 @@ fn tell(mut look: impl FnMut() -> View, mut screen: Screen, asked: &Receiver<Ask
                     screen.show(&look(), now, waited);
                 }
             }
-            Ok(Ask::Wipe(done)) => {
+            Ok(Command::Wipe(done)) => {
                 screen.wipe();
                 let _ = done.send(());
             }
-            Ok(Ask::End(done)) => {
+            Ok(Command::End(done)) => {
                 screen.wipe();
                 let _ = done.send(());
                 return;

@@ -74,12 +74,12 @@ impl Screen {
                 }
                 None => self.wipe(),
             },
-            Self::Lines(told) => {
+            Self::Lines(last) => {
                 let is_new =
                     |(before, at): &(View, Moment)| *before != view.place() && now.since(*at) >= BETWEEN;
-                let tells = told.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
+                let tells = last.as_ref().map_or_else(|| !view.is_vague() || waited >= BETWEEN, is_new);
                 if let Some(entry) = view.entry().filter(|_| tells) {
-                    *told = Some((view.place(), now));
+                    *last = Some((view.place(), now));
                     Stderr::say(&entry);
                 }
             }
@@ -133,7 +133,7 @@ impl Terminal {
     }
 
     /// The cursor moves only along the line.
-    fn stay(n: usize) {
+    fn assert_one_line(n: usize) {
         debug_assert_eq!(n, 0, "the line has become several");
     }
 }
@@ -146,12 +146,12 @@ impl TermLike for Terminal {
     }
 
     fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        Self::stay(n);
+        Self::assert_one_line(n);
         Ok(())
     }
 
     fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        Self::stay(n);
+        Self::assert_one_line(n);
         Ok(())
     }
 

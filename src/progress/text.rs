@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_how_long_for_what_and_behind_whom() {
+    fn a_line_has_the_time_the_name_and_the_holders() {
         for (holders, expected) in [
             (&[] as &[&str], "2m 10s · writers: 3rd of 5 in the queue"),
             (&["a"], "2m 10s · writers: 3rd of 5 in the queue, held by a"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_place_is_worth_another_line_of_a_log() {
+    fn only_another_position_is_worth_another_log_line() {
         let view = |place, holders: &[&str]| {
             View::missing(1, vec![Awaited { place: Some(place), ..writers(holders) }])
         };

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_comes_back_as_it_was_told_and_nothing_else_is_one() {
+    fn an_id_round_trips_and_no_other_text_is_one() {
         let id = Id::first(7).next();
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!(Id::first(7).is_before(id) && !id.is_before(id) && !Id::first(8).is_before(id));

@@ -362,7 +362,7 @@ fn run_has_no_workload_beside_it() {
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(78) && said.contains("workload: it is for an agent beside"),
+        output.status.code() == Some(78) && said.contains("workload: the section is for an agent beside"),
         "{said}"
     );
 }

@@ -57,7 +57,7 @@ fn the_dead_are_dropped_at_once_and_the_next_comes_in_by_the_same_write() {
         let (code, out, said) = operate(&address, &["prune", PREFIX]);
         assert_eq!((code, out.as_str()), (Some(64), ""), "{said}");
         assert!(said.contains("1 dead holder, with 1 slot") && said.contains(&dead), "{said}");
-        assert!(said.contains("may still run") && said.contains("write --yes"), "{said}");
+        assert!(said.contains("may still run") && said.contains("pass --yes"), "{said}");
         assert_eq!(said.contains("batch-7"), behavior == "release", "{said}");
         assert!(said.contains("its session has ended"), "{said}");
         assert_eq!(operator.holders(PREFIX), [dead.as_str()]);
@@ -132,7 +132,7 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
         assert_eq!((code, out.as_str()), (Some(1), ""), "{said}");
         assert!(said.contains(cause), "{said:?} should say {cause:?}");
     };
-    refused("neither a semaphore nor a lock at service/s");
+    refused("no semaphore and no lock at service/s");
     let (mut holder, mut waiter) =
         (agent(&consul, "batch-7", "limit: 1"), agent(&consul, "late", "limit: 1"));
     wait_for("one to hold and one to wait", || {
@@ -273,8 +273,8 @@ fn nobody_is_asked_where_the_question_goes_elsewhere() {
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":["gone"]}"#, Put::Cas(0), 0);
     let mut shell = Shell::start();
     let command = format!("{BINARY} prune {PREFIX} --http-addr {}", consul.address());
-    shell.press(&format!("{command} 2>&1 | grep -o \"write --yes\"; echo \"code\" ${{PIPESTATUS[0]}}\n"));
-    shell.expect("\nwrite --yes");
+    shell.press(&format!("{command} 2>&1 | grep -o \"pass --yes\"; echo \"code\" ${{PIPESTATUS[0]}}\n"));
+    shell.expect("\npass --yes");
     shell.expect("code 64");
     assert_eq!(operator.holders(PREFIX), ["gone"]);
 }

@@ -85,7 +85,7 @@ fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
     let (_home, mut holder, mut waiters) = one_of_four(&consul, "limit: 1");
     let (code, said, errors) = set_limit(&consul.address(), &[&format!("{PREFIX}/"), "4"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert_eq!(said, "service/s: limit changed from 1 to 4; 3 waiters were let in\n");
+    assert_eq!(said, "service/s: limit changed from 1 to 4; slots were granted to 3 waiters\n");
     assert_let_in_by_one_write(&operator, &waiters);
     wait_for("the holder to see the new limit", || holder.semaphore()["limit"] == 4);
     assert_eq!(holder.semaphore()["configured_limit"], 1);
@@ -163,7 +163,7 @@ fn free_slots_are_given_on_even_where_the_limit_is_right_already() {
     let (code, said, _) = set_limit(&consul.address(), &[PREFIX, "48"]);
     assert_eq!(
         (code, said.as_str()),
-        (Some(0), "service/s: the limit is 48 already; 48 waiters were let in\n")
+        (Some(0), "service/s: the limit is 48 already; slots were granted to 48 waiters\n")
     );
     // More than one transaction can let in.
     assert_eq!(operator.holders(PREFIX), sessions[..48]);
@@ -222,7 +222,7 @@ fn where_the_answer_is_lost_it_looks_at_what_was_done() {
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":[]}"#, Put::Cas(0), 0);
     let (code, said, errors) = set_limit(&forgetful(&consul), &[PREFIX, "3"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert_eq!(said, "service/s: limit changed from 1 to 3; nobody was let in\n");
+    assert_eq!(said, "service/s: limit changed from 1 to 3; no slot was granted\n");
     assert_eq!(operator.record(PREFIX)["Limit"], 3);
 }
 

@@ -113,7 +113,7 @@ fn a_ttl_shorter_than_an_election_has_a_warning() {
     };
     let (said, warned) = checked("30s");
     assert!(
-        said.contains("tolerates 18 s") && warned.starts_with("-: session.ttl: under a TTL of 30s"),
+        said.contains("tolerates 18 s") && warned.starts_with("-: session.ttl: with a TTL of 30s"),
         "{said}{warned}"
     );
     assert_eq!(checked("33s").1, "");

@@ -61,7 +61,7 @@ impl<'a> Lent<'a> {
     }
 
     /// The failure of a request, if there is one.
-    pub(super) fn trouble(&self) -> Option<&str> {
+    pub(super) fn failure(&self) -> Option<&str> {
         self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()))
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         prefix: settings.prefix.clone(),
         mode: Mode::OnDemand,
         state: lent.state(),
-        reason: too_small.or_else(|| lent.trouble().map(str::to_owned)),
+        reason: too_small.or_else(|| lent.failure().map(str::to_owned)),
         slots: settings.slots,
         limit: freshest.and_then(|(view, ..)| limit(view, settings.limit)),
         configured_limit: settings.limit,

@@ -1,7 +1,7 @@
 //! Single-key locks: those that the agent acquires itself, and on-demand ones.
 
 use super::lent::Lent;
-use super::{WaiterState, told};
+use super::{WaiterState, shown_session};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
@@ -47,7 +47,7 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
         key: key.to_owned(),
         mode: Mode::OnDemand,
         state: lent.state(),
-        reason: lent.trouble().map(str::to_owned),
+        reason: lent.failure().map(str::to_owned),
         lock_index: single.map(|single| single.times_locked),
         leader: single.and_then(|single| leader(single, |owner| lent.has(owner))),
         moments: Moments { seen_at: freshest.map(|(_, at, _)| at), ..Moments::default() },
@@ -59,5 +59,5 @@ pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
 fn leader(single: &SingleKeyLock, mine: impl Fn(&SessionId) -> bool) -> Option<Leader> {
     let session = single.owner.as_ref()?;
     let who = single.entry.as_ref().map(|entry| entry.who.shown());
-    Some(Leader { session: told(session), mine: mine(session), who })
+    Some(Leader { session: shown_session(session), mine: mine(session), who })
 }

@@ -243,8 +243,8 @@ fn remarks(report: &Report) -> Vec<String> {
         remarks.push(hidden_keys(&report.prefix, rule));
     }
     if let Some(rule) = &report.hidden.sessions {
-        let everybody = report.holders.iter().chain(&report.queue).chain(&report.others);
-        let unknown = everybody.filter(|one| one.health == Health::Unknown).count();
+        let members = report.holders.iter().chain(&report.queue).chain(&report.others);
+        let unknown = members.filter(|one| one.health == Health::Unknown).count();
         remarks.push(format!(
             "the {} not shown by Consul: it has just ended, or the token may not read it; it needs {rule}",
             if unknown == 1 { "session of 1 is".into() } else { format!("sessions of {unknown} are") },

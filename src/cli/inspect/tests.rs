@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::report::Report;
 use super::table::{self, Look};
 use crate::cli::window;
-use crate::operator::Scene;
+use crate::operator::PrefixSnapshot;
 use slotkeeper_consul::{Behavior, Indexed, Session};
 use slotkeeper_semaphore::{LOCK_FLAGS, Listing, Pair};
 
@@ -53,7 +53,7 @@ fn report_of(at_prefix: Option<Pair>, below: Vec<Pair>, sessions: &[&str], filte
     let below = Listing { pairs: below, index: 500, filtered: filtered.0 };
     let value = sessions.iter().map(|id| session(id)).collect();
     let sessions = Indexed { index: 500, filtered: filtered.1, value };
-    Report::at("p", &Scene::of("p", at_prefix, below, sessions).inspect(), now())
+    Report::at("p", &PrefixSnapshot::of("p", at_prefix, below, sessions).inspect(), now())
 }
 
 fn entry(state: &str, more: &str) -> String {
@@ -81,7 +81,7 @@ fn semaphore() -> Vec<Pair> {
 }
 
 #[test]
-fn the_tables_show_what_people_ask_for() {
+fn the_tables_show_holders_waiters_and_others() {
     let report = report(None, semaphore(), &["a", "b", "large", "w", "x", "out"]);
     let expected = "\
 p: semaphore (list), 3 of 2 slots taken, fencing token 101
@@ -114,7 +114,7 @@ over the limit by 1 slot: no slot is granted until fewer than 2 are held
 }
 
 #[test]
-fn on_a_terminal_sessions_are_short_where_that_is_enough() {
+fn on_a_terminal_sessions_are_abbreviated_if_unambiguous() {
     let record = r#"{"Limit":9,"Holders":["0123-4567-a","aaaa-bbbb-1","short"]}"#;
     let keys = vec![
         pair("p/.lock", record, None, 1),
@@ -174,11 +174,11 @@ fn no_field_is_left_out_of_the_json() {
     );
     assert_eq!((&seen["queue"][2]["position"], &seen["queue"][2]["seconds"]), (&json!(3), &Value::Null));
     let page = include_str!("../../../docs/operators.md");
-    let told = |value: &Value| {
+    let documented = |value: &Value| {
         let mut names = value.as_object().unwrap().keys();
         names.all(|name| page.contains(&format!("`{name}`")))
     };
-    assert!(told(&seen) && told(&seen["holders"][1]), "docs/operators.md has every field");
+    assert!(documented(&seen) && documented(&seen["holders"][1]), "docs/operators.md has every field");
     let nothing = serde_json::to_value(report(None, Vec::new(), &[])).unwrap();
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(fields(&nothing), fields(&seen));

@@ -55,12 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_shows_who_leads() {
+    fn the_table_shows_the_leader() {
         let locks = r#"[
             {"name":"nightly","state":"waiting","required":false,"waiting_seconds":3.2,
              "leader":{"session":"5e55","mine":false,"who":{"pod":"batch-7"}}},
             {"name":"other","state":"waiting","required":true,"waiting_seconds":1.0,"leader":null,"delayed_seconds":7.9,
-             "reason":"trouble"},
+             "reason":"no leader"},
             {"name":"mine","state":"held","required":true,"fencing_token":7,"held_since":"2026-01-02T03:04:05Z",
              "leader":{"session":"5e55","mine":true,"who":{"host":"vm","pid":1}}},
             {"name":"foreign","state":"waiting","required":true,"leader":{"session":"f0","mine":false}}]"#;
@@ -70,7 +70,7 @@ nightly  waiting  no        batch-7                   -      waiting 3 s
 other    waiting  yes       free in 8 s (lock-delay)  -      waiting 1 s
 mine     held     yes       vm pid 1 (this agent)     7      2026-01-02T03:04:05Z
 foreign  waiting  yes       session f0                -      -
-other: trouble
+other: no leader
 ";
         assert_eq!(
             table(&serde_json::from_str::<Vec<Lock>>(locks).unwrap(), window::ENDLESS).unwrap(),

@@ -63,7 +63,7 @@ async fn line(reader: &mut Reader, start: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_silence_is_ended() {
+async fn a_silence_ends_with_an_event() {
     let (_tells, address) = start(Duration::ZERO, Duration::from_millis(20), NEVER).await;
     let mut reader = follow(address).await;
     assert_eq!(line(&mut reader, "event: ").await.as_deref(), Some("event: status\n"));
@@ -73,7 +73,7 @@ async fn a_silence_is_ended() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_its_life_and_gives_its_place_back() {
+async fn a_stream_ends_with_its_lifetime_and_frees_its_permit() {
     let (_tells, address) = start(Duration::ZERO, NEVER, Duration::from_secs(1)).await;
     for _ in 0..3 {
         // With one stream, each client waits for the end of the one before.
@@ -85,7 +85,7 @@ async fn a_stream_ends_with_its_life_and_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn what_comes_faster_than_the_pace_is_told_together() {
+async fn changes_faster_than_the_pace_are_sent_together() {
     const CHANGES: u32 = 100;
     let pace = Duration::from_secs(1);
     let (tells, address) = start(pace, NEVER, NEVER).await;
@@ -99,23 +99,23 @@ async fn what_comes_faster_than_the_pace_is_told_together() {
         // Time in which a change could be sent.
         sleep(Duration::from_millis(2)).await;
     }
-    let (mut told, last) = (0, format!("id: {last}\n"));
+    let (mut sent, last) = (0, format!("id: {last}\n"));
     while line(&mut reader, "id: ").await.unwrap() != last {
-        told += 1;
+        sent += 1;
     }
     let most = clock::now().since(began).as_secs() + 1;
-    assert!(told <= most, "{told} of {CHANGES} in {most} s");
+    assert!(sent <= most, "{sent} of {CHANGES} in {most} s");
 }
 
 #[tokio::test]
-async fn its_connection_is_told_that_it_has_no_end() {
+async fn its_connection_has_no_time_limit() {
     let (_tells, site) = site(Following::default());
     let response = events(State(site), HeaderMap::new()).await;
     assert!(response.extensions().get::<Endless>().is_some());
 }
 
 #[test]
-fn what_is_had_is_what_the_document_says() {
+fn the_document_states_the_terms() {
     let Following { silence, life, .. } = Following::default();
     let (_tells, site) = site(Following::default());
     let document = serde_json::to_value(http::endpoints(site).get_openapi()).unwrap();

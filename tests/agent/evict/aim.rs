@@ -34,7 +34,7 @@ fn a_place_in_another_semaphore_is_no_lock() {
     agent.await_ready();
     let session = agent.session();
     let own = format!("{PREFIX}/{session}");
-    for (prefix, said) in [("service", own.as_str()), (own.as_str(), "is the place of session")] {
+    for (prefix, said) in [("service", own.as_str()), (own.as_str(), "is the contender key of session")] {
         let Said(code, _, errors) = evict(&consul, &[prefix, &session, "--yes", "--force"]);
         assert_eq!(code, Some(1), "{errors}");
         assert!(errors.contains(said), "{errors}");
@@ -106,7 +106,10 @@ fn written_over(key: &str, flags: u64) {
     let ended = evicting.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!((ended.status.code(), ended.stdout), (Some(1), Vec::new()), "{said}");
-    assert!(said.contains(&format!("session {session} was written over by somebody meanwhile")), "{said}");
+    assert!(
+        said.contains(&format!("session {session} was overwritten by another client meanwhile")),
+        "{said}"
+    );
     let pair = operator.key(&key).unwrap();
     assert_eq!((pair.session, pair.value), (Some(session), b"mine now".to_vec()));
 }

@@ -105,7 +105,7 @@ fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
         (Some(0), &*format!("p/one: {waits} is out of the queue\n")),
         "{errors}"
     );
-    assert!(errors.contains("It leaves the line"), "{errors}");
+    assert!(errors.contains("It leaves the queue"), "{errors}");
     assert_eq!(waiter.code(), Some(75), "{}", waiter.log());
     assert!(
         waiter.log().contains(log_events::WAITER_EVICTED) && waiter.log().contains("ops@"),

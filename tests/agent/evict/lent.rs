@@ -28,7 +28,8 @@ fn a_lease_is_given_on_when_its_client_gives_it_back() {
     wait_for("it to be known", || desk.ask(&format!("GET /v1/leases/{lease}"), "").status == 410);
     let renewed = desk.ask(&format!("POST /v1/leases/{lease}/renew"), "");
     assert!(
-        renewed.status == 410 && renewed.body.contains("(evicted): stop what it was for and release it"),
+        renewed.status == 410
+            && renewed.body.contains("stop the work that it protects and release the lease"),
         "{}",
         renewed.body
     );

@@ -32,7 +32,7 @@ fn nobody_is_evicted_unasked() {
     );
     let mut shell = Shell::start();
     shell.press(&line);
-    shell.expect("It is told at once");
+    shell.expect("It is notified at once");
     shell.expect("Go on? [y/N] ");
     shell.press("n\n");
     shell.expect("nothing was done");
