@@ -102,10 +102,14 @@ impl Spans {
 
     /// The content of a node, or of its anchor if it is an alias.
     fn content(&self, id: NodeId) -> Option<&Content> {
-        match &self.nodes.get(id)?.content {
-            // An alias comes after its anchor, so this ends.
-            Content::Alias(anchor) if *anchor < id => self.content(*anchor),
-            content => Some(content),
+        let content = &self.nodes.get(id)?.content;
+        // An alias comes after its anchor, so this ends.
+        if let Content::Alias(anchor) = content
+            && *anchor < id
+        {
+            self.content(*anchor)
+        } else {
+            Some(content)
         }
     }
 }
