@@ -51,7 +51,7 @@ fn through_a_relay_that_cuts_long_polls_handoffs_pass_and_the_log_is_silent() {
     for (agent, relay) in [(&holder, &first), (&waiter, &second)] {
         wait_for("a shorter wait", || relay.waits().last().is_some_and(|wait| *wait < LONGEST));
         assert!(relay.ended() >= 3);
-        assert!(cuts(&agent) >= 3.0);
+        assert!(cuts(agent) >= 3.0);
     }
     assert_eq!(holder.terminate(), Some(0));
     waiter.await_ready();
