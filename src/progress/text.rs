@@ -134,7 +134,8 @@ impl Awaited {
             name: one.name.clone(),
             waited: duration(one.waiting_seconds),
             seen: one.queue_length.is_some(),
-            place: one.queue_position.zip(one.queue_length),
+            // Before all participants were read, the queue is at least as long as the part before this waiter.
+            place: one.queue_position.map(|position| (position, one.queue_length.unwrap_or(position))),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
             unlisted: one.unlisted(),
             delayed: None,

@@ -113,7 +113,9 @@ fn a_session_is_tied_to_the_node_that_is_named() {
     agent.await_ready();
     put(&consul, "/v1/catalog/deregister", &json!({"Node": "batch-7"}));
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
-    wait_for("the reason", || agent.log().contains("the session's node or one of its checks is not fit"));
+    wait_for("the reason", || {
+        agent.log().contains("the session's node or one of its checks is missing or critical")
+    });
     put(&consul, "/v1/catalog/register", &json!({"Node": "batch-7", "Address": "192.0.2.7"}));
     agent.await_ready();
 }
@@ -221,7 +223,7 @@ fn a_service_check_that_turns_critical_ends_the_session() {
     // Consul makes no session on a check that is critical: which one, and why, is said wherever somebody looks.
     let critical = |text: &str| text.contains("web-alive") && text.contains("critical");
     wait_for("the reason in the log", || {
-        agent.log().lines().any(|line| line.contains("not fit") && critical(line))
+        agent.log().lines().any(|line| line.contains("is missing or critical") && critical(line))
     });
     wait_for("the reason in the status", || critical(&agent.status().to_string()));
     assert!(critical(&agent.get("/readyz?verbose").body), "{}", agent.get("/readyz?verbose").body);
@@ -245,7 +247,7 @@ fn so_does_a_service_check_that_is_removed() {
     put(&consul, "/v1/agent/service/deregister/web-1", &Value::Null);
     wait_for("the loss", || lost(&agent, "session_gone") == 1.0);
     wait_for("the reason", || {
-        agent.log().lines().any(|line| line.contains("not fit") && line.contains("web-alive"))
+        agent.log().lines().any(|line| line.contains("is missing or critical") && line.contains("web-alive"))
     });
     register(&consul);
     agent.await_ready();
