@@ -5,7 +5,7 @@
 //! Consul is played by the store of the embedded development server, which the conformance suite compares with a real Consul. Its
 //! sessions end after exactly one TTL here, the earliest that Consul promises.
 //!
-//! [`model`] explores all states of the small games.
+//! The module `model` explores all states of the small games.
 //!
 //! # How to run
 //!
