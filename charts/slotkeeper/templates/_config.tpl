@@ -100,7 +100,7 @@
 {{- uniq $ports | toYaml -}}
 {{- end -}}
 
-{{/* Refuses what slotkeeper itself would refuse, by the rules of src/config/check. Takes the configuration. */}}
+{{/* Refuses what slotkeeper itself would refuse, by the rules of src/config/sections. Takes the configuration. */}}
 {{- define "slotkeeper.refuseConfig" -}}
 {{- if hasKey .consul "address" -}}
 {{- if not .consul.address -}}
