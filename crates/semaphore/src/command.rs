@@ -7,43 +7,43 @@ use super::notice::Notice;
 use super::view::Pair;
 use super::{Moment, SessionId};
 
-/// The name by which the caller and the core refer to a semaphore. It never changes while the semaphore exists.
+/// The name of a semaphore or lock between caller and core. It never changes while the semaphore exists.
 pub type Name = Arc<str>;
 
-/// One step of a transaction. All of a transaction's steps are done, or none.
+/// One step of a transaction. Consul does all steps or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Write the key and have the session lock it; refused where another session has, or where the session has ended.
+    /// Write the key and lock it with the session. Consul refuses this if another session has the lock, or the session has ended.
     Lock {
         /// The full key.
         key: String,
-        /// The value.
+        /// The new value.
         value: Vec<u8>,
-        /// The flags.
+        /// The key's flags.
         flags: u64,
         /// The locking session.
         session: SessionId,
     },
-    /// Write the key and have the session unlock it; refused where it has not locked it.
+    /// Write the key and unlock it. Consul refuses this if the session does not have the lock.
     Unlock {
         /// The full key.
         key: String,
-        /// The value.
+        /// The new value.
         value: Vec<u8>,
-        /// The flags.
+        /// The key's flags.
         flags: u64,
-        /// The session.
+        /// The session that has the lock.
         session: SessionId,
     },
-    /// Write the key if its last change was at `index`; 0 creates it.
+    /// Write the key if its `ModifyIndex` is `index`. 0 creates the key, and fails if it exists.
     Cas {
         /// The full key.
         key: String,
-        /// The value.
+        /// The new value.
         value: Vec<u8>,
-        /// The flags.
+        /// The key's flags.
         flags: u64,
-        /// The index that it must still have.
+        /// The `ModifyIndex` that the key must still have.
         index: u64,
     },
     /// Delete the key.
@@ -51,23 +51,23 @@ pub enum Op {
         /// The full key.
         key: String,
     },
-    /// Delete the key if its last change was at `index`.
+    /// Delete the key if its `ModifyIndex` is `index`.
     DeleteCas {
         /// The full key.
         key: String,
-        /// The index that it must still have.
+        /// The `ModifyIndex` that the key must still have.
         index: u64,
     },
-    /// Fail unless the key's last change was at `index`.
+    /// Fail unless the key's `ModifyIndex` is `index`.
     CheckIndex {
         /// The full key.
         key: String,
-        /// The index that it must still have.
+        /// The `ModifyIndex` that the key must still have.
         index: u64,
     },
-    /// Read all keys that begin so, as they are once the steps before are done.
+    /// Read all keys below the prefix, as they are after the steps before this one.
     List {
-        /// How they begin.
+        /// The prefix of the keys.
         prefix: String,
     },
     /// Fail if the key exists.
@@ -85,7 +85,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The key that it is about, or how the keys begin.
+    /// The key of this step; of [`Op::List`], the prefix.
     pub fn key(&self) -> &str {
         match self {
             Self::Lock { key, .. }
@@ -104,103 +104,108 @@ impl Op {
 /// What a transaction does to one semaphore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which semaphore.
+    /// The semaphore or lock.
     pub name: Name,
     /// The steps.
     pub ops: Vec<Op>,
 }
 
-/// What the caller is to do. Each but [`Command::Notify`] and [`Command::StopWatch`] is answered by exactly one [`Event`].
+/// What the caller must do.
+///
+/// The caller begins commands in their order, and waits for no answer between them. Each command is answered by exactly one
+/// [`Event`], also where the request failed: the core waits for it. Only [`Command::Notify`] and [`Command::StopWatch`] have no
+/// answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Create a session → [`Event::SessionCreated`].
+    /// Create a session with the TTL, behaviour and lock-delay of the settings → [`Event::SessionCreated`].
     CreateSession {
-        /// The end of its name, which no other session's name has.
+        /// A unique suffix. The caller must append it to the session's name, so that [`Command::ClearSessions`] finds the session.
         mark: String,
     },
-    /// Look for sessions whose names end so, and destroy them → [`Event::SessionsCleared`].
+    /// Find the sessions whose names end with these marks, and destroy them → [`Event::SessionsCleared`].
     ClearSessions {
-        /// The ends of their names.
+        /// The suffixes of the sessions' names.
         marks: Vec<String>,
     },
-    /// Renew it → [`Event::SessionRenewed`].
+    /// Renew the session → [`Event::SessionRenewed`].
     RenewSession {
-        /// Which.
+        /// The session to renew.
         session: SessionId,
-        /// When it is sent. It identifies the attempt among those in flight, and the lease that it earns counts from here.
+        /// The time at which the command was returned. The lease counts from here, and the answer names the attempt by it.
         sent: Moment,
-        /// The attempt is given up after this long.
+        /// The caller must give up the attempt after this long and answer with a failure.
         timeout: Duration,
     },
-    /// Destroy it → [`Event::SessionDestroyed`].
+    /// Destroy the session → [`Event::SessionDestroyed`].
     DestroySession {
-        /// Which.
+        /// The session to destroy.
         session: SessionId,
     },
-    /// List the semaphore's keys, consistently → [`Event::Listed`].
+    /// List all keys of the semaphore with Consul's `consistent` mode → [`Event::Listed`].
     List {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
     },
-    /// Read the semaphore's `.lock` alone → [`Event::LockRead`].
+    /// Read the `.lock` key of the semaphore → [`Event::LockRead`].
     ReadLock {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The full key.
         key: String,
-        /// Whether the read must be consistent, because a loss may be concluded from it.
+        /// Whether the read must use the `consistent` mode, because the core may conclude from it that a slot is lost.
         consistent: bool,
     },
-    /// Read these keys of the semaphore at one instant, consistently → [`Event::KeysRead`].
+    /// Read these keys of the semaphore in one transaction → [`Event::KeysRead`].
     ReadKeys {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The full keys.
         keys: Vec<String>,
     },
-    /// Read how long Consul keeps a lock from everybody once this session has ended with it → [`Event::LockDelayRead`].
+    /// Read the session's lock-delay: how long Consul refuses the lock after this session has ended with it →
+    /// [`Event::LockDelayRead`].
     ReadLockDelay {
-        /// For which lock.
+        /// The lock.
         name: Name,
-        /// The session that has it.
+        /// The session that has the lock.
         session: SessionId,
     },
-    /// Wait until the key has changed since `after` → [`Event::Watched`].
+    /// Start a blocking query that is answered once the key has changed since index `after` → [`Event::Watched`].
     Watch {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
-        /// The full key. No other watch of the semaphore has it. One that ends in a slash is a folder: what changes is
-        /// which keys lie in it, and what they hold; [`Pair::of_folder`] is what its read brings.
+        /// The full key. A semaphore has at most one watch of a key. A key that ends in a slash is a folder: the caller must
+        /// watch the keys below it, and answer with [`Pair::of_folder`].
         key: String,
-        /// The index of what is known; 0 answers at once.
+        /// The index of the last answer. 0 is answered at once.
         after: u64,
-        /// The server answers after this long at the latest.
+        /// Consul must answer after this long at the latest.
         wait: Duration,
     },
-    /// Give up the watch of the key that is under way; its event does not come any more.
+    /// Cancel the watch of the key. The caller must not answer that watch any more.
     StopWatch {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The full key.
         key: String,
     },
     /// Commit the parts as one transaction → [`Event::Committed`].
     Commit {
-        /// Its parts, each of another semaphore. Mostly there is one.
+        /// The parts, each of a different semaphore. Only an acquire group has more than one.
         parts: Vec<Part>,
     },
     /// Report a change: log it, count it, run a hook.
     Notify(Notice),
 }
 
-/// What the caller has observed.
+/// What the caller passes to the core: the answer to a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answers [`Command::CreateSession`].
     SessionCreated(Result<SessionId, NotCreated>),
-    /// Answers [`Command::ClearSessions`] with those of the marks that were found, and whose sessions are destroyed.
+    /// Answers [`Command::ClearSessions`] with the marks whose sessions were found and destroyed.
     SessionsCleared(Result<Vec<String>, Failure>),
-    /// Answers the [`Command::RenewSession`] that was sent then with the TTL that the session really has.
+    /// Answers the [`Command::RenewSession`] with this `sent`. The TTL is that of Consul's answer.
     SessionRenewed(Moment, Result<Duration, Failure>),
     /// Answers [`Command::DestroySession`].
     SessionDestroyed(Result<(), Failure>),
@@ -208,9 +213,9 @@ pub enum Event {
     Listed(Name, Result<Listing, Failure>),
     /// Answers [`Command::ReadLock`].
     LockRead(Name, Result<Reading, Failure>),
-    /// Answers [`Command::ReadKeys`] of those keys, in their order.
+    /// Answers [`Command::ReadKeys`]: one reading a key, in the order of the command.
     KeysRead(Name, Result<Vec<Reading>, Failure>),
-    /// Answers [`Command::ReadLockDelay`] of that session with its lock-delay; `None` where it has ended.
+    /// Answers [`Command::ReadLockDelay`] with the session's lock-delay; `None` if the session has ended.
     LockDelayRead(Name, SessionId, Result<Option<Duration>, Failure>),
     /// Answers [`Command::Watch`] of that key.
     Watched(Name, String, Result<Reading, Failure>),
@@ -219,7 +224,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether Consul has answered, be it with a refusal.
+    /// Whether Consul answered. A refusal is an answer too.
     pub fn is_answer(&self) -> bool {
         let failure = match self {
             Self::SessionCreated(answer) => answer.as_ref().err().map(|not| &not.failure),
@@ -236,10 +241,10 @@ impl Event {
     }
 }
 
-/// A session was not created, as far as is known.
+/// No session is known to have been created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCreated {
-    /// Consul may have created it, or may do so still: its answer was lost.
+    /// Consul may have created the session, or may still create it, because its answer was lost.
     pub in_doubt: bool,
     /// What failed.
     pub failure: Failure,
@@ -252,38 +257,39 @@ pub struct Listing {
     pub pairs: Vec<Pair>,
     /// The index of the answer.
     pub index: u64,
-    /// Whether Consul said that it left out keys which the token may not read: such a key looks as if it did not exist.
+    /// Whether Consul left out keys that the token may not read (`X-Consul-Results-Filtered-By-ACLs`). Such a key looks as if it
+    /// did not exist.
     pub filtered: bool,
 }
 
-/// One key.
+/// The state of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The key; `None` where it does not exist.
+    /// The key; `None` if it does not exist.
     pub pair: Option<Pair>,
     /// The index of the answer.
     pub index: u64,
 }
 
-/// How a transaction that Consul decided ended.
+/// Consul's answer to a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// Done.
+    /// All steps are done.
     Done {
-        /// The index that the changed keys have got.
+        /// The `ModifyIndex` of the changed keys.
         index: u64,
-        /// What [`Op::List`] has read, where that was among the steps.
+        /// The result of [`Op::List`], if the transaction has that step.
         listing: Option<Listing>,
     },
-    /// Nothing was done: what it was made from has changed since.
+    /// Nothing was done: a key has changed since the transaction was planned.
     Stale {
         /// The steps that failed, counted from 0.
         steps: Vec<usize>,
     },
-    /// Nothing was done: nobody has a key locked that was to be, but whoever had it last lost it with its session, and
-    /// Consul gives it to nobody before that session's lock-delay is over.
+    /// Nothing was done: a key to lock is free but in lock-delay. Its last holder lost it with its session, and Consul refuses
+    /// it until the lock-delay of that session is over.
     Delayed {
-        /// The steps that were to lock such a key, counted from 0.
+        /// The steps that lock such a key, counted from 0.
         steps: Vec<usize>,
     },
     /// Nothing was done: the session has ended.
@@ -295,43 +301,42 @@ pub enum Commit {
     },
 }
 
-/// A request that brought no answer to go on with. What a failed write did is not known, so whatever the core does
-/// next begins with a read.
+/// A failed request. A failed write may have been done all the same, so the core reads before it does anything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What sort.
+    /// The kind.
     pub kind: FailureKind,
-    /// What was tried, on what, what came back; for people.
+    /// What was tried, on what, and what came back; text for logs and the status.
     pub text: String,
 }
 
-/// The sorts of failure that are acted upon differently.
+/// The kinds of failure between which the core distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// What was asked for does not exist (a session: it has ended).
+    /// The object does not exist. A session that does not exist has ended.
     NotFound,
     /// The token does not allow it.
     Denied,
-    /// Consul's servers have no leader now.
+    /// Consul's servers have no leader.
     NoLeader,
-    /// Consul is away, or the answer was lost.
+    /// No connection to Consul, or its answer was lost.
     Unavailable,
-    /// Consul wants fewer requests, and did nothing.
+    /// Consul refused the request by its rate limit, and did nothing.
     RateLimited,
-    /// A watch was cut off by what lies between, after it had waited. That proves nothing, neither of Consul nor of the key.
+    /// A proxy ended a blocking query after it had waited. This says nothing about Consul or the key.
     Cut,
-    /// Consul takes no key of that name.
+    /// Consul accepts no key of this name.
     InvalidKey,
-    /// Consul answered something that is none of these.
+    /// Any other answer.
     Rejected,
 }
 
 impl FailureKind {
-    /// Those in which a renewal ends, so that every series can exist from the start.
+    /// The kinds with which a renewal can fail, so that the series of each exists from the start.
     pub const OF_RENEWALS: [Self; 6] =
         [Self::NotFound, Self::Denied, Self::NoLeader, Self::Unavailable, Self::RateLimited, Self::Rejected];
 
-    /// Whether Consul has decided nothing: it passes, or was done all the same.
+    /// Whether a retry can succeed: Consul has not decided, or its decision is not known.
     pub fn is_transient(self) -> bool {
         match self {
             Self::NoLeader | Self::Unavailable | Self::RateLimited => true,
@@ -339,7 +344,7 @@ impl FailureKind {
         }
     }
 
-    /// The label value.
+    /// The value of the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
