@@ -24,7 +24,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 6] = [
         Self::SessionGone,
         Self::SessionTaken,
@@ -34,7 +34,7 @@ impl LossReason {
         Self::WatchFailed,
     ];
 
-    /// The label value.
+    /// The value of the metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SessionGone => "session_gone",
@@ -52,9 +52,9 @@ impl LossReason {
 pub struct Leader {
     /// The session.
     pub session: SessionId,
-    /// Whether it is our own.
+    /// Whether it is this client's session.
     pub mine: bool,
-    /// The identity in its value; `None` for a foreign client.
+    /// The identity in the lock's value; `None` for a foreign client.
     pub who: Option<Identity>,
 }
 
@@ -63,41 +63,41 @@ pub struct Leader {
 pub enum Notice {
     /// A session was created or resumed.
     SessionStarted {
-        /// Which.
+        /// The session.
         session: SessionId,
         /// Whether an earlier process of this agent created it.
         resumed: bool,
     },
     /// Consul has ended the session.
     SessionEnded {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// Another process has resumed the session. From here on the session and the state files are that process's.
     SessionTaken {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// Sessions were found and destroyed whose creation was never answered.
     SessionsCleared {
-        /// How many.
+        /// The number of sessions.
         sessions: u32,
     },
     /// A renewal was answered.
     Renewed {
-        /// How long it took.
+        /// The time from sending it to its answer.
         took: Duration,
     },
     /// A renewal failed.
     RenewFailed {
-        /// In what way.
+        /// What failed.
         failure: Failure,
     },
     /// Requests about the session or a semaphore have begun to fail.
     Failing {
         /// The semaphore; `None` for the session.
         name: Option<Name>,
-        /// In what way.
+        /// What failed.
         failure: Failure,
     },
     /// Requests about the session or a semaphore succeed again after [`Notice::Failing`].
@@ -107,64 +107,64 @@ pub enum Notice {
     },
     /// The client waits in the queue, or is about to join it.
     Waiting {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
-        /// The own position in the queue, from 1.
+        /// This client's position in the queue, from 1.
         position: u32,
-        /// Slots taken.
+        /// The number of slots that holders have.
         taken: u32,
         /// The limit in force.
         limit: u32,
     },
     /// A single-key lock has another holder, or none.
     Leader {
-        /// Which lock.
+        /// The lock.
         name: Name,
         /// The holder; `None` while the lock is free.
         leader: Option<Leader>,
     },
     /// The lock is free but in lock-delay.
     LockDelayed {
-        /// Which lock.
+        /// The lock.
         name: Name,
         /// The time left; `None` if the lock-delay began before this client watched the lock.
         left: Option<Duration>,
     },
     /// The slot was acquired.
     Acquired {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The session that holds it.
         session: SessionId,
         /// The fencing token: `.lock`'s index at the grant.
         token: u64,
-        /// The numbers of the slots.
+        /// The slot indexes.
         indexes: Vec<u32>,
         /// Whether an earlier process of this agent held the slot, and it was held without interruption.
         resumed: bool,
-        /// From the request to holding.
+        /// The time from the request to holding.
         took: Duration,
-        /// From seeing a free slot to holding it; `None` if the client did not have to wait.
+        /// The time from seeing a free slot to holding it; `None` if the client did not wait.
         handoff: Option<Duration>,
     },
     /// The slot was lost.
     Lost {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The session that held it.
         session: SessionId,
         /// The fencing token under which it was held.
         token: u64,
-        /// The numbers of the slots.
+        /// The slot indexes.
         indexes: Vec<u32>,
-        /// Why.
+        /// The reason.
         reason: LossReason,
-        /// How long it was held.
+        /// The time for which the slot was held.
         held: Duration,
     },
     /// An operator has evicted this client. If it holds a slot, [`Notice::Lost`] follows.
     Evicted {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The operator, as text that is safe to print.
         by: String,
@@ -173,23 +173,23 @@ pub enum Notice {
     },
     /// The slot was released.
     Released {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The session that held it.
         session: SessionId,
-        /// How long it was held.
+        /// The time for which the slot was held.
         held: Duration,
     },
     /// The slot cannot be acquired until a person acts.
     Blocked {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
-        /// What is wrong and what to do.
+        /// The obstacle, and what to do about it.
         why: String,
     },
     /// No slot was acquired within `wait`.
     TimedOut {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// Whether Consul answered any request.
         reached: bool,
@@ -198,23 +198,23 @@ pub enum Notice {
     },
     /// The stored limit differs from the configured one, and governs.
     LimitDiffers {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The policy. Under `set` the configured limit was written and has been changed since.
         policy: LimitPolicy,
-        /// The stored one.
+        /// The stored limit.
         stored: u32,
-        /// The configured one.
+        /// The configured limit.
         configured: u32,
     },
     /// The record is in format `map`, the configured format is `list`.
     FormDiffers {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
     },
     /// Another client or an operator has changed the stored limit. Omitted where another notice says so.
     LimitChanged {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The limit before.
         from: u32,
@@ -223,7 +223,7 @@ pub enum Notice {
     },
     /// This client has changed the stored limit, for all participants.
     LimitSet {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
         /// The limit before.
         from: u32,
@@ -232,27 +232,27 @@ pub enum Notice {
     },
     /// Dead holders were pruned from `.lock`.
     Pruned {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
-        /// How many.
+        /// The number of holders.
         holders: u32,
-        /// How long the transaction took.
+        /// The time that the transaction took.
         took: Duration,
     },
     /// A check-and-set lost against another client.
     Conflict {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
     },
     /// A semaphore that was removed from the configuration has been released.
     Removed {
-        /// Which semaphore.
+        /// The semaphore or lock.
         name: Name,
     },
 }
 
 impl Notice {
-    /// The name of the semaphore or lock that it is about, if it is about one.
+    /// The name of the notice's semaphore or lock; `None` for a notice about the session.
     pub fn name_mut(&mut self) -> Option<&mut Name> {
         match self {
             Self::SessionStarted { .. }

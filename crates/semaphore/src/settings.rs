@@ -4,75 +4,75 @@ use std::time::Duration;
 
 use super::record::Form;
 
-/// What to do where the stored limit differs from the configured one.
+/// What a client does if the stored limit differs from the configured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitPolicy {
-    /// The stored one governs.
+    /// Follow the stored limit.
     Adopt,
-    /// Write the configured one, once: on entering and after it changed. Not again and again, or two agents with
-    /// different files would overwrite each other for ever, and an operator's `set-limit` would not last.
+    /// Write the configured limit once when the client joins, and once after the setting has changed. Two agents with different
+    /// settings would otherwise overwrite each other for ever, and an operator's `set-limit` would not last.
     Set,
-    /// Stay out.
+    /// Do not join; the client is blocked.
     Refuse,
 }
 
-/// What to do when a slot is lost.
+/// What a client does after it has lost its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLost {
-    /// Ask for it again.
+    /// Join the queue again.
     Reacquire,
-    /// Do not: the shell drains and exits.
+    /// Leave. The caller is expected to end.
     Exit,
 }
 
-/// What it is that is to be held.
+/// The kind of the resource: a semaphore or a single-key lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Primitive {
-    /// Slots of a semaphore: `<prefix>/.lock` and the contenders beside it.
+    /// A semaphore: the key `<prefix>/.lock`, and the contender keys beside it.
     Semaphore,
-    /// A single-key lock, by Consul's own acquire and release: what `consul lock -n 1` and the Go API's `Lock` take.
+    /// A single-key lock, by Consul's own acquire and release, as `consul lock -n 1` and the Go API's `Lock` use it.
     Lock {
-        /// Whether its key stays when it is given back, as it does where the session's behaviour is `release`.
+        /// Whether the key stays after a release. It does if the behaviour of the session is `release`.
         stays: bool,
-        /// The lock-delay of our own session.
+        /// The lock-delay of this client's session.
         delay: Duration,
     },
 }
 
-/// One semaphore as configured. Of a lock, all but `limit` and `slots`, which are 1, and what only a queue has.
+/// The settings of one semaphore or lock. A lock has `limit` and `slots` 1, and ignores what only a queue needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What it is.
+    /// The kind of the resource.
     pub primitive: Primitive,
-    /// The key prefix, without a slash at its end; a lock's key.
+    /// The key prefix of a semaphore, without a slash at its end; the key of a lock.
     pub prefix: String,
-    /// Slots that may be held at once.
+    /// The number of slots of the semaphore.
     pub limit: u32,
-    /// Slots that this workload takes, 1 to `limit`.
+    /// The number of slots that this client takes, from 1 to `limit`.
     pub slots: u32,
-    /// Higher goes first.
+    /// The priority. A waiter with a higher priority is granted a slot first.
     pub priority: i32,
-    /// How long to wait for the slot; `None` for ever, zero tries once.
+    /// The time after which the client times out. `None` waits for ever, zero tries once.
     pub wait: Option<Duration>,
-    /// What to do when it is lost.
+    /// What the client does after it has lost its slot.
     pub on_lost: OnLost,
-    /// What to do where the limits differ.
+    /// What the client does if the limits differ.
     pub limit_policy: LimitPolicy,
-    /// How long a dead holder's slot rests before it is given on.
+    /// The time for which the slot of a dead holder stays taken before the client prunes it.
     pub prune_delay: Duration,
-    /// How a new record is written.
+    /// The format in which the client creates `.lock`.
     pub form: Form,
-    /// Text for operators in the contender entry.
+    /// Text for operators in the contender key.
     pub body: Option<String>,
 }
 
 impl Settings {
-    /// A single-key lock that is waited for as long as it takes.
+    /// The settings of a single-key lock for which the client waits for ever.
     pub fn of_lock(key: String, stays: bool, delay: Duration) -> Self {
         Self { primitive: Primitive::Lock { stays, delay }, ..Self::of_prefix(key) }
     }
 
-    /// A semaphore of one slot, with nothing said about it.
+    /// The defaults of a semaphore: one slot, no bound on the wait.
     pub fn of_prefix(prefix: String) -> Self {
         Self {
             primitive: Primitive::Semaphore,
@@ -89,12 +89,12 @@ impl Settings {
         }
     }
 
-    /// Whether it is a single-key lock.
+    /// Whether the resource is a single-key lock.
     pub fn is_lock(&self) -> bool {
         matches!(self.primitive, Primitive::Lock { .. })
     }
 
-    /// Whether to try once only.
+    /// Whether the client tries once only.
     pub fn try_once(&self) -> bool {
         self.wait.is_some_and(|wait| wait.is_zero())
     }
