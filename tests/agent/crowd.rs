@@ -154,12 +154,17 @@ fn mix(operator: &Operator, kinds: [Life<'_>; 2], ours_first: bool, form: fn(&Va
         });
     });
     let turns = turns.into_inner().unwrap();
-    let mut kinds = BTreeMap::<_, usize>::new();
+    let mut by_kind = BTreeMap::<_, usize>::new();
     for turn in &turns {
-        *kinds.entry(turn.kind).or_default() += 1;
+        *by_kind.entry(turn.kind).or_default() += 1;
     }
-    assert!(kinds.len() == 2 && kinds.values().all(|many| *many == MEMBERS), "{kinds:?}");
+    assert!(by_kind.len() == 2 && by_kind.values().all(|many| *many == MEMBERS), "{by_kind:?}");
     assert!(most_at_once(&turns) <= LIMIT, "{turns:?}");
+    // If a foreign client leaves last, what was offered to it stays until the next agent or `run` writes `.lock`.
+    if operator.key(&format!("{PREFIX}/.offered")).is_some() {
+        let [ours, _] = kinds;
+        ours();
+    }
     operator.assert_nobody_left(PREFIX);
 }
 

@@ -433,3 +433,15 @@ fn as_many_slots_as_may_be_configured_can_be_acquired_and_given_on() {
     assert_eq!(next.terminate(), Some(0));
     operator.assert_nothing_left("service/s");
 }
+
+#[test]
+fn offers_to_a_foreign_client_that_has_left_are_deleted_by_the_next_run() {
+    let consul = Consul::start();
+    let (operator, address) = (Operator::at(&consul.address()), consul.address());
+    operator.put("service/s/.lock", r#"{"Limit":1,"Holders":[]}"#, Put::Cas(0), 0);
+    operator.put("service/s/.offered", r#"{"b1a2":[7,900]}"#, Put::Cas(0), 0);
+    assert!(
+        run(&address, &["service/s", "-n", "1", "--format", "list"], &["true"]).status().unwrap().success()
+    );
+    operator.assert_nothing_left("service/s");
+}
