@@ -85,25 +85,27 @@ pub(super) fn snapshot(
         if let Some(shown) = before.semaphore(place, &wanted.prefix, &id) {
             return shown;
         }
-        let semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let mut semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
             (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
             // Without a machine it is not held either.
             (reason, ..) => pending::semaphore(wanted, reason, leases),
         };
-        Arc::new(Semaphore { deferred: deferred.get(&id).cloned(), ..semaphore })
+        semaphore.entry.deferred = deferred.get(&id).cloned();
+        Arc::new(semaphore)
     });
     let locks = config.locks.iter().enumerate().map(|(place, wanted)| {
         let id = Entry::from(wanted).id();
         if let Some(shown) = before.lock(place, &wanted.key, &id) {
             return shown;
         }
-        let lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let mut lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
             (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
             (reason, ..) => pending::lock(wanted, reason, leases),
         };
-        Arc::new(status::Lock { deferred: deferred.get(&id).cloned(), ..lock })
+        lock.entry.deferred = deferred.get(&id).cloned();
+        Arc::new(lock)
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those with leases that are no longer configured, even if another entry has their name by now.
@@ -175,50 +177,55 @@ impl WaiterState {
     fn rests(&self) -> bool {
         matches!(self.state, State::GaveUp | State::Lost | State::Released)
     }
+
+    /// The part that semaphores and locks have in common.
+    fn entry(&self, machine: &Machine, wanted: Entry<'_>, reason: Option<String>) -> status::Entry {
+        let held =
+            if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
+        status::Entry {
+            name: wanted.name.to_owned(),
+            required: wanted.required,
+            mode: status::Mode::Hold,
+            state: self.state,
+            reason,
+            fencing_token: held.map(|(_, token)| token),
+            moments: Moments {
+                held_since: held.map(|(since, _)| since),
+                asked_at: machine.asked_at(),
+                seen_at: machine.listed_at().filter(|_| !self.rests()),
+                ..Moments::default()
+            },
+            ..status::Entry::default()
+        }
+    }
+}
+
+/// The failure of a request for it, or for its session.
+fn failure(machine: &Machine, keeper: &Keeper) -> Option<String> {
+    machine.failure().or(keeper.failure()).map(str::to_owned)
 }
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
     let me = keeper.session();
     let standing = WaiterState::of(machine);
-    let (state, rests) = (standing.state, standing.rests());
-    let held = match machine.phase() {
-        Phase::Held { since, token, indexes } => Some((since, token, indexes)),
-        Phase::Starting
-        | Phase::Waiting
-        | Phase::Blocked { .. }
-        | Phase::Leaving
-        | Phase::TimedOut
-        | Phase::Lost
-        | Phase::Released => None,
-    };
-    let view = machine.view().filter(|_| !rests);
+    let slot_indexes = if let Phase::Held { indexes, .. } = machine.phase() { indexes } else { Vec::new() };
+    let view = machine.view().filter(|_| !standing.rests());
     let record = view.and_then(View::record);
-    let waiting = state == State::Waiting;
+    let waiting = standing.state == State::Waiting;
+    let reason = standing
+        .why
+        .clone()
+        .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
+        .or_else(|| failure(machine, keeper))
+        .or_else(|| others_of_the_party(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
+        .or_else(|| {
+            view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
+        });
     Semaphore {
-        name: wanted.name.clone(),
+        entry: standing.entry(machine, wanted.into(), reason),
         prefix: wanted.prefix.clone(),
-        required: wanted.required,
-        mode: status::Mode::Hold,
-        state,
-        reason: standing
-            .why
-            .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
-            .or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned))
-            .or_else(|| {
-                others_of_the_party(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting)
-            })
-            .or_else(|| {
-                view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
-            }),
         slots: wanted.slots,
-        fencing_token: held.as_ref().map(|(_, token, _)| *token),
-        moments: Moments {
-            held_since: held.as_ref().map(|(since, ..)| *since),
-            asked_at: machine.asked_at(),
-            seen_at: machine.listed_at().filter(|_| !rests),
-            ..Moments::default()
-        },
-        slot_indexes: held.map(|(.., indexes)| indexes).unwrap_or_default(),
+        slot_indexes,
         limit: view.and_then(|view| limit(view, wanted.limit)),
         configured_limit: wanted.limit,
         slots_taken: view.and_then(taken),
