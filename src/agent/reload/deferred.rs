@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::agent::reload::compare;
+    use crate::agent::reload::compare::compare;
     use crate::config::{Environment, Overrides};
 
     fn config(entries: &str) -> Config {
