@@ -132,7 +132,8 @@ pub enum State {
     /// Being released.
     Leaving,
     /// The wait timed out.
-    GaveUp,
+    #[serde(rename = "gave_up")]
+    TimedOut,
     /// Lost, and not acquired again.
     Lost,
     /// Released.
@@ -154,7 +155,7 @@ impl State {
             Self::Held => "held",
             Self::Blocked => "blocked",
             Self::Leaving => "leaving",
-            Self::GaveUp => "gave_up",
+            Self::TimedOut => "gave_up",
             Self::Lost => "lost",
             Self::Released => "released",
             Self::Unknown => "unknown",

@@ -36,7 +36,7 @@ impl Agent {
         let now = clock::now();
         // The answer reflects the state now, not that of the last round.
         self.leases.tick(now);
-        self.mind_leases(now);
+        self.advance_leases(now);
         match request {
             Request::Drain => self.workload_is_done(),
             Request::Reload { reply } => self.request_reload(Manner::Explicit, Some(Caller::Control(reply))),
@@ -76,7 +76,7 @@ impl Agent {
     }
 
     /// Executes the commands of the leases' keepers, and ends leases that are due.
-    pub(super) fn mind_leases(&mut self, now: Moment) {
+    pub(super) fn advance_leases(&mut self, now: Moment) {
         self.carry_out_leases(now);
         for name in self.leases.end_overdue(now) {
             self.parts.metrics.lease_expired(&name);

@@ -65,8 +65,8 @@ impl Journal {
                 (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
             }
             Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
-            Notice::Failing { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
-            Notice::Recovered { name } => (What::TroubleOver, name.as_ref(), None),
+            Notice::Failing { name, failure } => (What::Failing, name.as_ref(), Some(failure.text.clone())),
+            Notice::Recovered { name } => (What::Recovered, name.as_ref(), None),
             Notice::Waiting { name, position, taken, limit } => (
                 What::Waiting,
                 Some(name),
@@ -95,7 +95,7 @@ impl Journal {
                 (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
             }
             Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
-            Notice::TimedOut { name, failure, .. } => (What::GaveUp, Some(name), failure.clone()),
+            Notice::TimedOut { name, failure, .. } => (What::TimedOut, Some(name), failure.clone()),
             Notice::LimitDiffers { name, stored, configured, .. } => {
                 (What::Limit, Some(name), Some(format!("{stored} in force, {configured} configured")))
             }
@@ -160,7 +160,7 @@ mod tests {
     fn keeps_only_the_last_changes() {
         let mut journal = Journal::new(Id::first(1));
         for number in 0..200 {
-            journal.note(What::Trouble, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
+            journal.note(What::Failing, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
         }
         let changes = journal.changes();
         assert_eq!(changes.len(), KEPT);

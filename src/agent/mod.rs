@@ -230,7 +230,7 @@ impl Agent {
             is_run: parts.command.is_some(),
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: Requests::new(config.session.ttl),
-            alarm: Alarm::new().context("cannot make a timer")?,
+            alarm: Alarm::new().context("cannot create a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
             published_at: now,
@@ -267,7 +267,7 @@ impl Agent {
             }
             self.check_reload_timeout(now);
             self.carry_out(now);
-            self.mind_leases(now);
+            self.advance_leases(now);
             self.check_pending(now);
             let client = self.client_for_now();
             self.requests.ask_for_listings(&client);
@@ -280,10 +280,10 @@ impl Agent {
             }
             self.leases.give_answers();
             self.check_tasks()?;
-            self.mind_command(now).await;
+            self.advance_command(now).await;
             self.mind_drain_deadlines(now);
-            self.mind_beside(now);
-            self.mind_evictions(now).await;
+            self.advance_beside(now);
+            self.advance_evictions(now).await;
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
             if self.ending.awaits_workload() && !runs {
                 self.begin_drain().await;

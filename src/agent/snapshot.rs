@@ -160,7 +160,7 @@ impl WaiterState {
             Phase::Held { .. } => (State::Held, None),
             Phase::Blocked { why } => (State::Blocked, Some(why)),
             Phase::Leaving => (State::Leaving, None),
-            Phase::TimedOut => (State::GaveUp, None),
+            Phase::TimedOut => (State::TimedOut, None),
             Phase::Lost => (State::Lost, None),
             Phase::Released => (State::Released, None),
         };
@@ -175,7 +175,7 @@ impl WaiterState {
 
     /// Whether it is no longer acquired and so no longer read: its last view would be shown for ever.
     fn rests(&self) -> bool {
-        matches!(self.state, State::GaveUp | State::Lost | State::Released)
+        matches!(self.state, State::TimedOut | State::Lost | State::Released)
     }
 
     /// The part that semaphores and locks have in common.

@@ -48,7 +48,7 @@ impl Agent {
     }
 
     /// Starts the command when all required slots are held, and passes it renewals and the end.
-    pub(super) async fn mind_command(&mut self, now: Moment) {
+    pub(super) async fn advance_command(&mut self, now: Moment) {
         let lease = self.own.keeper.lease().map(Lease::ends);
         let holdings = self.running.as_ref().and_then(|_| self.holdings());
         if let Some(running) = &mut self.running {
