@@ -207,14 +207,11 @@ impl Agent {
         let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };
         let mut labels = Labels::default();
-        for entry in labels::entries(config).filter(|entry| entry.mode == Mode::Hold) {
-            labels.set(entry.id(), entry.name);
-        }
-        for semaphore in &config.semaphores {
-            parts.metrics.add_semaphore(&semaphore.name);
-        }
-        for lock in &config.locks {
-            parts.metrics.add_lock(&lock.name, lock.mode == Mode::Hold);
+        for entry in config.entries() {
+            if entry.mode == Mode::Hold {
+                labels.set(entry.id(), &entry.name);
+            }
+            reload::add_series(&parts.metrics, entry);
         }
         let agent = Self {
             client,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::error;
 
 use super::driver::Owner;
-use super::{Agent, announce, labels, translate};
+use super::{Agent, announce, translate};
 use crate::config::Wait;
 use crate::duration::show;
 use crate::exit::Exit;
@@ -66,7 +66,7 @@ impl Agent {
     /// Explains why a required slot was not acquired in time.
     fn explain_timeout(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
         let label = self.labels.of(name);
-        let entry = labels::entries(&self.parts.config).find(|entry| entry.id() == *name);
+        let entry = self.parts.config.entries().find(|entry| entry.id() == *name);
         let wait = match entry.map(|entry| entry.wait) {
             Some(Wait::AtMost(time)) => time,
             Some(Wait::Forever) | None => Duration::ZERO,

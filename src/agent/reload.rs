@@ -17,10 +17,9 @@ mod settle;
 mod watch;
 
 use super::files::FILE_TIMEOUT;
-use super::labels::{Entry, entries as all_entries};
 use super::{Agent, translate};
 use crate::clock;
-use crate::config::Mode;
+use crate::config::{Entry, Mode};
 use crate::control::request::{NoReload, Reloaded};
 use crate::files::claimant::{Claimant, SignalAnswer};
 use crate::log_events::{
@@ -31,6 +30,7 @@ use crate::status::{Configuration, LastReload};
 use compare::{Changes, compare};
 pub(super) use deferred::Deferred;
 use deferred::{Until, defer};
+pub(super) use pending::add_series;
 pub(super) use read::Reload;
 use read::{Failed, Fresh, Outcome, Source};
 pub use settle::Fingerprints;
@@ -197,23 +197,22 @@ impl Agent {
             self.own.keeper.remove(&entry.id(), now);
         }
         for semaphore in &changes.semaphores.changed {
-            self.own.keeper.reconfigure(&Entry::from(semaphore).id(), translate::settings(semaphore), now);
+            self.own.keeper.reconfigure(&semaphore.entry.id(), translate::settings(semaphore), now);
         }
         for lock in &changes.locks.changed {
             let settings = translate::lock(lock, &new.session);
-            self.own.keeper.reconfigure(&Entry::from(lock).id(), settings, now);
+            self.own.keeper.reconfigure(&lock.id(), settings, now);
         }
         self.parts.log.set_level(new.log.level);
-        self.pending =
-            all_entries(&new).map(|entry| entry.id()).filter(|id| self.pending.contains(id)).collect();
+        self.pending = new.entries().map(|entry| entry.id()).filter(|id| self.pending.contains(id)).collect();
         self.pending.extend(changes.added().map(|entry| entry.id()));
         self.parts.config = new;
         self.rename(&changes);
         for entry in changes.removed() {
-            self.forget_removed(entry.name);
+            self.forget_removed(&entry.name);
         }
         for entry in changes.added() {
-            self.add_series(entry.name);
+            self.add_series(&entry.name);
         }
         self.add_pending(now);
         self.parts.metrics.reloaded(true);
@@ -225,7 +224,7 @@ impl Agent {
     /// Logs each deferred change once.
     fn log_deferred(&mut self, deferred: Deferred) {
         let before = std::mem::replace(&mut self.deferred, deferred);
-        for entry in all_entries(&self.parts.config) {
+        for entry in self.parts.config.entries() {
             let id = entry.id();
             if let Some(change) = self.deferred.get(&id).filter(|change| before.get(&id) != Some(change)) {
                 warn!(entry = entry.name, change, "{CHANGE_DEFERRED}");
@@ -237,12 +236,12 @@ impl Agent {
     fn rename(&mut self, changes: &Changes) {
         let renamed: Vec<_> = changes.renamed().collect();
         for (_, entry) in renamed.iter().filter(|(_, entry)| entry.mode == Mode::Hold) {
-            self.labels.set(entry.id(), entry.name);
+            self.labels.set(entry.id(), &entry.name);
         }
         self.leases.rename(renamed.iter().map(|(_, entry)| *entry));
         // Two entries may have swapped names, so all old series go first. An old name may still be that of other leases.
-        let names = renamed.iter().flat_map(|(before, entry)| [*before, entry.name]);
-        let configured = |name: &str| all_entries(&self.parts.config).any(|entry| entry.name == name);
+        let names = renamed.iter().flat_map(|(before, entry)| [*before, entry.name.as_str()]);
+        let configured = |name: &str| self.parts.config.entries().any(|entry| entry.name == name);
         let names: BTreeSet<&str> =
             names.filter(|name| configured(name) || !self.leases.any_of(name)).collect();
         for name in &names {
@@ -254,14 +253,17 @@ impl Agent {
     }
 
     fn log_reloaded(&self, changes: Changes) -> Reloaded {
-        let names = |entry: Entry<'_>| entry.name.to_owned();
+        let names = |entry: &Entry| entry.name.clone();
         let reasons = self.pending_reasons();
-        let pending = all_entries(&self.parts.config).filter_map(|entry| {
+        let pending = self.parts.config.entries().filter_map(|entry| {
             let reason = reasons.get(&entry.id())?;
             warn!(semaphore = entry.name, reason, "{ENTRY_PENDING}");
             Some(format!("{}: {reason}", entry.name))
         });
-        let deferred = all_entries(&self.parts.config)
+        let deferred = self
+            .parts
+            .config
+            .entries()
             .filter_map(|entry| Some(format!("{}: {}", entry.name, self.deferred.get(&entry.id())?)));
         let reloaded = Reloaded {
             added: changes.added().map(names).collect(),

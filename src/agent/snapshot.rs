@@ -7,7 +7,7 @@ mod pending;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::labels::{Entry, Labels};
+use super::labels::Labels;
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
@@ -81,13 +81,15 @@ pub(super) fn snapshot(
         lease_ends: Some(lease.ends()),
     });
     let semaphores = config.semaphores.iter().enumerate().map(|(place, wanted)| {
-        let id = Entry::from(wanted).id();
-        if let Some(shown) = before.semaphore(place, &wanted.prefix, &id) {
+        let id = wanted.entry.id();
+        if let Some(shown) = before.semaphore(place, &wanted.entry.key, &id) {
             return shown;
         }
-        let mut semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let mut semaphore = match (pending.get(&id), wanted.entry.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
-            (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
+            (None, Mode::OnDemand, _) => {
+                lent::semaphore(&wanted.entry.name, &translate::settings(wanted), leases)
+            }
             // Without a machine it is not held either.
             (reason, ..) => pending::semaphore(wanted, reason, leases),
         };
@@ -95,7 +97,7 @@ pub(super) fn snapshot(
         Arc::new(semaphore)
     });
     let locks = config.locks.iter().enumerate().map(|(place, wanted)| {
-        let id = Entry::from(wanted).id();
+        let id = wanted.id();
         if let Some(shown) = before.lock(place, &wanted.key, &id) {
             return shown;
         }
@@ -110,7 +112,7 @@ pub(super) fn snapshot(
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those with leases that are no longer configured, even if another entry has their name by now.
     let (shown, shown_locks): (BTreeSet<_>, BTreeSet<_>) = (
-        config.semaphores.iter().map(|one| one.prefix.as_str()).collect(),
+        config.semaphores.iter().map(|one| one.entry.key.as_str()).collect(),
         config.locks.iter().map(|one| one.key.as_str()).collect(),
     );
     for (lease, settings) in leases.one_of_each() {
@@ -179,11 +181,11 @@ impl WaiterState {
     }
 
     /// The part that semaphores and locks have in common.
-    fn entry(&self, machine: &Machine, wanted: Entry<'_>, reason: Option<String>) -> status::Entry {
+    fn entry(&self, machine: &Machine, wanted: &config::Entry, reason: Option<String>) -> status::Entry {
         let held =
             if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
         status::Entry {
-            name: wanted.name.to_owned(),
+            name: wanted.name.clone(),
             required: wanted.required,
             mode: status::Mode::Hold,
             state: self.state,
@@ -222,8 +224,8 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
             view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
         });
     Semaphore {
-        entry: standing.entry(machine, wanted.into(), reason),
-        prefix: wanted.prefix.clone(),
+        entry: standing.entry(machine, &wanted.entry, reason),
+        prefix: wanted.entry.key.clone(),
         slots: wanted.slots,
         slot_indexes,
         limit: view.and_then(|view| limit(view, wanted.limit)),

@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use tracing::warn;
 
 use super::driver::{Driver, Requests};
-use super::labels::Entry;
+use crate::config::Entry;
 use crate::control::request::{Grant, Refusal, Released};
 use crate::log_events::{LEASE_EXPIRED, LEASE_NOT_RELEASED};
 use slotkeeper_consul::{Client, SessionSpec};
@@ -360,8 +360,9 @@ impl Leases {
     }
 
     /// Gives the leases the new names of their semaphores and locks.
-    pub(super) fn rename<'e>(&mut self, renamed: impl Iterator<Item = Entry<'e>>) {
-        let names: BTreeMap<Name, Name> = renamed.map(|entry| (entry.id(), entry.name.into())).collect();
+    pub(super) fn rename<'e>(&mut self, renamed: impl Iterator<Item = &'e Entry>) {
+        let names: BTreeMap<Name, Name> =
+            renamed.map(|entry| (entry.id(), entry.name.as_str().into())).collect();
         for (key, running) in &self.running {
             let name = running.driver.keeper.machines().find_map(|machine| names.get(machine.name()));
             if let Some(name) = name {

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::entries::{Difference, Report, difference};
-use crate::agent::labels::Entry;
-use crate::config::{self, Config, Http, Lock, Log, Semaphore, Session};
+use crate::config::{self, Config, Entry, Http, Log, Semaphore, Session};
 use slotkeeper_consul::{Settings, TokenSource};
 use slotkeeper_semaphore::Name;
 
@@ -12,7 +11,7 @@ use slotkeeper_semaphore::Name;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
     pub(super) semaphores: Difference<Semaphore>,
-    pub(super) locks: Difference<Lock>,
+    pub(super) locks: Difference<Entry>,
     /// The keys of all changes, for people.
     pub(super) fields: Vec<String>,
     /// Changes that need a restart, each with what to do.
@@ -21,22 +20,20 @@ pub(super) struct Changes {
 
 impl Changes {
     /// The entries to release, or to lend no longer.
-    pub(super) fn removed(&self) -> impl Iterator<Item = Entry<'_>> {
-        let locks = self.locks.removed.iter().map(Entry::from);
-        self.semaphores.removed.iter().map(Entry::from).chain(locks)
+    pub(super) fn removed(&self) -> impl Iterator<Item = &Entry> {
+        self.semaphores.removed.iter().map(|one| &one.entry).chain(&self.locks.removed)
     }
 
     /// The entries to add, as soon as no obstacle is left.
-    pub(super) fn added(&self) -> impl Iterator<Item = Entry<'_>> {
-        let locks = self.locks.added.iter().map(Entry::from);
-        self.semaphores.added.iter().map(Entry::from).chain(locks)
+    pub(super) fn added(&self) -> impl Iterator<Item = &Entry> {
+        self.semaphores.added.iter().map(|one| &one.entry).chain(&self.locks.added)
     }
 
     /// The renamed entries, each with its old name.
-    pub(super) fn renamed(&self) -> impl Iterator<Item = (&str, Entry<'_>)> {
-        let locks = self.locks.renamed.iter().map(|(before, one)| (before.as_str(), Entry::from(one)));
+    pub(super) fn renamed(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        let locks = self.locks.renamed.iter().map(|(before, one)| (before.as_str(), one));
         let semaphores = self.semaphores.renamed.iter();
-        semaphores.map(|(before, one)| (before.as_str(), Entry::from(one))).chain(locks)
+        semaphores.map(|(before, one)| (before.as_str(), &one.entry)).chain(locks)
     }
 }
 
@@ -168,6 +165,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::agent::reload::entries::ConfigEntry;
     use crate::config::{Acquire, Environment, Overrides};
 
     fn config(text: &str) -> Config {
@@ -175,11 +173,8 @@ mod tests {
         config::parse("test", text, &Overrides::default(), &environment).unwrap().config
     }
 
-    fn names<'a, E: 'a>(entries: &'a [E]) -> Vec<&'a str>
-    where
-        Entry<'a>: From<&'a E>,
-    {
-        entries.iter().map(|one| Entry::from(one).name).collect()
+    fn names<E: ConfigEntry>(entries: &[E]) -> Vec<&str> {
+        entries.iter().map(|one| one.entry().name.as_str()).collect()
     }
 
     fn compared(old: &Config, new: &mut Config) -> Changes {
@@ -211,7 +206,8 @@ mod tests {
             "semaphores: [{name: b, prefix: p/a, limit: 3}, {name: a, prefix: p/b, limit: 1}]\nlocks: [{name: m, key: k}]",
         );
         let changes = compared(&old, &mut new);
-        let renamed: Vec<_> = changes.renamed().map(|(from, entry)| (from, entry.name, entry.key)).collect();
+        let renamed: Vec<_> =
+            changes.renamed().map(|(from, entry)| (from, entry.name.as_str(), entry.key.as_str())).collect();
         assert_eq!(renamed, [("a", "b", "p/a"), ("b", "a", "p/b"), ("l", "m", "k")]);
         assert_eq!((changes.added().count(), changes.removed().count()), (0, 0));
         assert_eq!((names(&changes.semaphores.changed), changes.fields), (vec!["b"], vec!["b.limit".into()]));
@@ -249,7 +245,7 @@ mod tests {
             for (old, new) in [(&held, &new), (&new, &held)] {
                 let (old, mut new) = (config(old), config(new));
                 let changes = compared(&old, &mut new);
-                let names = |entry: Entry<'_>| entry.name.to_owned();
+                let names = |entry: &Entry| entry.name.clone();
                 assert_eq!(changes.added().map(names).collect::<Vec<_>>(), ["a"], "{new:?}");
                 assert_eq!(changes.removed().map(names).collect::<Vec<_>>(), ["a"], "{new:?}");
                 assert_eq!((changes.fields.len(), changes.refused.len()), (0, 0), "{changes:?}");
@@ -260,7 +256,7 @@ mod tests {
     #[test]
     fn a_later_configuration_replaces_a_pending_entry() {
         let old = config("semaphores: [{name: a, prefix: p/a, limit: 1}, {name: b, prefix: p/b, limit: 1}]");
-        let pending = BTreeSet::from([Entry::from(&old.semaphores[1]).id()]);
+        let pending = BTreeSet::from([old.semaphores[1].entry.id()]);
         let mut new = config("semaphores: [{name: a, prefix: p/a, limit: 1}]");
         let changes = compare(&old, &pending, &mut new);
         assert_eq!((changes.added().count(), changes.removed().count()), (0, 0));
@@ -297,7 +293,7 @@ mod tests {
         assert_eq!(new.consul.address, old.consul.address);
         assert_eq!((new.semaphores[0].slots, new.semaphores[0].limit), (1, 2));
         // The remaining keys change.
-        assert_eq!(new.semaphores[0].name, "b");
+        assert_eq!(new.semaphores[0].entry.name, "b");
         let file = TokenSource::File(Path::new("/token").to_owned());
         assert_eq!(new.consul.token, Some(file));
         assert_ne!(new.log.level, old.log.level);
@@ -373,7 +369,7 @@ mod tests {
         assert_eq!((changes.refused, changes.fields), (vec![], vec!["a.prefix".into(), "a.slots".into()]));
         let mut new = one("name: b, prefix: p/a");
         let changes = compared(&old, &mut new);
-        let renamed: Vec<_> = changes.renamed().map(|(from, entry)| (from, entry.name)).collect();
+        let renamed: Vec<_> = changes.renamed().map(|(from, entry)| (from, entry.name.as_str())).collect();
         assert_eq!((renamed, changes.added().count()), (vec![("a", "b")], 0));
     }
 

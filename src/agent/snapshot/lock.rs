@@ -9,13 +9,13 @@ use crate::status::{Leader, Lock, State};
 use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
 /// A lock that the agent acquires itself.
-pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
+pub(super) fn held(machine: &Machine, wanted: &config::Entry, keeper: &Keeper) -> Lock {
     let standing = WaiterState::of(machine);
     let single = machine.single().filter(|_| !standing.rests());
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
     let free = standing.state == State::Waiting && leader.is_none();
     let reason = standing.why.clone().or_else(|| failure(machine, keeper));
-    let mut entry = standing.entry(machine, wanted.into(), reason);
+    let mut entry = standing.entry(machine, wanted, reason);
     entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
     Lock {
         entry,

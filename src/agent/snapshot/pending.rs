@@ -1,28 +1,27 @@
 //! Configured entries that the agent has not applied yet.
 
 use super::lent::Lent;
-use crate::agent::labels;
 use crate::agent::leases::Leases;
 use crate::config::{self, Mode};
 use crate::status::{self, Lock, Semaphore, State};
 
 pub(super) fn semaphore(wanted: &config::Semaphore, reason: Option<&String>, leases: &Leases) -> Semaphore {
     Semaphore {
-        entry: entry(wanted.into(), reason, leases),
-        prefix: wanted.prefix.clone(),
+        entry: entry(&wanted.entry, reason, leases),
+        prefix: wanted.entry.key.clone(),
         slots: wanted.slots,
         configured_limit: wanted.limit,
         ..Semaphore::default()
     }
 }
 
-pub(super) fn lock(wanted: &config::Lock, reason: Option<&String>, leases: &Leases) -> Lock {
-    Lock { entry: entry(wanted.into(), reason, leases), key: wanted.key.clone(), ..Lock::default() }
+pub(super) fn lock(wanted: &config::Entry, reason: Option<&String>, leases: &Leases) -> Lock {
+    Lock { entry: entry(wanted, reason, leases), key: wanted.key.clone(), ..Lock::default() }
 }
 
-fn entry(wanted: labels::Entry<'_>, reason: Option<&String>, leases: &Leases) -> status::Entry {
+fn entry(wanted: &config::Entry, reason: Option<&String>, leases: &Leases) -> status::Entry {
     status::Entry {
-        name: wanted.name.to_owned(),
+        name: wanted.name.clone(),
         required: wanted.required,
         mode: match wanted.mode {
             Mode::Hold => status::Mode::Hold,
@@ -30,7 +29,7 @@ fn entry(wanted: labels::Entry<'_>, reason: Option<&String>, leases: &Leases) ->
         },
         state: State::Pending,
         reason: reason.cloned(),
-        leases: Lent::of(wanted.kind, wanted.key, leases).shown,
+        leases: Lent::of(wanted.kind, &wanted.key, leases).shown,
         ..status::Entry::default()
     }
 }
