@@ -10,10 +10,7 @@ use slotkeeper_semaphore::{Name, Notice};
 
 /// The core's name. Prefixes and keys are unique in a configuration.
 pub(super) fn id(kind: Kind, key: &str) -> Name {
-    match kind {
-        Kind::Semaphore => format!("semaphore {key}").into(),
-        Kind::Lock => format!("lock {key}").into(),
-    }
+    format!("{} {key}", kind.as_str()).into()
 }
 
 impl Entry {

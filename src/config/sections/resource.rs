@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -97,12 +98,23 @@ impl Entry {
 }
 
 /// The kinds of entries, and of leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A semaphore: a slot.
+    /// Slots of a semaphore.
     Semaphore,
     /// A single-key lock.
     Lock,
+}
+
+impl Kind {
+    /// Its word in texts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Semaphore => "semaphore",
+            Self::Lock => "lock",
+        }
+    }
 }
 
 /// One semaphore.
