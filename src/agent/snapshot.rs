@@ -22,11 +22,11 @@ use slotkeeper_semaphore::{
 
 /// The most holders in the status. The limit keeps it readable, and keeps a record with many entries from delaying the loop,
 /// which also renews the session.
-const LISTED: usize = 100;
+const MAX_HOLDERS: usize = 100;
 /// The most waiters in the status.
-const IN_LINE: usize = 20;
+const MAX_WAITERS: usize = 20;
 /// The most bytes of a session id, which is untrusted input.
-const SESSION: usize = 64;
+const MAX_SESSION_BYTES: usize = 64;
 
 /// The configured entries.
 pub(super) struct Entries<'a> {
@@ -209,22 +209,22 @@ fn failure(machine: &Machine, keeper: &Keeper) -> Option<String> {
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
     let me = keeper.session();
-    let standing = WaiterState::of(machine);
+    let waiter = WaiterState::of(machine);
     let slot_indexes = if let Phase::Held { indexes, .. } = machine.phase() { indexes } else { Vec::new() };
-    let view = machine.view().filter(|_| !standing.rests());
+    let view = machine.view().filter(|_| !waiter.rests());
     let record = view.and_then(View::record);
-    let waiting = standing.state == State::Waiting;
-    let reason = standing
+    let waiting = waiter.state == State::Waiting;
+    let reason = waiter
         .why
         .clone()
         .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
         .or_else(|| failure(machine, keeper))
-        .or_else(|| others_of_the_party(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
+        .or_else(|| missing_members(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
         .or_else(|| {
-            view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
+            view.zip(me).filter(|_| waiting).and_then(|(view, me)| group_ahead(view, me, wanted.slots))
         });
     Semaphore {
-        entry: standing.entry(machine, &wanted.entry, reason),
+        entry: waiter.entry(machine, &wanted.entry, reason),
         prefix: wanted.entry.key.clone(),
         slots: wanted.slots,
         slot_indexes,
@@ -260,19 +260,19 @@ fn taken(view: &View) -> Option<u32> {
 }
 
 /// Why a member of an acquire group waits although a slot is free.
-fn others_of_the_party(hindrances: &[&Name], labels: &Labels) -> Option<String> {
-    let names: Vec<_> = hindrances.iter().map(|id| labels.of(id).to_string()).collect();
+fn missing_members(blocking: &[&Name], labels: &Labels) -> Option<String> {
+    let names: Vec<_> = blocking.iter().map(|id| labels.of(id).to_string()).collect();
     (!names.is_empty())
         .then(|| format!("a slot is free, but its acquire group waits for {}", names.join(", ")))
 }
 
 /// Why slots stay free while a later waiter needs them.
-fn party_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
+fn group_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
     let free = view.record().is_some_and(|record| record.limit.saturating_sub(record.taken()) >= slots);
     let waiters = view.waiters();
     let mut ahead = waiters.iter().take_while(|one| one.session != *me);
-    let party = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
-    (free && party).then(|| {
+    let group = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
+    (free && group).then(|| {
         "free slots are left to a waiter ahead, which acquires them together with slots of other semaphores"
             .to_owned()
     })
@@ -299,7 +299,7 @@ fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Ve
             who,
         }
     };
-    view.waiters().into_iter().take(IN_LINE).map(shown).collect()
+    view.waiters().into_iter().take(MAX_WAITERS).map(shown).collect()
 }
 
 /// This agent's holders first, then the dead, then the others, each in the record's order: so a record with many entries hides
@@ -318,7 +318,7 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
         *slots += 1;
     }
     sessions.sort_by_cached_key(|session| (!is_mine(session), view.lives(session) != Some(false)));
-    sessions.truncate(LISTED);
+    sessions.truncate(MAX_HOLDERS);
     let holder = |session: &SessionId| {
         let mine = is_mine(session);
         let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
@@ -338,5 +338,5 @@ fn holder_count(view: &View) -> Option<u32> {
 }
 
 fn shown_session(session: &SessionId) -> String {
-    printable(session.as_str(), SESSION)
+    printable(session.as_str(), MAX_SESSION_BYTES)
 }

@@ -144,7 +144,7 @@ async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> R
 }
 
 /// The whole body, within its limits.
-async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
+async fn read(body: Body, time_limit: Duration) -> Result<Vec<u8>, Error> {
     // Not with the library's collector, which keeps each piece, however small, with the buffer that contains it.
     let collect = async {
         let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
@@ -153,9 +153,9 @@ async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
         }
         Ok(whole)
     };
-    let collected = tokio::time::timeout(patience, collect).await;
+    let collected = tokio::time::timeout(time_limit, collect).await;
     let collected = collected.map_err(|_elapsed| {
-        Error::new(Code::TooSlow, format!("the body did not arrive within {patience:?}; send it at once"))
+        Error::new(Code::TooSlow, format!("the body did not arrive within {time_limit:?}; send it at once"))
     })?;
     collected.map_err(|failure: BoxError| {
         if failure.is::<LengthLimitError>() {

@@ -109,26 +109,23 @@ pub(super) fn predecessor<'e>(wanted: &Entry, old: &[&'e Entry], new: &[&Entry])
     old.find(|had| had.name == wanted.name && on_demand(had) && is_gone(had))
 }
 
-/// The names of the fields that differ.
-fn differing<const N: usize>(fields: [(&'static str, bool); N]) -> Vec<&'static str> {
-    fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
-}
-
-/// The fields of the entry that differ. The patterns here have no `..`, so that no key is forgotten. A new name is a rename, and
-/// a new mode makes another entry.
-fn changed_fields(had: &Entry, wanted: &Entry) -> Vec<&'static str> {
+/// The fields that differ, with those that the kind has besides. The patterns here have no `..`, so that no key is forgotten. A new
+/// name is a rename, and a new mode makes another entry.
+fn changed_fields(had: &Entry, wanted: &Entry, besides: &[(&'static str, bool)]) -> Vec<&'static str> {
     let Entry { kind, name: _, mode: _, key, required, wait, on_lost, body } = had;
     let key_name = match kind {
         Kind::Semaphore => "prefix",
         Kind::Lock => "key",
     };
-    differing([
-        (key_name, *key != wanted.key),
+    let first = [(key_name, *key != wanted.key)];
+    let last = [
         ("required", *required != wanted.required),
         ("wait", *wait != wanted.wait),
         ("on_lost", *on_lost != wanted.on_lost),
         ("body", *body != wanted.body),
-    ])
+    ];
+    let fields = first.iter().chain(besides).chain(&last);
+    fields.filter(|(_, differs)| *differs).map(|(field, _)| *field).collect()
 }
 
 impl ConfigEntry for Semaphore {
@@ -159,16 +156,15 @@ impl ConfigEntry for Semaphore {
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
         let Self { entry, limit, slots, priority, limit_policy, prune_delay, format } = self;
-        let mut changed = changed_fields(entry, &wanted.entry);
-        changed.extend(differing([
+        let besides = [
             ("slots", *slots != wanted.slots),
             ("limit", *limit != wanted.limit),
             ("priority", *priority != wanted.priority),
             ("limit_policy", *limit_policy != wanted.limit_policy),
             ("prune_delay", *prune_delay != wanted.prune_delay),
             ("format", *format != wanted.format),
-        ]));
-        changed
+        ];
+        changed_fields(entry, &wanted.entry, &besides)
     }
 }
 
@@ -189,6 +185,6 @@ impl ConfigEntry for Entry {
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
-        changed_fields(self, wanted)
+        changed_fields(self, wanted, &[])
     }
 }

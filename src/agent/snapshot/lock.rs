@@ -10,12 +10,12 @@ use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
 /// A lock that the agent acquires itself.
 pub(super) fn held(machine: &Machine, wanted: &config::Entry, keeper: &Keeper) -> Lock {
-    let standing = WaiterState::of(machine);
-    let single = machine.single().filter(|_| !standing.rests());
+    let waiter = WaiterState::of(machine);
+    let single = machine.single().filter(|_| !waiter.rests());
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
-    let free = standing.state == State::Waiting && leader.is_none();
-    let reason = standing.why.clone().or_else(|| failure(machine, keeper));
-    let mut entry = standing.entry(machine, wanted, reason);
+    let free = waiter.state == State::Waiting && leader.is_none();
+    let reason = waiter.why.clone().or_else(|| failure(machine, keeper));
+    let mut entry = waiter.entry(machine, wanted, reason);
     entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
     Lock {
         entry,
