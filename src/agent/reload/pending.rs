@@ -107,7 +107,7 @@ impl Agent {
         let leaving: Vec<_> =
             self.own.keeper.machines().filter(|machine| !held.contains(machine.name())).collect();
         let pending = all().filter(|(id, _)| self.pending.contains(id));
-        pending.map(|(id, entry)| (id, self.obstacle(&entry, &leaving))).collect()
+        pending.map(|(id, entry)| (id, self.obstacle(entry, &leaving))).collect()
     }
 
     /// The entries `ids`, each with its settings if the agent holds it itself.
