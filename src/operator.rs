@@ -13,10 +13,10 @@ use slotkeeper_semaphore::{Commit, Failure, FailureKind, LockKeyState, View};
 
 pub mod evict;
 mod participants;
-mod scene;
+mod prefix_snapshot;
 
-pub use participants::{Health, Part, Participant};
-pub use scene::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
+pub use participants::{Health, Part, Participant, Role};
+pub use prefix_snapshot::{Found, Hidden, Inspection, PrefixSnapshot, SESSIONS, WAIT, Waiter, Watch};
 
 /// Failed attempts in a row.
 const MAX_ATTEMPTS: u32 = 20;

@@ -4,6 +4,7 @@ mod agent;
 mod changes;
 mod configuration;
 mod consul;
+mod entry;
 mod identity;
 mod lease;
 mod lock;
@@ -25,6 +26,7 @@ use configuration::ConfigurationReport;
 pub use configuration::{Configuration, LastReload};
 use consul::ConsulReport;
 pub use consul::{Address, AddressState};
+pub use entry::Entry;
 pub use lease::{Lease, Mode};
 pub use lock::{Leader, Lock};
 pub use moments::Moments;
@@ -130,7 +132,8 @@ pub enum State {
     /// Being released.
     Leaving,
     /// The wait timed out.
-    GaveUp,
+    #[serde(rename = "gave_up")]
+    TimedOut,
     /// Lost, and not acquired again.
     Lost,
     /// Released.
@@ -152,7 +155,7 @@ impl State {
             Self::Held => "held",
             Self::Blocked => "blocked",
             Self::Leaving => "leaving",
-            Self::GaveUp => "gave_up",
+            Self::TimedOut => "gave_up",
             Self::Lost => "lost",
             Self::Released => "released",
             Self::Unknown => "unknown",
@@ -173,8 +176,8 @@ impl Snapshot {
             passed: self.stage == Stage::Running,
             detail: self.stage.as_str().to_owned(),
         }];
-        let semaphores = self.semaphores.iter().filter(|semaphore| semaphore.required).map(|one| one.check());
-        let locks = self.locks.iter().filter(|lock| lock.required).map(|one| one.check());
+        let semaphores = self.semaphores.iter().filter(|one| one.entry.required).map(|one| one.check());
+        let locks = self.locks.iter().filter(|one| one.entry.required).map(|one| one.check());
         let required: Vec<_> = semaphores.chain(locks).collect();
         if !required.is_empty() {
             checks.push(self.lease_check(now, lease_left));
@@ -239,33 +242,28 @@ impl Snapshot {
     /// The readiness file: the session, the fencing token and slot index of each held semaphore, and the fencing token and
     /// LockIndex of each held lock. Leases belong to their clients.
     pub fn file(&self) -> serde_json::Value {
-        let own = self.semaphores.iter().filter(|semaphore| semaphore.mode == Mode::Hold);
-        let held = own.filter(|semaphore| semaphore.state == State::Held);
-        let semaphores: BTreeMap<_, _> = held
-            .map(|semaphore| {
-                let held = serde_json::json!({
-                    "fencing_token": semaphore.fencing_token,
-                    "slot": semaphore.slot_indexes.first(),
-                    "slot_indexes": semaphore.slot_indexes,
-                });
-                (semaphore.name.as_str(), held)
-            })
-            .collect();
-        let own = self.locks.iter().filter(|lock| lock.mode == Mode::Hold);
-        let held = own.filter(|lock| lock.state == State::Held);
-        let locks: BTreeMap<_, _> = held
-            .map(|lock| {
-                let held = serde_json::json!({
-                    "fencing_token": lock.fencing_token,
-                    "lock_index": lock.lock_index,
-                });
-                (lock.name.as_str(), held)
-            })
-            .collect();
+        let held = |entry: &Entry| entry.mode == Mode::Hold && entry.state == State::Held;
+        let semaphores = self.semaphores.iter().filter(|one| held(&one.entry));
+        let semaphores = semaphores.map(|semaphore| {
+            let held = serde_json::json!({
+                "fencing_token": semaphore.entry.fencing_token,
+                "slot": semaphore.slot_indexes.first(),
+                "slot_indexes": semaphore.slot_indexes,
+            });
+            (semaphore.entry.name.as_str(), held)
+        });
+        let locks = self.locks.iter().filter(|one| held(&one.entry));
+        let locks = locks.map(|lock| {
+            let held = serde_json::json!({
+                "fencing_token": lock.entry.fencing_token,
+                "lock_index": lock.lock_index,
+            });
+            (lock.entry.name.as_str(), held)
+        });
         serde_json::json!({
             "session": self.session.as_ref().map(|session| &session.id),
-            "semaphores": semaphores,
-            "locks": locks,
+            "semaphores": semaphores.collect::<BTreeMap<_, _>>(),
+            "locks": locks.collect::<BTreeMap<_, _>>(),
         })
     }
 }
@@ -282,7 +280,7 @@ mod tests {
         let status: Status = serde_json::from_str(text).unwrap();
         assert_eq!((status.agent.state, status.session, status.locks.len()), (Stage::Unknown, None, 0));
         let semaphore = &status.semaphores[0];
-        assert_eq!((semaphore.state, semaphore.mode), (State::Unknown, Mode::Unknown));
+        assert_eq!((semaphore.entry.state, semaphore.entry.mode), (State::Unknown, Mode::Unknown));
         assert_eq!((semaphore.limit, semaphore.slots_taken, semaphore.holders.len()), (Some(3), None, 0));
     }
 }

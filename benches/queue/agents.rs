@@ -59,7 +59,7 @@ pub(crate) fn waits(status: &Snapshot) -> bool {
 }
 
 fn is(state: State, status: &Snapshot) -> bool {
-    status.semaphores.first().is_some_and(|semaphore| semaphore.state == state)
+    status.semaphores.first().is_some_and(|semaphore| semaphore.entry.state == state)
 }
 
 /// How many agents are in which state, and what is wrong with the first with which something is.
@@ -70,8 +70,9 @@ pub(crate) fn standing(statuses: &[Status]) -> String {
         let ended = status.has_changed().is_err();
         let snapshot = status.borrow();
         let semaphore = snapshot.semaphores.first().filter(|_| !ended);
-        reason = reason.or_else(|| semaphore.and_then(|semaphore| semaphore.reason.clone()));
-        let state = if ended { "ended" } else { semaphore.map_or("starting", |one| one.state.as_str()) };
+        reason = reason.or_else(|| semaphore.and_then(|semaphore| semaphore.entry.reason.clone()));
+        let state =
+            if ended { "ended" } else { semaphore.map_or("starting", |one| one.entry.state.as_str()) };
         *states.entry(state).or_insert(0) += 1;
     }
     format!("{states:?}; {}", reason.as_deref().unwrap_or("no reason given"))

@@ -10,7 +10,7 @@ use super::{Agent, translate};
 use crate::clock;
 use crate::config;
 use crate::log_events::{ENDING_WORKLOAD, WORKLOAD_ENDED, WORKLOAD_NOT_ENDED, WORKLOAD_STARTED};
-use crate::workload::beside::custody::{Custody, Due, Situation};
+use crate::workload::beside::fence::{Due, Situation, WorkloadFence};
 use crate::workload::beside::{NotAllowed, Seen, Sight, Unfit};
 use crate::workload::guard::fence::{Act, Why};
 use slotkeeper_semaphore::{Lease, Machine, Moment, Name, Phase};
@@ -27,7 +27,7 @@ const CONTAINER_RESTART_TIME: Duration = Duration::from_secs(10);
 pub(super) struct Beside {
     sight: Sight,
     /// Under `stop: true`.
-    custody: Option<Custody>,
+    fence: Option<WorkloadFence>,
     seen: Seen,
     looked_at: Moment,
     /// Since when no process lives, after one did.
@@ -50,7 +50,7 @@ impl Beside {
             looked_at: clock::now(),
             gone_since: None,
             sight,
-            custody: workload.kill_after.map(Custody::new),
+            fence: workload.kill_after.map(WorkloadFence::new),
             runs_on: None,
             told_denied: false,
         })
@@ -78,9 +78,9 @@ impl Beside {
 
     /// When to look again. `None`: nothing depends on it.
     fn look_at(&self, end_is_near: bool, held: bool) -> Option<Moment> {
-        let interval = match &self.custody {
+        let interval = match &self.fence {
             _ if end_is_near => ENDING_LOOK_INTERVAL,
-            Some(custody) if custody.is_stopping() => ENDING_LOOK_INTERVAL,
+            Some(fence) if fence.is_stopping() => ENDING_LOOK_INTERVAL,
             Some(_) if held => HELD_LOOK_INTERVAL,
             Some(_) => UNHELD_LOOK_INTERVAL,
             None => return None,
@@ -136,12 +136,12 @@ impl Agent {
     /// When the next look or signal is due.
     pub(super) fn beside_deadline(&self) -> Option<Moment> {
         let beside = self.beside.as_ref()?;
-        let custody = beside.custody.and_then(|custody| custody.deadline());
-        beside.look_at(self.end_is_near(), self.held_until().is_some()).into_iter().chain(custody).min()
+        let fence = beside.fence.and_then(|fence| fence.deadline());
+        beside.look_at(self.end_is_near(), self.held_until().is_some()).into_iter().chain(fence).min()
     }
 
     /// Looks at the processes when that is due, and ends them when that is.
-    pub(super) fn mind_beside(&mut self, now: Moment) {
+    pub(super) fn advance_beside(&mut self, now: Moment) {
         let (end_is_near, held_until) = (self.end_is_near(), self.held_until());
         let may_be_held = self.may_still_hold();
         let drains_next = self.ending.awaits_workload() && !self.workload_lives();
@@ -156,9 +156,9 @@ impl Agent {
         if !lives && (self.ending.stop_was_requested() || beside.has_ended(now)) {
             self.evictions.end_all(now);
         }
-        let Some(custody) = &mut beside.custody else { return };
-        let stops = custody.is_stopping();
-        let due = custody.mind(Situation { lives, held_until, may_be_held }, now);
+        let Some(fence) = &mut beside.fence else { return };
+        let stops = fence.is_stopping();
+        let due = fence.due(Situation { lives, held_until, may_be_held }, now);
         if lives != beside.runs_on.is_some() {
             // As under `slotkeeper run`: a slot that is lost from here on is not acquired again.
             beside.runs_on = lives.then(|| translate::required(&self.parts.config).collect());

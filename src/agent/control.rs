@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 
 use super::driver::Owner;
-use super::labels::{self, entries, named};
+use super::labels::{self, named};
 use super::leases::{self, Bounds, Wanted};
 use super::reload::{Caller, Manner};
 use super::{Agent, announce, translate};
@@ -36,7 +36,7 @@ impl Agent {
         let now = clock::now();
         // The answer reflects the state now, not that of the last round.
         self.leases.tick(now);
-        self.mind_leases(now);
+        self.advance_leases(now);
         match request {
             Request::Drain => self.workload_is_done(),
             Request::Reload { reply } => self.request_reload(Manner::Explicit, Some(Caller::Control(reply))),
@@ -76,7 +76,7 @@ impl Agent {
     }
 
     /// Executes the commands of the leases' keepers, and ends leases that are due.
-    pub(super) fn mind_leases(&mut self, now: Moment) {
+    pub(super) fn advance_leases(&mut self, now: Moment) {
         self.carry_out_leases(now);
         for name in self.leases.end_overdue(now) {
             self.parts.metrics.lease_expired(&name);
@@ -90,11 +90,11 @@ impl Agent {
 
     /// Removes the metrics of an entry that has left the configuration and has no slot or lease any more.
     pub(super) fn forget_removed(&mut self, name: &str) {
-        let configured = entries(&self.parts.config).any(|entry| entry.name == name);
+        let configured = self.parts.config.entries().any(|entry| entry.name == name);
         if !configured && !self.leases.any_of(name) && !self.labels.has(name) {
             self.parts.metrics.remove_semaphore(name);
         }
-        let configured = entries(&self.parts.config).map(|entry| entry.id()).collect();
+        let configured = self.parts.config.entries().map(|entry| entry.id()).collect();
         self.leases.forget_limits(&configured);
     }
 
@@ -133,17 +133,10 @@ impl Agent {
 
 /// The entry of that name.
 fn find(config: &Config, kind: Kind, name: &str) -> Result<(Mode, Settings), Refusal> {
-    let (found, known): (_, Vec<_>) = match kind {
-        Kind::Semaphore => {
-            let found = config.semaphores.iter().find(|one| one.name == name);
-            let known = config.semaphores.iter().map(|one| one.name.clone()).collect();
-            (found.map(|one| (one.mode, translate::settings(one))), known)
-        }
-        Kind::Lock => {
-            let found = config.locks.iter().find(|one| one.name == name);
-            let known = config.locks.iter().map(|one| one.name.clone()).collect();
-            (found.map(|one| (one.mode, translate::lock(one, &config.session))), known)
-        }
-    };
-    found.ok_or(Refusal::UnknownName { known })
+    let mut found = translate::all(config).filter(|(entry, _)| entry.kind == kind && entry.name == name);
+    let found = found.next().map(|(entry, settings)| (entry.mode, settings));
+    found.ok_or_else(|| {
+        let known = config.entries().filter(|entry| entry.kind == kind);
+        Refusal::UnknownName { known: known.map(|entry| entry.name.clone()).collect() }
+    })
 }

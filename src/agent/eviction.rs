@@ -84,7 +84,7 @@ impl Agent {
             // Its lease had expired before, which was a loss of its own.
             self.fail(Exit::SlotLost, &format!("{evicted}, and on_lost is `exit`"));
         } else if exits && !held {
-            self.fail(Exit::Timeout, &format!("{evicted} while in line, and on_lost is `exit`"));
+            self.fail(Exit::Timeout, &format!("{evicted} while in the queue, and on_lost is `exit`"));
         }
     }
 
@@ -139,7 +139,7 @@ impl Agent {
     }
 
     /// Releases the slots whose time has come.
-    pub(super) async fn mind_evictions(&mut self, now: Moment) {
+    pub(super) async fn advance_evictions(&mut self, now: Moment) {
         let lives = self.workload_lives();
         let keeper = &self.own.keeper;
         let machine = |kept: &Kept| keeper.machine(&kept.name);
@@ -151,11 +151,11 @@ impl Agent {
             return;
         }
         let withheld = |kept: &&Kept| machine(kept).is_some_and(|machine| machine.withheld().is_some());
-        let given_on: Vec<_> = over.iter().filter(withheld).collect();
-        for kept in &given_on {
+        let released: Vec<_> = over.iter().filter(withheld).collect();
+        for kept in &released {
             info!(semaphore = %self.labels.of(&kept.name), "{STOP_TIME_ENDED}: releasing the slot");
         }
-        if !given_on.is_empty() {
+        if !released.is_empty() {
             self.unready(FILE_TIMEOUT).await;
         }
         for kept in over {

@@ -9,9 +9,9 @@ use crate::status::{Change, Id, What};
 use slotkeeper_semaphore::{Leader, Notice, printable};
 
 /// The number of changes that are kept.
-const KEPT: usize = 50;
+const MAX_CHANGES: usize = 50;
 /// The most bytes of a detail, which may quote untrusted input.
-const LONGEST: usize = 300;
+const MAX_DETAIL_BYTES: usize = 300;
 
 /// The last changes.
 #[derive(Debug)]
@@ -44,11 +44,11 @@ impl Journal {
             at: clock::now(),
             what,
             name: name.map(str::to_owned),
-            detail: detail.map(|detail| printable(&detail, LONGEST)),
+            detail: detail.map(|detail| printable(&detail, MAX_DETAIL_BYTES)),
         };
         // Copied only while a reader has the previous one, and changes are rare.
         let changes = Arc::make_mut(&mut self.changes);
-        if changes.len() == KEPT {
+        if changes.len() == MAX_CHANGES {
             changes.pop_front();
         }
         changes.push_back(change);
@@ -65,8 +65,8 @@ impl Journal {
                 (What::SessionEnded, None, Some(format!("another process has resumed {session}")))
             }
             Notice::SessionEnded { session } => (What::SessionEnded, None, Some(session.to_string())),
-            Notice::Failing { name, failure } => (What::Trouble, name.as_ref(), Some(failure.text.clone())),
-            Notice::Recovered { name } => (What::TroubleOver, name.as_ref(), None),
+            Notice::Failing { name, failure } => (What::Failing, name.as_ref(), Some(failure.text.clone())),
+            Notice::Recovered { name } => (What::Recovered, name.as_ref(), None),
             Notice::Waiting { name, position, taken, limit } => (
                 What::Waiting,
                 Some(name),
@@ -95,7 +95,7 @@ impl Journal {
                 (What::Released, Some(name), Some(format!("held for {}", roughly(*held))))
             }
             Notice::Blocked { name, why } => (What::Blocked, Some(name), Some(why.clone())),
-            Notice::TimedOut { name, failure, .. } => (What::GaveUp, Some(name), failure.clone()),
+            Notice::TimedOut { name, failure, .. } => (What::TimedOut, Some(name), failure.clone()),
             Notice::LimitDiffers { name, stored, configured, .. } => {
                 (What::Limit, Some(name), Some(format!("{stored} in force, {configured} configured")))
             }
@@ -160,15 +160,19 @@ mod tests {
     fn keeps_only_the_last_changes() {
         let mut journal = Journal::new(Id::first(1));
         for number in 0..200 {
-            journal.note(What::Trouble, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
+            journal.note(What::Failing, Some("s"), Some(format!("{number} {}", "ä".repeat(1000))));
         }
         let changes = journal.changes();
-        assert_eq!(changes.len(), KEPT);
+        assert_eq!(changes.len(), MAX_CHANGES);
         let text = |change: &Change| change.detail.clone().unwrap();
-        assert!(text(&changes[0]).starts_with("150 ") && text(&changes[KEPT - 1]).starts_with("199 "));
-        assert!(changes.iter().all(|change| (LONGEST..LONGEST + 4).contains(&text(change).len())));
+        assert!(text(&changes[0]).starts_with("150 ") && text(&changes[MAX_CHANGES - 1]).starts_with("199 "));
+        assert!(
+            changes
+                .iter()
+                .all(|change| (MAX_DETAIL_BYTES..MAX_DETAIL_BYTES + 4).contains(&text(change).len()))
+        );
         assert!(changes.iter().zip(changes.iter().skip(1)).all(|(one, next)| one.id.is_before(next.id)));
-        assert!(changes[KEPT - 1].id.is_before(journal.next_id()));
+        assert!(changes[MAX_CHANGES - 1].id.is_before(journal.next_id()));
     }
 
     #[test]
@@ -187,7 +191,7 @@ mod tests {
         };
         let released = Notice::Released { name: Name::clone(&name), session, held };
         journal.note(What::Draining, None, None);
-        for _ in 0..KEPT {
+        for _ in 0..MAX_CHANGES {
             journal.follow_lease(&acquired);
             journal.follow_lease(&released);
         }

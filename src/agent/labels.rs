@@ -5,59 +5,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{self, Config, Mode, Wait};
-use crate::control::request::Kind;
+use crate::config::{Entry, Kind};
 use slotkeeper_semaphore::{Name, Notice};
 
 /// The core's name. Prefixes and keys are unique in a configuration.
 pub(super) fn id(kind: Kind, key: &str) -> Name {
-    match kind {
-        Kind::Semaphore => format!("semaphore {key}").into(),
-        Kind::Lock => format!("lock {key}").into(),
-    }
+    format!("{} {key}", kind.as_str()).into()
 }
 
-/// An entry of the configuration: the part that semaphores and locks have in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) kind: Kind,
-    /// The configured name.
-    pub(super) name: &'a str,
-    /// The prefix of a semaphore, or the key of a lock.
-    pub(super) key: &'a str,
-    pub(super) mode: Mode,
-    pub(super) required: bool,
-    pub(super) wait: Wait,
-}
-
-impl Entry<'_> {
+impl Entry {
+    /// The core's name.
     pub(super) fn id(&self) -> Name {
-        id(self.kind, self.key)
+        id(self.kind, &self.key)
     }
-
-    /// Whether readiness depends on it.
-    pub(super) fn is_required(&self) -> bool {
-        self.required && self.mode == Mode::Hold
-    }
-}
-
-impl<'a> From<&'a config::Semaphore> for Entry<'a> {
-    fn from(one: &'a config::Semaphore) -> Self {
-        let config::Semaphore { name, prefix, mode, required, wait, .. } = one;
-        Self { kind: Kind::Semaphore, name, key: prefix, mode: *mode, required: *required, wait: *wait }
-    }
-}
-
-impl<'a> From<&'a config::Lock> for Entry<'a> {
-    fn from(one: &'a config::Lock) -> Self {
-        let config::Lock { name, key, mode, required, wait, .. } = one;
-        Self { kind: Kind::Lock, name, key, mode: *mode, required: *required, wait: *wait }
-    }
-}
-
-/// All entries of a configuration, in its order.
-pub(super) fn entries(config: &Config) -> impl Iterator<Item = Entry<'_>> {
-    config.semaphores.iter().map(Entry::from).chain(config.locks.iter().map(Entry::from))
 }
 
 /// The names by which people know the machines of a keeper: those of the configuration, and those that a configuration

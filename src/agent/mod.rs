@@ -15,8 +15,10 @@ mod journal;
 mod labels;
 mod leases;
 mod listings;
+mod notices;
 mod observer;
 mod outage;
+mod publish;
 mod reload;
 mod snapshot;
 mod state_file;
@@ -26,32 +28,30 @@ mod workload;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::clock::{self, Alarm};
-use crate::config::{Config, Faults, Loaded, Mode, Wait};
+use crate::config::{Config, Faults, Loaded, Mode};
 use crate::control::request::Request;
-use crate::duration::show;
 use crate::exit::{Ended, Exit};
 use crate::files::claimant::Signals;
 use crate::http::servers::Servers;
-use crate::log_events::{AGENT_STARTED, KEY_REFUSED, NOT_READY, READY, STOP_REPEATED, STOPPED_DURING_START};
+use crate::log_events::{AGENT_STARTED, STOP_REPEATED, STOPPED_DURING_START};
 use crate::metrics::Metrics;
-use crate::progress::{Progress, View};
+use crate::progress::Progress;
 use crate::shutdown::{Ask, Asks};
-use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
+use crate::status::{Configuration, Snapshot};
 use crate::telemetry;
 use crate::watchdog::{HEARTBEAT, Watchdog};
 use crate::workload::hooks::Hooks;
 use crate::workload::orphans::Orphans;
 use crate::workload::{Command, Running, signals};
 use slotkeeper_consul::{Client, SessionSpec};
-use slotkeeper_semaphore::{Event, FailureKind, Keeper, Moment, Name, Notice, OnLost, Start};
+use slotkeeper_semaphore::{Event, Keeper, Moment, Name, Start};
 
 use beside::Beside;
 use driver::{Done, Driver, Owner, Requests};
@@ -63,16 +63,13 @@ use labels::Labels;
 use leases::Leases;
 use observer::client;
 use outage::Outage;
+pub use publish::before_start;
+use publish::{PUBLISH_INTERVAL, Unpublished};
 use reload::{Deferred, Reload, Watch};
 pub use reload::{Fingerprints, fingerprints};
-use snapshot::Entries;
 
 /// Answers that are handled before the rest of the round.
 const MAX_ANSWERS_PER_ROUND: usize = 256;
-
-/// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
-/// than one change.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads the configuration again. It may block on a file system, so it runs on a thread of its own.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Loaded, Faults> + Send + Sync>;
@@ -105,27 +102,6 @@ pub struct Parts {
     pub log: telemetry::Handle,
     /// The agent fails if one of its servers ends before it.
     pub servers: Servers,
-}
-
-/// The snapshot that the endpoints serve before the first round.
-pub fn before_start(now: Moment) -> Snapshot {
-    // Event ids of two processes must not be confused.
-    let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
-    let (stage, started_up) = (Stage::Starting, false);
-    let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
-    let configuration = Configuration { loaded_at: now, last_reload: LastReload::None };
-    Snapshot {
-        id,
-        changes,
-        stage,
-        started_at: now,
-        started_up,
-        configuration,
-        consul,
-        session,
-        semaphores,
-        locks,
-    }
 }
 
 /// Runs an agent until it has drained.
@@ -162,15 +138,6 @@ pub fn ended_before_start(ask: Ask) -> Ended {
             Ended::because(exit, format!("ended by {} during the start", signals::name(signal)))
         }
     }
-}
-
-/// Changes that no snapshot contains yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Unpublished {
-    Nothing,
-    /// Changes of leases, or by the passage of time.
-    Leases,
-    All,
 }
 
 struct Agent {
@@ -240,14 +207,11 @@ impl Agent {
         let start = translate::start(config, translate::held(config), resume);
         let start = Start { together, contested: parts.files.contested, ..start };
         let mut labels = Labels::default();
-        for entry in labels::entries(config).filter(|entry| entry.mode == Mode::Hold) {
-            labels.set(entry.id(), entry.name);
-        }
-        for semaphore in &config.semaphores {
-            parts.metrics.add_semaphore(&semaphore.name);
-        }
-        for lock in &config.locks {
-            parts.metrics.add_lock(&lock.name, lock.mode == Mode::Hold);
+        for entry in config.entries() {
+            if entry.mode == Mode::Hold {
+                labels.set(entry.id(), &entry.name);
+            }
+            reload::add_series(&parts.metrics, entry);
         }
         let agent = Self {
             client,
@@ -263,7 +227,7 @@ impl Agent {
             is_run: parts.command.is_some(),
             leases: Leases::new(control::bounds(config), config.session.ttl),
             requests: Requests::new(config.session.ttl),
-            alarm: Alarm::new().context("cannot make a timer")?,
+            alarm: Alarm::new().context("cannot create a timer")?,
             hooks: Hooks::default(),
             journal: Journal::new(begun),
             published_at: now,
@@ -300,7 +264,7 @@ impl Agent {
             }
             self.check_reload_timeout(now);
             self.carry_out(now);
-            self.mind_leases(now);
+            self.advance_leases(now);
             self.check_pending(now);
             let client = self.client_for_now();
             self.requests.ask_for_listings(&client);
@@ -313,10 +277,10 @@ impl Agent {
             }
             self.leases.give_answers();
             self.check_tasks()?;
-            self.mind_command(now).await;
+            self.advance_command(now).await;
             self.mind_drain_deadlines(now);
-            self.mind_beside(now);
-            self.mind_evictions(now).await;
+            self.advance_beside(now);
+            self.advance_evictions(now).await;
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();
             if self.ending.awaits_workload() && !runs {
                 self.begin_drain().await;
@@ -476,154 +440,5 @@ impl Agent {
             Some(drain) => self.client.within(drain.request_timeout),
             None => self.client.clone(),
         }
-    }
-
-    fn tell(&mut self, notice: &Notice) {
-        let labelled = self.labels.put_on(notice);
-        if self.outage.logs(Owner::Agent, notice) {
-            announce::log(&labelled);
-        }
-        self.journal.follow(&labelled);
-        self.parts.metrics.observe(&labelled);
-        let hook = announce::call_hook(notice, &self.labels, &self.parts.config.hooks, &mut self.hooks);
-        if let Notice::Removed { name } = notice {
-            let label = self.labels.forget(name);
-            self.forget_removed(&label);
-        }
-        if let Notice::SessionTaken { .. } = notice {
-            // The next process would resume that session at once, while another one holds its slots.
-            if let Some(state) = &self.parts.files.state {
-                state.forget();
-            }
-        }
-        if let Notice::Evicted { name, held, by } = notice {
-            self.evicted(name, *held, by);
-        }
-        if let Notice::Lost { name, reason, .. } = notice {
-            self.keep(name, hook);
-            let lost = format!("the slot of {} was lost ({})", self.labels.of(name), reason.as_str());
-            if self.running.is_some() && self.is_required(name) {
-                self.fail(Exit::SlotLost, &format!("{lost}, on which the command runs"));
-            } else if self.runs_beside_on(name) {
-                self.fail(Exit::SlotLost, &format!("{lost}, on which the workload runs"));
-            } else if self.own.keeper.machine(name).is_some_and(|one| one.settings().on_lost == OnLost::Exit)
-            {
-                self.fail(Exit::SlotLost, &format!("{lost}, and on_lost is `exit`"));
-            }
-        }
-        if let Notice::Failing { name: Some(name), failure } = notice
-            && failure.kind == FailureKind::InvalidKey
-            && !self.started_up
-        {
-            // Retrying does not help. An agent that has held all of its slots keeps them: only its reads fail, and renewals
-            // keep the slots.
-            error!(semaphore = %self.labels.of(name), error = %failure.text, "{KEY_REFUSED}; correct the configuration");
-            self.fail(Exit::Config, &format!("Consul refuses the name of a key: {}", failure.text));
-        }
-        if let Notice::TimedOut { name, reached, failure: trouble } = notice
-            && self.is_required(name)
-        {
-            let exit = if *reached { Exit::Timeout } else { Exit::Unavailable };
-            self.fail(exit, &self.explain_timeout(name, *reached, trouble.as_deref()));
-        }
-    }
-
-    /// Explains why a required slot was not acquired in time.
-    fn explain_timeout(&self, name: &Name, reached: bool, trouble: Option<&str>) -> String {
-        let label = self.labels.of(name);
-        let entry = labels::entries(&self.parts.config).find(|entry| entry.id() == *name);
-        let wait = match entry.map(|entry| entry.wait) {
-            Some(Wait::AtMost(time)) => time,
-            Some(Wait::Forever) | None => Duration::ZERO,
-        };
-        let in_vain = match self.awaited() {
-            _ if !reached => {
-                format!("timed out after {} waiting for Consul, without a slot of {label}", show(wait))
-            }
-            Some(awaited) if wait > Duration::ZERO => {
-                format!("timed out after {} waiting for {awaited}", show(wait))
-            }
-            _ => format!("no slot of {label} is free, and the wait is 0"),
-        };
-        trouble.map_or(in_vain.clone(), |trouble| format!("{in_vain}; the last failure was: {trouble}"))
-    }
-
-    /// The required slots that the agent waits for, in words, as of the last snapshot.
-    fn awaited(&self) -> Option<String> {
-        let shown = Arc::clone(&self.parts.status.borrow());
-        let runs = shown.stage == Stage::Running;
-        View::of(&shown.report(clock::now(), clock::wall())).awaited().filter(|_| runs)
-    }
-
-    fn is_required(&self, name: &Name) -> bool {
-        translate::required(&self.parts.config).any(|required| required == *name)
-    }
-
-    /// Whether the next snapshot may wait. It never waits longer than a client's answer.
-    fn may_publish_later(&self, now: Moment) -> bool {
-        match self.unpublished {
-            Unpublished::All => false,
-            Unpublished::Leases => !self.leases.has_answers() && now < self.published_at + PUBLISH_INTERVAL,
-            Unpublished::Nothing => !self.leases.has_answers(),
-        }
-    }
-
-    /// Publishes a snapshot.
-    fn publish(&mut self, now: Moment) {
-        self.published_at = now;
-        let (unpublished, changed) =
-            (std::mem::replace(&mut self.unpublished, Unpublished::Nothing), self.leases.take_unshown());
-        let leases = &self.leases;
-        let is_there = |owner| match owner {
-            Owner::Agent => true,
-            Owner::Lease(key) => leases.is_running(key),
-        };
-        self.outage.follow(self.own.keeper.failures().chain(leases.failures()), is_there, now);
-        let pending = self.pending_reasons();
-        let shown = Arc::clone(&self.parts.status.borrow());
-        let before = snapshot::Before {
-            shown: &shown,
-            // Any change may be what a pending entry waits for.
-            changed: (unpublished < Unpublished::All && pending.is_empty()).then_some(&changed),
-        };
-        let mut snapshot = snapshot::snapshot(
-            &self.own.keeper,
-            &self.leases,
-            &Entries {
-                config: &self.parts.config,
-                labels: &self.labels,
-                pending: &pending,
-                deferred: &self.deferred,
-            },
-            &before,
-            // While the workload lives, the agent holds its slots as before.
-            if self.ending.is_decided() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
-            self.started_at,
-        );
-        let ready = snapshot.is_ready(now);
-        self.started_up |= ready;
-        snapshot.started_up = self.started_up;
-        snapshot.consul = snapshot::addresses(&self.client);
-        snapshot.configuration = self.configuration;
-        if ready != self.ready {
-            self.ready = ready;
-            info!("{}", if ready { READY } else { NOT_READY });
-            self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
-        }
-        if let Some(readiness) = &self.parts.files.readiness {
-            readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
-        }
-        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.ending.drain().is_none()) {
-            state.save(&self.own.keeper);
-        }
-        snapshot.changes = self.journal.changes();
-        self.parts.status.send_if_modified(|shown| {
-            let changed = **shown != snapshot;
-            if changed {
-                snapshot.id = self.journal.next_id();
-                *shown = Arc::new(snapshot);
-            }
-            changed
-        });
     }
 }

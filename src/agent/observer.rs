@@ -16,7 +16,7 @@ use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Operation};
 /// The client of Consul, whose requests are counted and whose changes of address and login are logged.
 pub(super) fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
     let observer = AgentObserver { metrics: Arc::clone(metrics) };
-    Client::new(&config.consul, Arc::new(observer)).context("cannot make a client of Consul")
+    Client::new(&config.consul, Arc::new(observer)).context("cannot create a client for Consul")
 }
 
 struct AgentObserver {

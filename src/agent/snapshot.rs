@@ -7,7 +7,7 @@ mod pending;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::labels::{Entry, Labels};
+use super::labels::Labels;
 use super::leases::Leases;
 use super::translate;
 use crate::config::{self, Mode};
@@ -22,11 +22,11 @@ use slotkeeper_semaphore::{
 
 /// The most holders in the status. The limit keeps it readable, and keeps a record with many entries from delaying the loop,
 /// which also renews the session.
-const LISTED: usize = 100;
+const MAX_HOLDERS: usize = 100;
 /// The most waiters in the status.
-const IN_LINE: usize = 20;
+const MAX_WAITERS: usize = 20;
 /// The most bytes of a session id, which is untrusted input.
-const SESSION: usize = 64;
+const MAX_SESSION_BYTES: usize = 64;
 
 /// The configured entries.
 pub(super) struct Entries<'a> {
@@ -81,34 +81,38 @@ pub(super) fn snapshot(
         lease_ends: Some(lease.ends()),
     });
     let semaphores = config.semaphores.iter().enumerate().map(|(place, wanted)| {
-        let id = Entry::from(wanted).id();
-        if let Some(shown) = before.semaphore(place, &wanted.prefix, &id) {
+        let id = wanted.entry.id();
+        if let Some(shown) = before.semaphore(place, &wanted.entry.key, &id) {
             return shown;
         }
-        let semaphore = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let mut semaphore = match (pending.get(&id), wanted.entry.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
-            (None, Mode::OnDemand, _) => lent::semaphore(&wanted.name, &translate::settings(wanted), leases),
+            (None, Mode::OnDemand, _) => {
+                lent::semaphore(&wanted.entry.name, &translate::settings(wanted), leases)
+            }
             // Without a machine it is not held either.
             (reason, ..) => pending::semaphore(wanted, reason, leases),
         };
-        Arc::new(Semaphore { deferred: deferred.get(&id).cloned(), ..semaphore })
+        semaphore.entry.deferred = deferred.get(&id).cloned();
+        Arc::new(semaphore)
     });
     let locks = config.locks.iter().enumerate().map(|(place, wanted)| {
-        let id = Entry::from(wanted).id();
+        let id = wanted.id();
         if let Some(shown) = before.lock(place, &wanted.key, &id) {
             return shown;
         }
-        let lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
+        let mut lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
             (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
             (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
             (reason, ..) => pending::lock(wanted, reason, leases),
         };
-        Arc::new(status::Lock { deferred: deferred.get(&id).cloned(), ..lock })
+        lock.entry.deferred = deferred.get(&id).cloned();
+        Arc::new(lock)
     });
     let (mut semaphores, mut locks): (Vec<_>, Vec<_>) = (semaphores.collect(), locks.collect());
     // Those with leases that are no longer configured, even if another entry has their name by now.
     let (shown, shown_locks): (BTreeSet<_>, BTreeSet<_>) = (
-        config.semaphores.iter().map(|one| one.prefix.as_str()).collect(),
+        config.semaphores.iter().map(|one| one.entry.key.as_str()).collect(),
         config.locks.iter().map(|one| one.key.as_str()).collect(),
     );
     for (lease, settings) in leases.one_of_each() {
@@ -158,7 +162,7 @@ impl WaiterState {
             Phase::Held { .. } => (State::Held, None),
             Phase::Blocked { why } => (State::Blocked, Some(why)),
             Phase::Leaving => (State::Leaving, None),
-            Phase::TimedOut => (State::GaveUp, None),
+            Phase::TimedOut => (State::TimedOut, None),
             Phase::Lost => (State::Lost, None),
             Phase::Released => (State::Released, None),
         };
@@ -173,52 +177,57 @@ impl WaiterState {
 
     /// Whether it is no longer acquired and so no longer read: its last view would be shown for ever.
     fn rests(&self) -> bool {
-        matches!(self.state, State::GaveUp | State::Lost | State::Released)
+        matches!(self.state, State::TimedOut | State::Lost | State::Released)
     }
+
+    /// The part that semaphores and locks have in common.
+    fn entry(&self, machine: &Machine, wanted: &config::Entry, reason: Option<String>) -> status::Entry {
+        let held =
+            if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
+        status::Entry {
+            name: wanted.name.clone(),
+            required: wanted.required,
+            mode: status::Mode::Hold,
+            state: self.state,
+            reason,
+            fencing_token: held.map(|(_, token)| token),
+            moments: Moments {
+                held_since: held.map(|(since, _)| since),
+                asked_at: machine.asked_at(),
+                seen_at: machine.listed_at().filter(|_| !self.rests()),
+                ..Moments::default()
+            },
+            ..status::Entry::default()
+        }
+    }
+}
+
+/// The failure of a request for it, or for its session.
+fn failure(machine: &Machine, keeper: &Keeper) -> Option<String> {
+    machine.failure().or(keeper.failure()).map(str::to_owned)
 }
 
 fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
     let me = keeper.session();
-    let standing = WaiterState::of(machine);
-    let (state, rests) = (standing.state, standing.rests());
-    let held = match machine.phase() {
-        Phase::Held { since, token, indexes } => Some((since, token, indexes)),
-        Phase::Starting
-        | Phase::Waiting
-        | Phase::Blocked { .. }
-        | Phase::Leaving
-        | Phase::TimedOut
-        | Phase::Lost
-        | Phase::Released => None,
-    };
-    let view = machine.view().filter(|_| !rests);
+    let waiter = WaiterState::of(machine);
+    let slot_indexes = if let Phase::Held { indexes, .. } = machine.phase() { indexes } else { Vec::new() };
+    let view = machine.view().filter(|_| !waiter.rests());
     let record = view.and_then(View::record);
-    let waiting = state == State::Waiting;
+    let waiting = waiter.state == State::Waiting;
+    let reason = waiter
+        .why
+        .clone()
+        .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
+        .or_else(|| failure(machine, keeper))
+        .or_else(|| missing_members(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
+        .or_else(|| {
+            view.zip(me).filter(|_| waiting).and_then(|(view, me)| group_ahead(view, me, wanted.slots))
+        });
     Semaphore {
-        name: wanted.name.clone(),
-        prefix: wanted.prefix.clone(),
-        required: wanted.required,
-        mode: status::Mode::Hold,
-        state,
-        reason: standing
-            .why
-            .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
-            .or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned))
-            .or_else(|| {
-                others_of_the_party(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting)
-            })
-            .or_else(|| {
-                view.zip(me).filter(|_| waiting).and_then(|(view, me)| party_ahead(view, me, wanted.slots))
-            }),
+        entry: waiter.entry(machine, &wanted.entry, reason),
+        prefix: wanted.entry.key.clone(),
         slots: wanted.slots,
-        fencing_token: held.as_ref().map(|(_, token, _)| *token),
-        moments: Moments {
-            held_since: held.as_ref().map(|(since, ..)| *since),
-            asked_at: machine.asked_at(),
-            seen_at: machine.listed_at().filter(|_| !rests),
-            ..Moments::default()
-        },
-        slot_indexes: held.map(|(.., indexes)| indexes).unwrap_or_default(),
+        slot_indexes,
         limit: view.and_then(|view| limit(view, wanted.limit)),
         configured_limit: wanted.limit,
         slots_taken: view.and_then(taken),
@@ -251,19 +260,19 @@ fn taken(view: &View) -> Option<u32> {
 }
 
 /// Why a member of an acquire group waits although a slot is free.
-fn others_of_the_party(hindrances: &[&Name], labels: &Labels) -> Option<String> {
-    let names: Vec<_> = hindrances.iter().map(|id| labels.of(id).to_string()).collect();
+fn missing_members(blocking: &[&Name], labels: &Labels) -> Option<String> {
+    let names: Vec<_> = blocking.iter().map(|id| labels.of(id).to_string()).collect();
     (!names.is_empty())
         .then(|| format!("a slot is free, but its acquire group waits for {}", names.join(", ")))
 }
 
 /// Why slots stay free while a later waiter needs them.
-fn party_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
+fn group_ahead(view: &View, me: &SessionId, slots: u32) -> Option<String> {
     let free = view.record().is_some_and(|record| record.limit.saturating_sub(record.taken()) >= slots);
     let waiters = view.waiters();
     let mut ahead = waiters.iter().take_while(|one| one.session != *me);
-    let party = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
-    (free && party).then(|| {
+    let group = ahead.any(|one| one.entry.as_ref().is_some_and(|entry| !entry.together.is_empty()));
+    (free && group).then(|| {
         "free slots are left to a waiter ahead, which acquires them together with slots of other semaphores"
             .to_owned()
     })
@@ -290,7 +299,7 @@ fn queue(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> Ve
             who,
         }
     };
-    view.waiters().into_iter().take(IN_LINE).map(shown).collect()
+    view.waiters().into_iter().take(MAX_WAITERS).map(shown).collect()
 }
 
 /// This agent's holders first, then the dead, then the others, each in the record's order: so a record with many entries hides
@@ -309,7 +318,7 @@ fn holders(view: &View, is_mine: impl Fn(&SessionId) -> bool, me: &Identity) -> 
         *slots += 1;
     }
     sessions.sort_by_cached_key(|session| (!is_mine(session), view.lives(session) != Some(false)));
-    sessions.truncate(LISTED);
+    sessions.truncate(MAX_HOLDERS);
     let holder = |session: &SessionId| {
         let mine = is_mine(session);
         let entry = contenders.get(session).and_then(|Contender { entry, .. }| entry.as_ref());
@@ -329,5 +338,5 @@ fn holder_count(view: &View) -> Option<u32> {
 }
 
 fn shown_session(session: &SessionId) -> String {
-    printable(session.as_str(), SESSION)
+    printable(session.as_str(), MAX_SESSION_BYTES)
 }

@@ -2,32 +2,18 @@
 
 use std::time::Duration;
 
-use super::labels::{Entry, entries};
 use crate::clock;
-use crate::config::{self, Acquire, Mode, Wait};
+use crate::config::{self, Acquire, Entry, Mode, Wait};
 use slotkeeper_consul::{self, SessionSpec};
 use slotkeeper_semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
 
 /// The patterns here have no `..`, so that no key is forgotten.
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
-    let config::Semaphore {
-        name: _,
-        mode: _,
-        required: _,
-        prefix,
-        limit,
-        slots,
-        priority,
-        wait,
-        on_lost,
-        limit_policy,
-        prune_delay,
-        format,
-        body,
-    } = semaphore;
+    let config::Semaphore { entry, limit, slots, priority, limit_policy, prune_delay, format } = semaphore;
+    let Entry { kind: _, name: _, mode: _, required: _, key, wait, on_lost, body } = entry;
     Settings {
         primitive: Primitive::Semaphore,
-        prefix: prefix.clone(),
+        prefix: key.clone(),
         limit: *limit,
         slots: *slots,
         priority: *priority,
@@ -47,8 +33,8 @@ pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     }
 }
 
-pub(super) fn lock(lock: &config::Lock, session: &config::Session) -> Settings {
-    let config::Lock { name: _, mode: _, required: _, key, wait, on_lost, body } = lock;
+pub(super) fn lock(lock: &Entry, session: &config::Session) -> Settings {
+    let Entry { kind: _, name: _, mode: _, required: _, key, wait, on_lost, body } = lock;
     let stays = session.behavior == config::Behavior::Release;
     Settings {
         wait: max_wait(*wait),
@@ -92,24 +78,28 @@ pub(super) fn start(
     }
 }
 
+/// All entries, each with its settings.
+pub(super) fn all(config: &config::Config) -> impl Iterator<Item = (&Entry, Settings)> {
+    let semaphores = config.semaphores.iter().map(|one| (&one.entry, settings(one)));
+    semaphores.chain(config.locks.iter().map(|one| (one, lock(one, &config.session))))
+}
+
 /// The semaphores and locks that the agent holds by itself, by the core's names.
 pub(super) fn held(config: &config::Config) -> Vec<(Name, Settings)> {
-    let semaphores = config.semaphores.iter().filter(|one| one.mode == Mode::Hold);
-    let semaphores = semaphores.map(|one| (Entry::from(one).id(), settings(one)));
-    let locks = config.locks.iter().filter(|one| one.mode == Mode::Hold);
-    let locks = locks.map(|one| (Entry::from(one).id(), lock(one, &config.session)));
-    semaphores.chain(locks).collect()
+    let held = all(config).filter(|(entry, _)| entry.mode == Mode::Hold);
+    held.map(|(entry, settings)| (entry.id(), settings)).collect()
 }
 
 /// Those of [`held`] that readiness and a command depend on.
 pub(super) fn required(config: &config::Config) -> impl Iterator<Item = Name> {
-    entries(config).filter(Entry::is_required).map(|entry| entry.id())
+    config.entries().filter(|entry| entry.is_required()).map(Entry::id)
 }
 
 /// The semaphores of the atomic acquire: all required ones under `acquire: together`.
 pub(super) fn together(config: &config::Config) -> Vec<Name> {
-    let required = config.semaphores.iter().filter(|one| one.required && config.acquire == Acquire::Together);
-    required.map(|one| Entry::from(one).id()).collect()
+    let entries = config.semaphores.iter().map(|one| &one.entry);
+    let required = entries.filter(|one| one.required && config.acquire == Acquire::Together);
+    required.map(Entry::id).collect()
 }
 
 pub(super) fn session_spec(session: &config::Session) -> SessionSpec {

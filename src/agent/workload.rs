@@ -48,7 +48,7 @@ impl Agent {
     }
 
     /// Starts the command when all required slots are held, and passes it renewals and the end.
-    pub(super) async fn mind_command(&mut self, now: Moment) {
+    pub(super) async fn advance_command(&mut self, now: Moment) {
         let lease = self.own.keeper.lease().map(Lease::ends);
         let holdings = self.running.as_ref().and_then(|_| self.holdings());
         if let Some(running) = &mut self.running {
@@ -223,20 +223,19 @@ fn environment(snapshot: &Snapshot) -> Vec<(String, String)> {
     variables.extend(
         snapshot.session.as_ref().map(|session| ("SLOTKEEPER_SESSION".to_owned(), session.id.clone())),
     );
-    let semaphores = snapshot.semaphores.iter().filter(|one| one.mode == Mode::Hold);
-    let semaphores =
-        semaphores.map(|one| (&one.name, one.fencing_token, one.slot_indexes.first().copied(), None));
+    let semaphores = snapshot.semaphores.iter();
+    let semaphores = semaphores.map(|one| (&one.entry, one.slot_indexes.first().copied(), None));
     // A lock is slot 0.
-    let locks = snapshot.locks.iter().filter(|one| one.mode == Mode::Hold);
-    let locks = locks.map(|one| {
-        let held = one.fencing_token.is_some();
-        (&one.name, one.fencing_token, held.then_some(0), one.lock_index.filter(|_| held))
+    let locks = snapshot.locks.iter().map(|one| {
+        let held = one.entry.fencing_token.is_some();
+        (&one.entry, held.then_some(0), one.lock_index.filter(|_| held))
     });
-    for (place, (name, token, slot, lock_index)) in semaphores.chain(locks).enumerate() {
-        let token = token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
+    let own = semaphores.chain(locks).filter(|(entry, ..)| entry.mode == Mode::Hold);
+    for (place, (entry, slot, lock_index)) in own.enumerate() {
+        let token = entry.fencing_token.map(|token| ("SLOTKEEPER_FENCING_TOKEN", token.to_string()));
         let slot = slot.map(|slot| ("SLOTKEEPER_SLOT", slot.to_string()));
         let lock_index = lock_index.map(|index| ("SLOTKEEPER_LOCK_INDEX", index.to_string()));
-        let suffix = format!("_{}", config::variable_part(name));
+        let suffix = format!("_{}", config::variable_part(&entry.name));
         for (variable, value) in token.into_iter().chain(slot).chain(lock_index) {
             if place == 0 {
                 variables.push((variable.to_owned(), value.clone()));

@@ -14,7 +14,7 @@ use crate::duration;
 use crate::escape::printable;
 use crate::operator::evict::{self, Method, Target};
 use crate::operator::{Error, Part, Place};
-use slotkeeper_semaphore::{View, plan};
+use slotkeeper_semaphore::{Identity, View, plan};
 
 /// Characters of the operator's name that are recorded.
 const MAX_NAME_CHARS: usize = 100;
@@ -95,7 +95,7 @@ impl Evict {
 
     /// Asks a live slotkeeper participant to leave.
     fn asks(&self, target: &Target) -> bool {
-        target.participant.part != Part::Dead && !target.membership.foreign && !self.force
+        target.participant.role.state != Part::Dead && !target.membership.foreign && !self.force
     }
 
     /// The view once the participant is out; `None` if it is still there.
@@ -112,25 +112,28 @@ impl Evict {
     fn describe_change(&self, target: &Target) -> String {
         let one = &target.participant;
         let (session, place) = (printable(one.id.as_str()), printable(place(&target.place)));
-        let who = one.entry.as_ref().and_then(|entry| entry.who.in_words());
+        let role = &one.role;
+        let who = role.who.as_ref().and_then(Identity::in_words);
         let who = who.map(|who| format!(" ({who})")).unwrap_or_default();
-        let slots = match one.slots {
+        let slots = match role.slots {
             Some(1) => "a slot".to_owned(),
             Some(slots) => format!("{slots} slots"),
             None => "the lock".to_owned(),
         };
-        let entry = one.entry.as_ref();
-        let since = entry.map(|entry| entry.since.as_str()).filter(|since| !since.is_empty());
-        let since = since.map(|since| format!(" since {}", printable(since))).unwrap_or_default();
-        let stands = match one.part {
+        let since =
+            role.since.as_deref().map(|since| format!(" since {}", printable(since))).unwrap_or_default();
+        let stands = match role.state {
             Part::Waiting | Part::Leaving | Part::TakenOut => {
                 format!("which waits for {slots} of {place}{since}")
             }
             Part::Held | Part::Locked => format!("which holds {slots} of {place}{since}"),
             Part::Dead | Part::Unknown => format!("which is dead and listed with {slots} of {place}"),
         };
-        let asked = entry.and_then(|entry| entry.evicted_by.as_deref());
-        let asked = asked.map(|by| format!(" {} evicts it already.", printable(by))).unwrap_or_default();
+        let asked = role
+            .evicted_by
+            .as_deref()
+            .map(|by| format!(" {} evicts it already.", printable(by)))
+            .unwrap_or_default();
         format!("evicting session {session}{who}, {stands}.{asked} {}", self.consequences(target))
     }
 
@@ -170,7 +173,7 @@ struct Ended {
     prefix: String,
     session: String,
     /// Its state before, as in `sessions`.
-    state: &'static str,
+    state: Part,
     slots: Option<u32>,
     foreign: bool,
     /// Whether it was removed without being asked.
@@ -187,8 +190,8 @@ impl Ended {
         Self {
             prefix: place(&target.place).to_owned(),
             session: one.id.to_string(),
-            state: one.part.name(),
-            slots: one.slots,
+            state: one.role.state,
+            slots: one.role.slots,
             foreign: target.membership.foreign,
             taken_out: !evict.asks(target),
             out: after.is_some(),
@@ -202,7 +205,7 @@ impl Ended {
         if !self.out {
             return format!("{one} is being evicted");
         }
-        if [Part::Waiting, Part::Leaving].map(Part::name).contains(&self.state) {
+        if matches!(self.state, Part::Waiting | Part::Leaving) {
             return format!("{one} is out of the queue");
         }
         let let_in: Vec<_> = self.let_in.iter().map(LetIn::describe).collect();

@@ -55,7 +55,7 @@ impl Prune {
             let snapshot = Watch::new(&client, &self.prefix).next().await?;
             plan::existing_record(&snapshot.view).map_err(|why| Error::of_plan(&snapshot.view, why))?;
             let dead: Vec<_> =
-                snapshot.participants().into_iter().filter(|one| one.part == Part::Dead).collect();
+                snapshot.participants().into_iter().filter(|one| one.role.state == Part::Dead).collect();
             let leftovers = snapshot.view.leftovers.len();
             if dead.is_empty() && leftovers == 0 {
                 let nothing = Done { prefix: self.prefix, ..Done::default() };
@@ -83,8 +83,7 @@ fn named(one: &Participant) -> String {
     let row = Row::from(one.clone());
     let mut parts = Vec::new();
     parts.extend(Some(row.describe()).filter(|who| who != NONE));
-    let since = row.part.as_ref().and_then(|part| part.since.as_deref());
-    parts.extend(since.map(|since| format!("held since {}", printable(since))));
+    parts.extend(one.role.since.as_deref().map(|since| format!("held since {}", printable(since))));
     parts.push(match (one.health, &one.session) {
         (_, Some(session)) => {
             format!("its session is live: {} on {}", cell(Some(&session.name)), cell(Some(&session.node)))
@@ -99,7 +98,7 @@ fn named(one: &Participant) -> String {
 fn intention(prefix: &str, dead: &[Participant], leftovers: usize) -> String {
     let mut lines = Vec::new();
     if !dead.is_empty() {
-        let slots: u32 = dead.iter().filter_map(|one| one.slots).sum();
+        let slots: u32 = dead.iter().filter_map(|one| one.role.slots).sum();
         lines.push(format!(
             "prune removes {}, with {}, from {}/.lock:",
             counted(dead.len(), "dead holder", "dead holders"),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tabwriter::TabWriter;
 
 use crate::escape::printable;
-use crate::operator::{Health, Part, Participant};
+use crate::operator::{Health, Participant, Role};
 use slotkeeper_consul::{Behavior, Session};
 use slotkeeper_consul_dev::duration;
 use slotkeeper_semaphore::{Identity, SessionId, View};
@@ -30,31 +30,13 @@ pub(super) struct Row {
     pub(super) service_checks: Option<Vec<String>>,
     pub(super) create_index: Option<u64>,
     #[serde(flatten)]
-    pub(super) part: Option<Participation>,
+    pub(super) role: Option<Role>,
     /// The TTL as its creator wrote it.
     #[serde(skip)]
     pub(super) ttl: String,
     /// Whether the session may exist and be hidden from the token.
     #[serde(skip)]
     pub(super) unknown: bool,
-}
-
-/// The session's role at the prefix.
-#[derive(Debug, Serialize)]
-pub(super) struct Participation {
-    pub(super) state: &'static str,
-    pub(super) slots: Option<u32>,
-    pub(super) slot_indexes: Vec<u32>,
-    pub(super) priority: Option<i32>,
-    pub(super) since: Option<String>,
-    pub(super) who: Option<Identity>,
-    /// The text for operators in its key.
-    pub(super) body: Option<String>,
-    /// Whether it is a foreign client; `None` if its key does not show it.
-    pub(super) foreign: Option<bool>,
-    /// The operator who evicts it.
-    pub(super) evicted_by: Option<String>,
-    pub(super) keys: Vec<String>,
 }
 
 impl From<Session> for Row {
@@ -72,7 +54,7 @@ impl From<Session> for Row {
             node_checks: Some(session.node_checks),
             service_checks: Some(session.service_checks),
             create_index: Some(session.create_index),
-            part: None,
+            role: None,
             ttl: if ttl.is_some() { session.ttl } else { String::new() },
             unknown: false,
         }
@@ -81,45 +63,22 @@ impl From<Session> for Row {
 
 impl From<Participant> for Row {
     fn from(one: Participant) -> Self {
-        let foreign = one.is_foreign();
+        let row = one.session.map(Self::from).unwrap_or_default();
         let unknown = one.health == Health::Unknown;
-        let Participant { id, part, slots, entry, said, keys, session, .. } = one;
-        let mut participation = Participation {
-            state: part.name(),
-            slots,
-            slot_indexes: Vec::new(),
-            priority: None,
-            since: None,
-            who: None,
-            body: said.filter(|said| !said.is_empty()),
-            foreign,
-            evicted_by: None,
-            keys,
-        };
-        if let Some(entry) = entry {
-            // The indexes of a dead holder may belong to another holder now.
-            participation.slot_indexes = if part == Part::Dead { Vec::new() } else { entry.indexes };
-            participation.priority = Some(entry.priority);
-            participation.since = Some(entry.since).filter(|since| !since.is_empty());
-            participation.who = Some(entry.who).filter(|who| *who != Identity::default());
-            participation.body = entry.body;
-            participation.evicted_by = entry.evicted_by;
-        }
-        let row = session.map(Self::from).unwrap_or_default();
-        Self { session: id.as_str().to_owned(), part: Some(participation), unknown, ..row }
+        Self { session: one.id.as_str().to_owned(), role: Some(one.role), unknown, ..row }
     }
 }
 
 impl Row {
     /// The participant in words. A foreign client without a text is described by its session.
     pub(super) fn describe(&self) -> String {
-        let Some(part) = &self.part else { return NONE.into() };
+        let Some(role) = &self.role else { return NONE.into() };
         match (&self.name, &self.node) {
-            (Some(name), Some(node)) if part.foreign == Some(true) && part.body.is_none() => {
+            (Some(name), Some(node)) if role.foreign == Some(true) && role.body.is_none() => {
                 let name = if name.is_empty() { "a session without a name".into() } else { printable(name) };
-                format!("{}: {name} on {}", part.describe(), printable(node))
+                format!("{}: {name} on {}", describe(role), printable(node))
             }
-            _ => part.describe(),
+            _ => describe(role),
         }
     }
 
@@ -130,26 +89,24 @@ impl Row {
     }
 }
 
-impl Participation {
-    /// The state for a table.
-    pub(super) fn state_in_words(&self) -> String {
-        self.state.replace('_', " ")
+/// The participant in words, from its key.
+pub(super) fn describe(role: &Role) -> String {
+    if role.foreign == Some(true) {
+        return role
+            .body
+            .as_deref()
+            .map_or("foreign client".into(), |body| format!("foreign client: {}", printable(body)));
     }
+    let who = role.who.as_ref().and_then(Identity::in_words).unwrap_or(NONE.into());
+    match &role.evicted_by {
+        Some(by) => format!("{who} (evicted by {})", printable(by)),
+        None => who,
+    }
+}
 
-    /// The participant in words, from its key.
-    pub(super) fn describe(&self) -> String {
-        if self.foreign == Some(true) {
-            return self
-                .body
-                .as_deref()
-                .map_or("foreign client".into(), |body| format!("foreign client: {}", printable(body)));
-        }
-        let who = self.who.as_ref().and_then(Identity::in_words).unwrap_or(NONE.into());
-        match &self.evicted_by {
-            Some(by) => format!("{who} (evicted by {})", printable(by)),
-            None => who,
-        }
-    }
+/// The state for a table.
+pub(super) fn state_in_words(role: &Role) -> String {
+    role.state.name().replace('_', " ")
 }
 
 /// A participant that acquired slots by a change.

@@ -6,7 +6,7 @@ use clap::Args;
 use tabwriter::TabWriter;
 
 use super::operator_flags::{OperatorFlags, hidden};
-use super::row::{NONE, Row, cell, hidden_keys, text_of};
+use super::row::{NONE, Row, cell, describe, hidden_keys, state_in_words, text_of};
 use super::{Exit, json, live, print_message, run_requests};
 use crate::config;
 use crate::escape::printable;
@@ -156,18 +156,18 @@ fn table(rows: &[Row], at_prefix: bool) -> io::Result<String> {
     writeln!(table, "NAME\tNODE\tTTL\tBEHAVIOR\tLOCK-DELAY\tCHECKS")?;
     for row in rows {
         write!(table, "{}\t", cell(Some(&row.session)))?;
-        if let Some(part) = &row.part {
+        if let Some(role) = &row.role {
             write!(
                 table,
                 "{}\t{}\t{}\t{}\t{}\t",
-                part.state_in_words(),
-                part.slots.map_or(NONE.into(), |slots| slots.to_string()),
-                part.priority.map_or(NONE.into(), |priority| priority.to_string()),
-                cell(part.since.as_deref()),
-                part.describe(),
+                state_in_words(role),
+                role.slots.map_or(NONE.into(), |slots| slots.to_string()),
+                role.priority.map_or(NONE.into(), |priority| priority.to_string()),
+                cell(role.since.as_deref()),
+                describe(role),
             )?;
         }
-        let is_dead = row.part.as_ref().is_some_and(|part| part.state == Part::Dead.name());
+        let is_dead = row.role.as_ref().is_some_and(|role| role.state == Part::Dead);
         let name = match row.found {
             false if row.unknown => "unknown".into(),
             false if is_dead => "no session".into(),
@@ -192,8 +192,8 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::row::Participation;
     use super::*;
+    use crate::operator::Role;
     use slotkeeper_consul::Session;
     use slotkeeper_semaphore::Identity;
 
@@ -212,8 +212,8 @@ mod tests {
         }
     }
 
-    fn participation(state: &'static str) -> Participation {
-        Participation {
+    fn role(state: Part) -> Role {
+        Role {
             state,
             slots: Some(1),
             slot_indexes: vec![0],
@@ -257,22 +257,21 @@ b        a\\tb\\n\\u{1b}[2J  -     -      release   0s          -
             pid: Some(1),
             ..Identity::default()
         };
-        let foreign = Participation {
+        let foreign = Role {
             priority: None,
             since: None,
             who: None,
             body: Some("db\x1b".into()),
             foreign: Some(true),
-            ..participation("waiting")
+            ..role(Part::Waiting)
         };
-        let unknown =
-            Participation { foreign: None, who: None, since: None, priority: None, ..participation("dead") };
-        let row = |id: &str, part| Row { part: Some(part), ..Row::from(session(id, "30s")) };
+        let unknown = Role { foreign: None, who: None, since: None, priority: None, ..role(Part::Dead) };
+        let row = |id: &str, role| Row { role: Some(role), ..Row::from(session(id, "30s")) };
         let rows = [
-            row("a", participation("held")),
-            row("b", Participation { who: Some(pod), slots: Some(2), ..participation("waiting") }),
+            row("a", role(Part::Held)),
+            row("b", Role { who: Some(pod), slots: Some(2), ..role(Part::Waiting) }),
             row("c", foreign),
-            Row { session: "d\u{202e}".into(), part: Some(unknown), ..Row::default() },
+            Row { session: "d\u{202e}".into(), role: Some(unknown), ..Row::default() },
         ];
         assert_eq!(
             table(&rows, true).unwrap(),
@@ -297,7 +296,7 @@ d\\u{202e}  dead     1      -         -                     -                   
         for endless in ["", "0s", "-3s", "soon"] {
             assert_eq!(Row::from(session("a", endless)).ttl_seconds, None, "{endless}");
         }
-        let dead = Row { session: "d".into(), part: Some(participation("dead")), ..Row::default() };
+        let dead = Row { session: "d".into(), role: Some(role(Part::Dead)), ..Row::default() };
         let dead = serde_json::to_value(dead).unwrap();
         let expected = json!({
             "session": "d", "found": false, "name": null, "node": null, "ttl_seconds": null, "behavior": null,

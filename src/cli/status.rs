@@ -15,7 +15,7 @@ use super::local::{LocalAgent, get};
 use super::row::text_of;
 use super::{Exit, block_on, live, window};
 use crate::escape::{escape_control_chars, printable};
-use crate::status::{Agent, Holder, Mode, Semaphore, State, Status};
+use crate::status::{Agent, Entry, Holder, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
 /// Time for one response.
@@ -42,30 +42,46 @@ pub(super) struct StatusCommand {
 
 /// The slots that this agent holds, or the clients with a lease.
 fn slots(semaphore: &Semaphore) -> String {
-    let lent = semaphore.leases.iter().flat_map(|lease| &lease.slot_indexes);
+    let lent = semaphore.entry.leases.iter().flat_map(|lease| &lease.slot_indexes);
     let slots: Vec<_> = semaphore.slot_indexes.iter().chain(lent).map(u32::to_string).collect();
     if slots.is_empty() { "-".into() } else { slots.join(",") }
 }
 
-fn since(semaphore: &Semaphore) -> String {
-    let count = |state: State| semaphore.leases.iter().filter(|lease| lease.state == state).count();
-    match (&semaphore.held_since, semaphore.waiting_seconds) {
-        (Some(since), _) => since.clone(),
-        (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
-        (None, None) if semaphore.mode == Mode::OnDemand => match (count(State::Held), count(State::Waiting))
-        {
-            (0, 0) => "on demand".into(),
-            (held, 0) => format!("on demand: {held} leased"),
-            (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
-        },
-        (None, None) => "-".into(),
-    }
+/// The columns that the tables of semaphores and locks begin with.
+fn identity(entry: &Entry) -> String {
+    format!("{}\t{}\t{}", entry.name, entry.state.as_str(), if entry.required { "yes" } else { "no" })
+}
+
+fn token(entry: &Entry) -> String {
+    entry.fencing_token.map_or("-".into(), |token| token.to_string())
+}
+
+/// Since when this agent holds it, or how long it waits.
+fn since(entry: &Entry) -> Option<String> {
+    let waiting = || entry.waiting_seconds.map(|seconds| format!("waiting {seconds:.0} s"));
+    entry.held_since.clone().or_else(waiting)
+}
+
+/// The leases, in numbers.
+fn on_demand(entry: &Entry) -> Option<String> {
+    let count = |state: State| entry.leases.iter().filter(|lease| lease.state == state).count();
+    (entry.mode == Mode::OnDemand).then(|| match (count(State::Held), count(State::Waiting)) {
+        (0, 0) => "on demand".into(),
+        (held, 0) => format!("on demand: {held} leased"),
+        (held, waiting) => format!("on demand: {held} leased, {waiting} waiting"),
+    })
+}
+
+/// The reasons below a table.
+fn remarks<'a>(entries: impl Iterator<Item = &'a Entry>, columns: usize) -> String {
+    let remarks = entries.flat_map(|entry| entry.remarks().map(|remark| format!("{}: {remark}", entry.name)));
+    remarks.map(|remark| window::wrap(&remark, columns)).collect()
 }
 
 /// A line with its holders, if it has any. After its lease has expired this agent may still be listed in `.lock`, but it
 /// holds nothing.
 fn held_by(semaphore: &Semaphore) -> String {
-    let counts = |holder: &&Holder| !holder.mine || semaphore.state == State::Held;
+    let counts = |holder: &&Holder| !holder.mine || semaphore.entry.state == State::Held;
     let holders: Vec<_> = semaphore.holders.iter().filter(counts).collect();
     let mut text = String::new();
     if !holders.is_empty() {
@@ -74,12 +90,12 @@ fn held_by(semaphore: &Semaphore) -> String {
             .take(LISTED)
             .map(|holder| describe(&holder.session, holder.who.as_ref(), holder.mine, holder.alive))
             .collect();
-        text.push_str(&format!("{} is held by {}", semaphore.name, named.join(", ")));
+        text.push_str(&format!("{} is held by {}", semaphore.entry.name, named.join(", ")));
         let more = holders.len() - named.len() + semaphore.unlisted();
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
         }
-        if let Some(age) = semaphore.seen_seconds_ago.filter(|age| *age > FRESH) {
+        if let Some(age) = semaphore.entry.seen_seconds_ago.filter(|age| *age > FRESH) {
             text.push_str(&format!("; as of {age:.0} s ago"));
         }
         text.push('\n');
@@ -87,7 +103,7 @@ fn held_by(semaphore: &Semaphore) -> String {
     if holders.len() < semaphore.holders.len() {
         text.push_str(&format!(
             "{}: .lock still names this agent, whose lease has expired\n",
-            semaphore.name
+            semaphore.entry.name
         ));
     }
     text
@@ -170,26 +186,16 @@ fn semaphores(semaphores: &[Semaphore], columns: usize) -> io::Result<String> {
             (Some(taken), Some(limit)) => format!("{taken}/{limit}"),
             (_, _) => "-".into(),
         };
-        let (slots, since) = (slots(semaphore), since(semaphore));
-        writeln!(
-            table,
-            "{}\t{}\t{}\t{taken}\t{queue}\t{slots}\t{}\t{since}",
-            semaphore.name,
-            semaphore.state.as_str(),
-            if semaphore.required { "yes" } else { "no" },
-            semaphore.fencing_token.map_or("-".into(), |token| token.to_string()),
-        )?;
+        let entry = &semaphore.entry;
+        let since = since(entry).or_else(|| on_demand(entry)).unwrap_or("-".into());
+        let (identity, slots, token) = (identity(entry), slots(semaphore), token(entry));
+        writeln!(table, "{identity}\t{taken}\t{queue}\t{slots}\t{token}\t{since}")?;
     }
     let mut text = text_of(table)?;
     for semaphore in semaphores {
         text.push_str(&window::wrap(&held_by(semaphore), columns));
     }
-    for semaphore in semaphores {
-        for reason in semaphore.reason.iter().chain(&semaphore.deferred) {
-            text.push_str(&window::wrap(&format!("{}: {reason}", semaphore.name), columns));
-        }
-    }
-    Ok(text)
+    Ok(text + &remarks(semaphores.iter().map(|semaphore| &semaphore.entry), columns))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub use fault::{Fault, Faults, Place};
 pub use overrides::Overrides;
 pub use path::FieldPath;
 pub use sections::{
-    Acquire, Behavior, Config, Control, Drain, Format, Hooks, Http, LimitPolicy, Listen, Lock, Log,
+    Acquire, Behavior, Config, Control, Drain, Entry, Format, Hooks, Http, Kind, LimitPolicy, Listen, Log,
     LogFormat, LogLevel, MAX_SLOTS, Mode, OnLost, Release, Reload, Semaphore, Session, Wait, Workload,
     plain_key, variable_part,
 };

@@ -144,7 +144,7 @@ async fn acquire(agent: &AgentHandle, kind: Kind, name: String, body: Body) -> R
 }
 
 /// The whole body, within its limits.
-async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
+async fn read(body: Body, time_limit: Duration) -> Result<Vec<u8>, Error> {
     // Not with the library's collector, which keeps each piece, however small, with the buffer that contains it.
     let collect = async {
         let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
@@ -153,9 +153,9 @@ async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Error> {
         }
         Ok(whole)
     };
-    let collected = tokio::time::timeout(patience, collect).await;
+    let collected = tokio::time::timeout(time_limit, collect).await;
     let collected = collected.map_err(|_elapsed| {
-        Error::new(Code::TooSlow, format!("the body did not arrive within {patience:?}; send it at once"))
+        Error::new(Code::TooSlow, format!("the body did not arrive within {time_limit:?}; send it at once"))
     })?;
     collected.map_err(|failure: BoxError| {
         if failure.is::<LengthLimitError>() {
@@ -196,46 +196,42 @@ fn wait(body: &[u8]) -> Result<Duration, Error> {
 fn refused(kind: Kind, name: &str, wait: Duration, refusal: Refusal) -> Error {
     let within =
         if wait.is_zero() { "at once".to_owned() } else { format!("within {}", duration::show(wait)) };
-    let (one, section) = match kind {
-        Kind::Semaphore => ("semaphore", "semaphores"),
-        Kind::Lock => ("lock", "locks"),
-    };
-    let (code, text) = match (refusal, kind) {
-        (Refusal::UnknownName { known }, Kind::Semaphore) => return Error::unknown_semaphore(name, &known),
-        (Refusal::UnknownName { known }, Kind::Lock) => return Error::unknown_lock(name, &known),
-        (Refusal::NotOnDemand, _) => {
+    let one = kind.as_str();
+    let (code, text) = match refusal {
+        Refusal::UnknownName { known } => return Error::unknown(kind, name, &known),
+        Refusal::NotOnDemand => {
             let text = format!(
                 "the agent itself holds the {one} {name}; to acquire it here, set `mode: on_demand` in its entry of \
-                 `{section}`"
+                 `{one}s`"
             );
             (Code::NotOnDemand, text)
         }
-        (Refusal::Timeout, _) => (
+        Refusal::Timeout => (
             Code::TimedOut,
             format!("timed out {within} waiting for the {one} {name}; retry, or raise `wait`"),
         ),
-        (Refusal::Evicted(by), _) => (
+        Refusal::Evicted(by) => (
             Code::TimedOut,
             format!("the request for the {one} {name} was evicted by {by}; it is no longer in the queue"),
         ),
-        (Refusal::Blocked(why), _) => (Code::Blocked, format!("the {one} {name} cannot be acquired: {why}")),
-        (Refusal::Unavailable(why), _) => {
+        Refusal::Blocked(why) => (Code::Blocked, format!("the {one} {name} cannot be acquired: {why}")),
+        Refusal::Unavailable(why) => {
             let text = format!("the {one} {name} could not be acquired {within}: {why}; retry");
             (Code::ConsulUnavailable, text)
         }
-        (Refusal::Pending(reason), _) => {
+        Refusal::Pending(reason) => {
             (Code::Pending, format!("the {one} {name} cannot be acquired yet: {reason}; retry later"))
         }
-        (Refusal::Draining, _) => {
+        Refusal::Draining => {
             (Code::Draining, format!("the {one} {name} is not granted: the agent is draining"))
         }
-        (Refusal::TooManyWaits(bound), _) => {
+        Refusal::TooManyWaits(bound) => {
             let text = format!(
                 "{bound} clients wait already, which is the limit; retry later, or raise control.max_waits"
             );
             (Code::TooManyWaits, text)
         }
-        (Refusal::TooManyLeases(bound), _) => {
+        Refusal::TooManyLeases(bound) => {
             let text = format!(
                 "{bound} leases are held or waited for already, which is the limit; release some, or raise \
                  control.max_leases"

@@ -36,17 +36,6 @@ pub(super) fn link(document: &mut OpenApi) {
     }
 }
 
-/// The kind of a lease.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Kind)]
-enum Of {
-    /// Slots of a semaphore.
-    Semaphore,
-    /// A single-key lock.
-    Lock,
-}
-
 /// A lease that is held.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Lease {
@@ -71,7 +60,7 @@ pub(super) struct Lease {
     /// The configured name of the semaphore or lock.
     name: String,
     /// The kind of the lease.
-    kind: Of,
+    kind: Kind,
 }
 
 impl From<Grant> for Lease {
@@ -85,10 +74,7 @@ impl From<Grant> for Lease {
             slot_indexes: grant.slot_indexes,
             expires_in: seconds(grant.expires_in),
             name: grant.name,
-            kind: match grant.kind {
-                Kind::Semaphore => Of::Semaphore,
-                Kind::Lock => Of::Lock,
-            },
+            kind: grant.kind,
         }
     }
 }

@@ -5,19 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+pub use crate::config::Kind;
 pub use crate::reload_report::Reloaded;
 
 /// The length of the request queue. The agent takes each request at once; when the queue is full, a request is refused.
 const QUEUE: usize = 64;
-
-/// The kind of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A semaphore: a slot.
-    Semaphore,
-    /// A single-key lock.
-    Lock,
-}
 
 /// A request. If its reply channel is closed, the request must leave nothing behind.
 #[derive(Debug)]

@@ -91,7 +91,7 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
 /// The folder cannot be created, or its path has a symbolic link that belongs to another user than root and this one.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
     let folder = folder(path);
-    let failed = |advice| move |cause| FileError::new("make the folder", folder, advice, cause);
+    let failed = |advice| move |cause| FileError::new("create the folder", folder, advice, cause);
     refuse_links_of_others(folder).map_err(failed("name the folder itself, if you mean it"))?;
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
     made.map_err(failed("create it before, writable for this user"))

@@ -9,6 +9,7 @@ use super::Site;
 use super::error::Error;
 use super::segment::Segment;
 use crate::clock;
+use crate::config::Kind;
 use crate::status::{Lock, Semaphore, Status};
 
 /// The whole status
@@ -44,9 +45,9 @@ pub(super) async fn status(State(site): State<Site>) -> Response {
 )]
 pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
     let snapshot = site.viewed();
-    let Some(semaphore) = snapshot.semaphores.iter().find(|semaphore| semaphore.name == name) else {
-        let known: Vec<_> = snapshot.semaphores.iter().map(|one| one.name.as_str()).collect();
-        return Err(Error::unknown_semaphore(&name, &known));
+    let Some(semaphore) = snapshot.semaphores.iter().find(|semaphore| semaphore.entry.name == name) else {
+        let known: Vec<_> = snapshot.semaphores.iter().map(|one| one.entry.name.as_str()).collect();
+        return Err(Error::unknown(Kind::Semaphore, &name, &known));
     };
     Ok(Json(snapshot.semaphore_report(semaphore, clock::now(), clock::wall())).into_response())
 }
@@ -69,9 +70,9 @@ pub(super) async fn semaphore(State(site): State<Site>, Segment(name): Segment) 
 )]
 pub(super) async fn lock(State(site): State<Site>, Segment(name): Segment) -> Result<Response, Error> {
     let snapshot = site.viewed();
-    let Some(lock) = snapshot.locks.iter().find(|lock| lock.name == name) else {
-        let known: Vec<_> = snapshot.locks.iter().map(|one| one.name.as_str()).collect();
-        return Err(Error::unknown_lock(&name, &known));
+    let Some(lock) = snapshot.locks.iter().find(|lock| lock.entry.name == name) else {
+        let known: Vec<_> = snapshot.locks.iter().map(|one| one.entry.name.as_str()).collect();
+        return Err(Error::unknown(Kind::Lock, &name, &known));
     };
     Ok(Json(snapshot.lock_report(lock, clock::now(), clock::wall())).into_response())
 }

@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::config::Kind;
+
 /// The error codes for programs. Each has one HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -104,12 +106,15 @@ impl Error {
         Self::new(Code::NotFound, format!("no endpoint at {path}; see /v1/openapi.json"))
     }
 
-    pub(crate) fn unknown_semaphore(name: &str, known: &[impl AsRef<str>]) -> Self {
-        Self::new(Code::UnknownSemaphore, unknown("semaphore", name, known))
-    }
-
-    pub(crate) fn unknown_lock(name: &str, known: &[impl AsRef<str>]) -> Self {
-        Self::new(Code::UnknownLock, unknown("lock", name, known))
+    /// There is no semaphore, or lock, of that name.
+    pub(crate) fn unknown(kind: Kind, name: &str, known: &[impl AsRef<str>]) -> Self {
+        let code = match kind {
+            Kind::Semaphore => Code::UnknownSemaphore,
+            Kind::Lock => Code::UnknownLock,
+        };
+        let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
+        let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self::new(code, format!("this agent has no {} {name:?}; it has {has}", kind.as_str()))
     }
 
     pub(crate) fn read_only(method: &Method, path: &str) -> Self {
@@ -121,12 +126,6 @@ impl Error {
         let text = format!("{path} does not support {method}; see the header Allow");
         Self::new(Code::MethodNotAllowed, text)
     }
-}
-
-fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> String {
-    let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
-    let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    format!("this agent has no {kind} {name:?}; it has {has}")
 }
 
 impl IntoResponse for Error {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Changed, Error, Part, Participant, Place, Watch, change, look};
+use super::{Changed, Error, Part, Participant, Place, Role, Watch, change, look};
 use crate::bridge;
 use crate::clock;
 use slotkeeper_consul::{Client, Read};
@@ -57,11 +57,11 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target
     let snapshot = Watch::new(client, prefix).next().await?;
     let chosen = choose(prefix, snapshot.participants(), session);
     // A lock's key is read by itself, so hidden keys below it do not matter.
-    if !chosen.as_ref().is_ok_and(|one| one.part == Part::Locked) {
+    if !chosen.as_ref().is_ok_and(|one| one.role.state == Part::Locked) {
         plan::check_visible(&snapshot.view).map_err(Error::Denied)?;
     }
     let participant = chosen?;
-    let (place, before) = match participant.part {
+    let (place, before) = match participant.role.state {
         Part::Locked => {
             let key = lock_of(prefix, &participant).map_err(Error::Refused)?;
             let view = snapshot.lock_at(&key);
@@ -75,7 +75,8 @@ pub async fn find(client: &Client, prefix: &str, session: &str) -> Result<Target
         let session = shown(participant.id.as_str());
         Error::Refused(format!("session {session} is removed already, and has not noticed yet"))
     })?;
-    let said = participant.said.as_ref().filter(|_| participant.part != Part::Dead);
+    let Role { state, foreign, body, .. } = &participant.role;
+    let said = body.as_ref().filter(|_| *foreign == Some(true) && *state != Part::Dead);
     let newer = said.is_some_and(|said| Entry::is_newer(said.as_bytes()));
     Ok(Target { place, participant, membership, newer, before })
 }
@@ -93,7 +94,7 @@ fn choose(prefix: &str, mut participants: Vec<Participant>, session: &str) -> Re
     if meant.len() == 1 {
         return Ok(meant.remove(0));
     }
-    let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.part.name());
+    let name = |one: &Participant| format!("{} ({})", shown(one.id.as_str()), one.role.state.name());
     let session = shown(session);
     Err(Error::Refused(if meant.is_empty() {
         format!("no participant {session} at {prefix}; there are {}", listed(&others, name))
@@ -119,7 +120,7 @@ fn listed<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 /// a longer prefix.
 fn lock_of(prefix: &str, participant: &Participant) -> Result<String, String> {
     let lock = format!("{prefix}/.lock");
-    let keys = &participant.keys;
+    let keys = &participant.role.keys;
     let meant: Vec<_> = keys.iter().filter(|key| **key == prefix || **key == lock).collect();
     let session = shown(participant.id.as_str());
     match meant.as_slice() {

@@ -7,10 +7,11 @@ use serde::Serialize;
 use slotkeeper_consul::{Indexed, Session};
 use slotkeeper_semaphore::contender::Entry;
 use slotkeeper_semaphore::plan::{self, Membership};
-use slotkeeper_semaphore::{Contender, LockKeyState, Pair, SessionId, View};
+use slotkeeper_semaphore::{Contender, Identity, LockKeyState, Pair, SessionId, View};
 
 /// A session's state at a prefix, in the order of display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// It has a single key locked: the prefix, `.lock`, or a key below that is no contender key.
     Locked,
@@ -95,16 +96,10 @@ impl Health {
 pub struct Participant {
     /// Its id in the keys. In a hand-written record this may be any text.
     pub id: SessionId,
-    /// Its state.
-    pub part: Part,
-    /// The slots that it holds or waits for; `None` for a single-key lock.
-    pub slots: Option<u32>,
-    /// Its entry, if slotkeeper wrote its contender key.
-    pub entry: Option<Entry>,
-    /// The text of a foreign client's contender key.
-    pub said: Option<String>,
-    /// Its locked keys.
-    pub keys: Vec<String>,
+    /// Its role, as its keys show it.
+    pub role: Role,
+    /// The prefixes of its acquire group.
+    pub together: Vec<String>,
     /// The session, if Consul shows it.
     pub session: Option<Session>,
     /// Whether the session exists.
@@ -113,13 +108,67 @@ pub struct Participant {
     create_index: u64,
 }
 
-impl Participant {
+/// The role of a session at a prefix, as JSON shows it: no field is omitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Role {
+    /// Its state.
+    pub state: Part,
+    /// The slots that it holds or waits for; `None` for a single-key lock.
+    pub slots: Option<u32>,
+    /// The slots that its key names. Those of a dead holder may belong to another holder now, and are left out.
+    pub slot_indexes: Vec<u32>,
+    /// Its priority in the queue.
+    pub priority: Option<i32>,
+    /// Its own time stamp.
+    pub since: Option<String>,
+    /// Its identity as it wrote it.
+    pub who: Option<Identity>,
+    /// The text for operators in its key; of a foreign client, the key's whole content.
+    pub body: Option<String>,
     /// Whether it is a foreign client; `None` if it has no key that shows it.
-    pub fn is_foreign(&self) -> Option<bool> {
-        match (&self.entry, &self.said) {
-            (Some(_), _) => Some(false),
-            (None, Some(_)) => Some(true),
-            (None, None) => None,
+    pub foreign: Option<bool>,
+    /// The operator who evicts it.
+    pub evicted_by: Option<String>,
+    /// Its locked keys.
+    pub keys: Vec<String>,
+}
+
+impl Role {
+    /// The role of a client that has written `entry` or, as a foreign client, `said`.
+    fn of(
+        state: Part,
+        slots: Option<u32>,
+        entry: Option<Entry>,
+        said: Option<&Pair>,
+        keys: &[&Pair],
+    ) -> Self {
+        let keys = keys.iter().map(|pair| pair.key.clone()).collect();
+        let Some(entry) = entry else {
+            let body = said.map(|pair| String::from_utf8_lossy(&pair.value).into_owned());
+            return Self {
+                state,
+                slots,
+                slot_indexes: Vec::new(),
+                priority: None,
+                since: None,
+                who: None,
+                body: body.filter(|body| !body.is_empty()),
+                foreign: said.map(|_| true),
+                evicted_by: None,
+                keys,
+            };
+        };
+        Self {
+            state,
+            slots,
+            slot_indexes: if state == Part::Dead { Vec::new() } else { entry.indexes },
+            priority: Some(entry.priority),
+            since: Some(entry.since).filter(|since| !since.is_empty()),
+            who: Some(entry.who).filter(|who| *who != Identity::default()),
+            body: entry.body,
+            foreign: Some(false),
+            evicted_by: entry.evicted_by,
+            keys,
         }
     }
 }
@@ -162,7 +211,6 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
                 }
                 Part::Locked => None,
             };
-            let said = own.filter(|_| entry.is_none());
             let session = sessions.remove(id.as_str());
             let health = match session {
                 Some(_) => Health::Live,
@@ -171,12 +219,9 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
             };
             Participant {
                 id: id.clone(),
-                part,
-                slots,
-                entry,
-                said: said.map(|pair| String::from_utf8_lossy(&pair.value).into_owned()),
+                together: entry.as_ref().map(|entry| entry.together.clone()).unwrap_or_default(),
+                role: Role::of(part, slots, entry, own, &keys),
                 create_index: keys.iter().map(|pair| pair.create_index).min().unwrap_or(u64::MAX),
-                keys: keys.iter().map(|pair| pair.key.clone()).collect(),
                 session,
                 health,
             }
@@ -184,8 +229,9 @@ pub(super) fn of(view: &View, pairs: &[Pair], shown: &Indexed<Vec<Session>>) -> 
         .collect();
     let line = plan::queue(view).into_iter().enumerate();
     let line: BTreeMap<SessionId, usize> = line.map(|(place, one)| (one.session, place)).collect();
-    participants
-        .sort_by_cached_key(|one| (one.part, line.get(&one.id).copied(), one.create_index, one.id.clone()));
+    participants.sort_by_cached_key(|one| {
+        (one.role.state, line.get(&one.id).copied(), one.create_index, one.id.clone())
+    });
     participants
 }
 
@@ -232,7 +278,10 @@ mod tests {
     }
 
     fn shown(participants: &[Participant]) -> Vec<(&str, Part, Option<u32>, Option<bool>)> {
-        participants.iter().map(|one| (one.id.as_str(), one.part, one.slots, one.is_foreign())).collect()
+        participants
+            .iter()
+            .map(|one| (one.id.as_str(), one.role.state, one.role.slots, one.role.foreign))
+            .collect()
     }
 
     fn waiting(priority: i32) -> String {
@@ -270,7 +319,7 @@ mod tests {
                 ("gone", Part::Dead, Some(1), None),
             ]
         );
-        assert_eq!(found[1].said.as_deref(), Some("db-node-1"));
+        assert_eq!(found[1].role.body.as_deref(), Some("db-node-1"));
         assert_eq!(found[0].session, Some(session("h")));
         assert_eq!((&found[8].session, found[8].health), (&None, Health::Unknown));
     }
@@ -282,7 +331,7 @@ mod tests {
         let pairs = [Pair { flags: SEMAPHORE_FLAGS, ..record }, pair("p/a", left, "", 5)];
         let found = of("p", &pairs, vec![session("a")]);
         assert_eq!(shown(&found), [("a", Part::Dead, Some(1), Some(false))]);
-        assert_eq!(found[0].entry.as_ref().unwrap().who.pid, Some(7));
+        assert_eq!(found[0].role.who.as_ref().unwrap().pid, Some(7));
         assert!(found[0].session.is_some(), "its contender was deleted and it lives on");
     }
 
@@ -292,7 +341,7 @@ mod tests {
         let pairs = [pair("p", "", "a", 2), pair("p/.lock", r#"{"Limit":1,"Holders":["a"]}"#, "", 3)];
         let found = of("p", &pairs, vec![session("a")]);
         assert_eq!(shown(&found), [("a", Part::Dead, Some(1), Some(true))]);
-        assert_eq!(found[0].keys, ["p"]);
+        assert_eq!(found[0].role.keys, ["p"]);
     }
 
     #[test]
@@ -318,7 +367,7 @@ mod tests {
         let seen = |keys, sessions| -> Vec<_> {
             let shown = Indexed { index: 500, filtered: sessions, value: vec![session("a"), session("w")] };
             let found = super::of(&View::of_listing("p", listing(keys)), &pairs, &shown);
-            found.iter().map(|one| (one.id.to_string(), one.part, one.health)).collect()
+            found.iter().map(|one| (one.id.to_string(), one.role.state, one.health)).collect()
         };
         let row = |id: &str, part, health| (id.to_owned(), part, health);
         let a = row("a", Part::Held, Health::Live);
@@ -354,7 +403,7 @@ mod tests {
             pair("p/shard/1", "", "shard", 6),
         ];
         let found = of("p", &pairs, Vec::new());
-        let keys: Vec<_> = found.iter().map(|one| (one.part, one.keys.join(" "))).collect();
+        let keys: Vec<_> = found.iter().map(|one| (one.role.state, one.role.keys.join(" "))).collect();
         let expected = ["p", "p/.lock", "p/shard/1"].map(|key| (Part::Locked, key.to_owned()));
         assert_eq!(keys, expected);
     }

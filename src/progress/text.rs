@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::escape::{escape_control_chars, printable};
-use crate::status::{Lock, Mode, Semaphore, State, Status};
+use crate::status::{Entry, Lock, Mode, Semaphore, State, Status};
 use slotkeeper_semaphore::Identity;
 
 /// The most holders that are named.
@@ -52,12 +52,11 @@ pub struct Awaited {
 impl View {
     /// The required semaphores and locks that the agent does not hold.
     pub fn of(status: &Status) -> Self {
-        let semaphores = status.semaphores.iter().filter(|one| one.required && one.mode != Mode::OnDemand);
-        let semaphores = semaphores.map(|one| (one.state, Awaited::semaphore(one)));
-        let locks = status.locks.iter().filter(|one| one.required && one.mode != Mode::OnDemand);
-        let locks = locks.map(|one| (one.state, Awaited::lock(one)));
-        let (held, missing): (Vec<_>, Vec<_>) =
-            semaphores.chain(locks).partition(|(state, _)| *state == State::Held);
+        let semaphores = status.semaphores.iter().map(|one| (&one.entry, Awaited::semaphore(one)));
+        let locks = status.locks.iter().map(|one| (&one.entry, Awaited::lock(one)));
+        let required = semaphores.chain(locks);
+        let required = required.filter(|(entry, _)| entry.required && entry.mode != Mode::OnDemand);
+        let (held, missing): (Vec<_>, Vec<_>) = required.partition(|(entry, _)| entry.state == State::Held);
         let of = held.len() + missing.len();
         Self::missing(of, missing.into_iter().map(|(_, awaited)| awaited).collect())
     }
@@ -131,29 +130,31 @@ impl Awaited {
     fn semaphore(one: &Semaphore) -> Self {
         let holders = one.holders.iter().filter(|holder| !holder.mine);
         Self {
-            name: one.name.clone(),
-            waited: duration(one.waiting_seconds),
             seen: one.queue_length.is_some(),
             // Before all participants were read, the queue is at least as long as the part before this waiter.
             place: one.queue_position.map(|position| (position, one.queue_length.unwrap_or(position))),
             holders: holders.map(|holder| who(&holder.session, holder.who.as_ref())).collect(),
             unlisted: one.unlisted(),
-            delayed: None,
-            reason: one.reason.clone(),
+            ..Self::entry(&one.entry)
         }
     }
 
     fn lock(one: &Lock) -> Self {
         let leader = one.leader.iter().filter(|leader| !leader.mine);
         Self {
+            seen: true,
+            holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
+            delayed: one.delayed_seconds.map(|left| duration(Some(left))),
+            ..Self::entry(&one.entry)
+        }
+    }
+
+    fn entry(one: &Entry) -> Self {
+        Self {
             name: one.name.clone(),
             waited: duration(one.waiting_seconds),
-            seen: true,
-            place: None,
-            holders: leader.map(|leader| who(&leader.session, leader.who.as_ref())).collect(),
-            unlisted: 0,
-            delayed: one.delayed_seconds.map(|left| duration(Some(left))),
             reason: one.reason.clone(),
+            ..Self::default()
         }
     }
 

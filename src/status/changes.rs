@@ -68,9 +68,11 @@ pub enum What {
     /// The session has ended, not by this agent.
     SessionEnded,
     /// Requests have begun to fail.
-    Trouble,
+    #[serde(rename = "trouble")]
+    Failing,
     /// Requests succeed again.
-    TroubleOver,
+    #[serde(rename = "trouble_over")]
+    Recovered,
     /// The agent waits in the queue.
     Waiting,
     /// A slot or lock is held.
@@ -84,7 +86,8 @@ pub enum What {
     /// The acquisition is blocked until a problem is fixed.
     Blocked,
     /// The wait timed out.
-    GaveUp,
+    #[serde(rename = "gave_up")]
+    TimedOut,
     /// The lock has another holder, or none.
     LeaderChanged,
     /// The lock is free but in lock-delay.

@@ -6,47 +6,23 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentitySchema;
-use super::{Check, Lease, Mode, Moments, State, seconds};
+use super::{Check, Entry};
 use slotkeeper_semaphore::{Identity, Moment, Wall};
 
 /// One semaphore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Semaphore {
-    /// Its configured name.
-    pub name: String,
     /// Its key prefix.
     #[serde(default)]
     #[schema(required = true)]
     pub prefix: String,
-    /// Its state. On demand: `held` if a client holds a lease, `waiting` if clients only wait, else `idle`.
-    pub state: State,
-    /// The problem; missing if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub reason: Option<String>,
-    /// The changed configuration that an automatic reload has not applied: an explicit reload applies it. Missing if there is
-    /// none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub deferred: Option<String>,
-    /// Whether readiness waits for it.
-    #[serde(default)]
-    #[schema(required = true)]
-    pub required: bool,
-    /// How it is acquired.
-    #[serde(default)]
-    #[schema(required = true)]
-    pub mode: Mode,
+    /// What it has in common with a lock.
+    #[serde(flatten)]
+    pub entry: Entry,
     /// Slots that this workload needs.
     #[serde(default)]
     #[schema(required = true)]
     pub slots: u32,
-    /// Since when it is held, in UTC; null if it is not.
-    #[schema(required = true, format = DateTime)]
-    pub held_since: Option<String>,
-    /// Increases from grant to grant (the index of `.lock` at the grant); null if it is not held.
-    #[schema(required = true)]
-    pub fencing_token: Option<u64>,
     /// Its first slot; null if none is known.
     #[schema(required = true)]
     pub slot: Option<u32>,
@@ -54,12 +30,6 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub slot_indexes: Vec<u32>,
-    /// The time until the slot is no longer safe to use; null if it is not held.
-    #[schema(required = true, minimum = 0)]
-    pub lease_remaining_seconds: Option<f64>,
-    /// The time that the agent has waited for it; null if it does not wait.
-    #[schema(required = true, minimum = 0)]
-    pub waiting_seconds: Option<f64>,
     /// The limit in force; null before the prefix was read, and if its `.lock` is no semaphore.
     #[schema(required = true)]
     pub limit: Option<u32>,
@@ -87,16 +57,6 @@ pub struct Semaphore {
     #[serde(default)]
     #[schema(required = true)]
     pub queue: Vec<Waiter>,
-    /// The age of limit, holders and queue as they are shown; null before the prefix was read.
-    #[schema(required = true, minimum = 0)]
-    pub seen_seconds_ago: Option<f64>,
-    /// The leases that clients hold or wait for, from the oldest on.
-    #[serde(default)]
-    #[schema(required = true)]
-    pub leases: Vec<Lease>,
-    /// The moments from which a report computes its dates and durations.
-    #[serde(skip)]
-    pub moments: Moments,
 }
 
 /// One holder of a semaphore.
@@ -148,33 +108,23 @@ impl Semaphore {
     }
 
     pub(super) fn check(&self) -> Check {
-        let name = format!("semaphore/{}", self.name);
-        let mut detail = self.state.as_str().to_owned();
-        if let (State::Waiting, Some(position), Some(length)) =
-            (self.state, self.queue_position, self.queue_length)
-        {
-            detail.push_str(&format!(", {position} of {length} in the queue"));
-        }
-        if let Some(reason) = &self.reason {
-            detail.push_str(&format!(": {reason}"));
-        }
-        Check { name, passed: self.state == State::Held, detail }
+        let place = self.queue_position.zip(self.queue_length);
+        self.entry.check(
+            "semaphore",
+            place.map(|(position, length)| format!("{position} of {length} in the queue")),
+        )
     }
 
     /// The report at that time: limit, holders and queue only once the whole prefix was read.
     pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
-        let Moments { held_since, asked_at, seen_at, .. } = self.moments;
+        let seen_at = self.entry.moments.seen_at;
         Self {
-            held_since: held_since.map(|since| wall.text(since)),
+            entry: self.entry.report(lease_left, now, wall),
             slot: self.slot_indexes.first().copied(),
-            lease_remaining_seconds: held_since.and(lease_left).map(seconds),
-            waiting_seconds: asked_at.map(|since| seconds(now.since(since))),
             limit: seen_at.and(self.limit),
             slots_taken: seen_at.and(self.slots_taken),
             holder_count: seen_at.and(self.holder_count),
             queue_length: seen_at.and(self.queue_length),
-            seen_seconds_ago: seen_at.map(|at| seconds(now.since(at))),
-            leases: self.leases.iter().map(|lease| lease.report(now, wall)).collect(),
             ..self.clone()
         }
     }

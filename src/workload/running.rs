@@ -138,7 +138,7 @@ impl Running {
         // An abstract socket leaves no file behind and ends with this process.
         let name = format!("slotkeeper-{}", Uuid::new_v4());
         let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)
-            .context("cannot make the guard's socket")?;
+            .context("cannot create the guard's socket")?;
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         let guard = guard(command, &name, environment).spawn().context("cannot start the guard")?;

@@ -244,7 +244,7 @@ fn a_folder_that_is_somebody_elses_link_is_refused() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, scene.home.path("run")).unwrap();
     give_away(&scene.home.path("run"));
-    scene.refused(1, &["cannot make the folder", "is a symbolic link of user 54321"]);
+    scene.refused(1, &["cannot create the folder", "is a symbolic link of user 54321"]);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 

@@ -83,7 +83,7 @@ fn an_empty_text_turns_a_file_off() {
 
 #[test]
 fn prefixes_are_plain_and_not_below_each_other() {
-    assert_eq!(one("prefix: a/b/").unwrap().config.semaphores[0].prefix, "a/b");
+    assert_eq!(one("prefix: a/b/").unwrap().config.semaphores[0].entry.key, "a/b");
     for bad in ["''", "/", "/a", "a//b", "a/../b", "./a", "a/.lock", ".lock", "\"a\\nb\"", &"x".repeat(401)] {
         refused(one(&format!("prefix: {bad}")), "semaphores[0].prefix");
     }
@@ -253,7 +253,7 @@ fn on_demand_needs_the_control_endpoints_and_is_not_required() {
     let control = "control: {listen: 'unix:/c'}\nsemaphores:\n";
     let with = |fields: &str| parse(&format!("{control}{}", semaphore(fields)));
     let loaded = with("mode: on_demand").unwrap();
-    assert!(!loaded.config.semaphores[0].required);
+    assert!(!loaded.config.semaphores[0].entry.required);
     assert_eq!(loaded.warnings, [""; 0], "no slot is held that could be required");
     refused(one("mode: on_demand"), "semaphores[0].mode");
     refused(with("mode: on_demand, required: true"), "semaphores[0].required");
@@ -283,7 +283,10 @@ fn a_misspelt_required_key_is_one_fault() {
 fn merge_keys_and_aliases_work() {
     let text = "semaphores:\n- &a {name: a, prefix: a, limit: 2, wait: 5s}\n- {<<: *a, name: b, prefix: b}\n";
     let config = parse(text).unwrap().config;
-    assert_eq!((config.semaphores[1].limit, config.semaphores[1].wait), (2, config.semaphores[0].wait));
+    assert_eq!(
+        (config.semaphores[1].limit, config.semaphores[1].entry.wait),
+        (2, config.semaphores[0].entry.wait)
+    );
 }
 
 /// Random sequences of fragments of configurations.

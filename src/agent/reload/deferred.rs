@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entries::{ConfigEntry, Terms, predecessor};
-use crate::agent::labels::{Entry, entries};
-use crate::config::{self, Config, Mode, Release, Wait};
-use crate::control::request::Kind;
+use super::entries::{ConfigEntry, predecessor};
+use crate::config::{self, Config, Entry, Kind, Mode, Release, Wait};
 use crate::duration;
 use slotkeeper_semaphore::Name;
 
@@ -67,38 +65,38 @@ pub(super) fn defer(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &
 /// is then restored too.
 fn keep_entries(until: Until, old: &Config, pending: &BTreeSet<Name>, new: &mut Config) -> Deferred {
     let mut deferred = Deferred::new();
-    let had: Vec<_> = entries(old).filter(|entry| !pending.contains(&entry.id())).collect();
+    let had: Vec<_> = old.entries().filter(|entry| !pending.contains(&entry.id())).collect();
     // Each round restores one entry. Entries of `old` do not conflict with each other.
     for _ in 0..had.len() {
-        let wanted: Vec<_> = entries(new).collect();
+        let wanted: Vec<_> = new.entries().collect();
         let followed = wanted.iter().filter_map(|entry| predecessor(entry, &had, &wanted));
         let followed: BTreeSet<_> = followed.map(|entry| entry.id()).collect();
         let Some(kept) = had.iter().find(|entry| !followed.contains(&entry.id())) else { break };
-        let conflicting: Vec<_> = wanted.iter().filter(|entry| conflict(entry, kept)).collect();
+        let conflicting: Vec<_> = wanted.iter().copied().filter(|entry| conflict(entry, kept)).collect();
         deferred.insert(kept.id(), no_longer_configured(until, &conflicting));
         let left_out: BTreeSet<_> = conflicting.iter().map(|entry| entry.id()).collect();
-        let is_kept = |entry: Entry<'_>| entry.id() == kept.id();
-        new.semaphores.retain(|one| !left_out.contains(&one.view().id()));
-        new.semaphores.extend(old.semaphores.iter().find(|one| is_kept(one.view())).cloned());
-        new.locks.retain(|one| !left_out.contains(&one.view().id()));
-        new.locks.extend(old.locks.iter().find(|one| is_kept(one.view())).cloned());
+        let is_kept = |entry: &Entry| entry.id() == kept.id();
+        new.semaphores.retain(|one| !left_out.contains(&one.entry.id()));
+        new.semaphores.extend(old.semaphores.iter().find(|one| is_kept(&one.entry)).cloned());
+        new.locks.retain(|one| !left_out.contains(&one.id()));
+        new.locks.extend(old.locks.iter().find(|one| is_kept(one)).cloned());
     }
     deferred
 }
 
 /// Whether one configuration cannot have both entries.
-fn conflict(one: &Entry<'_>, other: &Entry<'_>) -> bool {
-    let lies_below = |one: &Entry<'_>, other: &Entry<'_>| {
-        let rest = one.key.strip_prefix(other.key);
+fn conflict(one: &Entry, other: &Entry) -> bool {
+    let lies_below = |one: &Entry, other: &Entry| {
+        let rest = one.key.strip_prefix(&other.key);
         other.kind == Kind::Semaphore && rest.is_some_and(|rest| rest.starts_with('/'))
     };
-    let same_name = config::variable_part(one.name) == config::variable_part(other.name);
+    let same_name = config::variable_part(&one.name) == config::variable_part(&other.name);
     same_name || one.key == other.key || lies_below(one, other) || lies_below(other, one)
 }
 
 /// The reason why an entry stays, with the entries that are left out for it.
-fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
-    let described = |entry: &&Entry<'_>| {
+fn no_longer_configured(until: Until, left_out: &[&Entry]) -> String {
+    let described = |entry: &&Entry| {
         let on_demand = if entry.mode == Mode::OnDemand { ", mode on_demand" } else { "" };
         format!("{} ({}{on_demand})", entry.name, entry.key)
     };
@@ -113,14 +111,14 @@ fn no_longer_configured(until: Until, left_out: &[&Entry<'_>]) -> String {
 
 /// Resets `required` and `wait`. New entries are not required.
 fn keep_terms<E: ConfigEntry>(until: Until, old: &[E], new: &mut [E], deferred: &mut Deferred) {
-    for wanted in new.iter_mut().filter(|wanted| wanted.view().mode == Mode::Hold) {
-        let id = wanted.view().id();
-        let had = old.iter().find(|had| had.view().id() == id).map(E::terms);
-        let asked = wanted.terms();
-        let terms = had.unwrap_or(Terms { required: false, ..asked });
-        wanted.set_terms(terms);
-        let required = (asked.required != terms.required).then(|| format!("required: {}", asked.required));
-        let wait = (asked.wait != terms.wait).then(|| format!("wait: {}", shown(asked.wait)));
+    for wanted in new.iter_mut().map(E::entry_mut).filter(|wanted| wanted.mode == Mode::Hold) {
+        let id = wanted.id();
+        let had = old.iter().map(E::entry).find(|had| had.id() == id);
+        let (required, wait) = had.map_or((false, wanted.wait), |had| (had.required, had.wait));
+        let asked = std::mem::replace(&mut wanted.required, required);
+        let required = (asked != required).then(|| format!("required: {asked}"));
+        let asked = std::mem::replace(&mut wanted.wait, wait);
+        let wait = (asked != wait).then(|| format!("wait: {}", shown(asked)));
         let fields: Vec<_> = required.into_iter().chain(wait).collect();
         if !fields.is_empty() {
             let why = format!("{} {}", fields.join(" and "), until.takes_effect());
@@ -143,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::agent::reload::compare;
+    use crate::agent::reload::compare::compare;
     use crate::config::{Environment, Overrides};
 
     fn config(entries: &str) -> Config {
@@ -156,7 +154,7 @@ mod tests {
     fn reloaded(old: &str, new: &str) -> (Vec<String>, Vec<String>) {
         let (old, mut new) = (config(old), config(new));
         let deferred = defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
-        let in_force = entries(&new).map(|entry| {
+        let in_force = new.entries().map(|entry| {
             let required = if entry.is_required() { "" } else { " optional" };
             format!("{} {}{required}", entry.name, entry.key)
         });
@@ -245,10 +243,10 @@ mod tests {
     #[test]
     fn a_pending_entry_may_be_removed_and_stays_required() {
         let old = config("semaphores: [{name: a, prefix: a, limit: 1}, {name: b, prefix: b, limit: 1}]");
-        let pending: BTreeSet<_> = entries(&old).map(|entry| entry.id()).collect();
+        let pending: BTreeSet<_> = old.entries().map(|entry| entry.id()).collect();
         let mut new = config("semaphores: [{name: b, prefix: b, limit: 1}]");
         assert_eq!(defer(Until::Asked, &old, &pending, &mut new), Deferred::new());
-        assert!(new.semaphores[0].required && new.semaphores.len() == 1);
+        assert!(new.semaphores[0].entry.required && new.semaphores.len() == 1);
     }
 
     /// The entries of a configuration, some of which may conflict.
@@ -282,12 +280,12 @@ mod tests {
             let (old, wanted) = (valid(&old)?, valid(&new)?);
             let mut new = wanted.clone();
             defer(Until::Asked, &old, &BTreeSet::new(), &mut new);
-            let all: Vec<_> = entries(&new).collect();
+            let all: Vec<_> = new.entries().collect();
             for (index, one) in all.iter().enumerate() {
                 prop_assert!(!all[..index].iter().any(|other| conflict(one, other)), "{:?}", all);
             }
             let required = |config: &Config| -> BTreeSet<_> {
-                entries(config).filter(Entry::is_required).map(|entry| entry.id()).collect()
+                config.entries().filter(|entry| entry.is_required()).map(|entry| entry.id()).collect()
             };
             prop_assert_eq!(required(&old), required(&new));
             let mut again = new.clone();
@@ -297,7 +295,7 @@ mod tests {
             let mut twice = wanted.clone();
             defer(Until::Asked, &new, &BTreeSet::new(), &mut twice);
             let in_force = |config: &Config| -> BTreeSet<_> {
-                entries(config).map(|entry| (entry.id(), entry.name.to_owned(), entry.is_required())).collect()
+                config.entries().map(|entry| (entry.id(), entry.name.to_owned(), entry.is_required())).collect()
             };
             prop_assert_eq!(in_force(&new), in_force(&twice));
         }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::labels::Entry;
-use crate::config::{Acquire, Lock, Mode, Semaphore, Wait};
+use crate::config::{Acquire, Entry, Kind, Mode, Semaphore};
 use slotkeeper_semaphore::Name;
 
 /// A semaphore or a lock of the configuration.
@@ -11,16 +10,9 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
     /// The key of its list.
     const LIST: &'static str;
 
-    /// The entry by its names for people, the core and Consul.
-    fn view(&self) -> Entry<'_>;
+    fn entry(&self) -> &Entry;
 
-    /// The same entry with another name.
-    fn named(self, name: &str) -> Self;
-
-    /// Its `required` and `wait`.
-    fn terms(&self) -> Terms;
-
-    fn set_terms(&mut self, terms: Terms);
+    fn entry_mut(&mut self) -> &mut Entry;
 
     /// The first field that differs and that a running machine cannot change. An entry on demand has a machine for each lease,
     /// which keeps its settings.
@@ -28,13 +20,6 @@ pub(super) trait ConfigEntry: Clone + PartialEq {
 
     /// The fields that differ, besides the name.
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str>;
-}
-
-/// Whether readiness waits for an entry, and how long the entry is waited for.
-#[derive(Clone, Copy)]
-pub(super) struct Terms {
-    pub(super) required: bool,
-    pub(super) wait: Wait,
 }
 
 /// A field that cannot change.
@@ -80,13 +65,13 @@ pub(super) fn difference<E: ConfigEntry>(
     acquire: Acquire,
     report: &mut Report<'_>,
 ) -> Difference<E> {
-    let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.view().id())).collect();
-    let had: Vec<_> = old.iter().map(|had| had.view()).collect();
-    let wanted: Vec<_> = new.iter().map(E::view).collect();
-    let of_key = |key: &str| old.iter().copied().find(|had| had.view().key == key);
-    let pair = |one| predecessor(one, &had, &wanted).and_then(|entry| of_key(entry.key));
+    let old: Vec<&E> = old.iter().filter(|had| !pending.contains(&had.entry().id())).collect();
+    let had: Vec<_> = old.iter().map(|had| had.entry()).collect();
+    let wanted: Vec<_> = new.iter().map(E::entry).collect();
+    let of_key = |key: &str| old.iter().copied().find(|had| had.entry().key == key);
+    let pair = |one: &&Entry| predecessor(one, &had, &wanted).and_then(|entry| of_key(&entry.key));
     let pairs: Vec<Option<&E>> = wanted.iter().map(pair).collect();
-    let is_kept = |had: &E| pairs.iter().flatten().any(|kept| kept.view().key == had.view().key);
+    let is_kept = |had: &E| pairs.iter().flatten().any(|kept| kept.entry().key == had.entry().key);
     let removed = old.iter().filter(|had| !is_kept(had)).map(|had| (*had).clone()).collect();
     let mut difference = Difference { removed, ..Difference::default() };
     for (wanted, had) in new.iter_mut().zip(pairs) {
@@ -94,18 +79,19 @@ pub(super) fn difference<E: ConfigEntry>(
             difference.added.push(wanted.clone());
             continue;
         };
-        let name = wanted.view().name.to_owned();
+        let name = wanted.entry().name.clone();
         if let Some(Fixed { name: field, advice }) = had.fixed_field(wanted, acquire) {
             report.refused.push(format!("{}: {name}: {field} cannot change {advice}", E::LIST));
-            *wanted = had.clone().named(&name);
+            *wanted = had.clone();
+            wanted.entry_mut().name.clone_from(&name);
         }
         let fields = had.changed_fields(wanted);
         if !fields.is_empty() {
             report.fields.extend(fields.iter().map(|field| format!("{name}.{field}")));
             difference.changed.push(wanted.clone());
         }
-        if had.view().name != name {
-            difference.renamed.push((had.view().name.to_owned(), wanted.clone()));
+        if had.entry().name != name {
+            difference.renamed.push((had.entry().name.clone(), wanted.clone()));
         }
     }
     difference
@@ -113,38 +99,44 @@ pub(super) fn difference<E: ConfigEntry>(
 
 /// The entry that `wanted` continues: the one with its prefix or key. An entry on demand holds no slot itself, so one with the
 /// same name continues it too if only its prefix or key has changed.
-pub(super) fn predecessor<'e>(wanted: &Entry<'_>, old: &[Entry<'e>], new: &[Entry<'_>]) -> Option<Entry<'e>> {
+pub(super) fn predecessor<'e>(wanted: &Entry, old: &[&'e Entry], new: &[&Entry]) -> Option<&'e Entry> {
     let mut old = old.iter().copied().filter(|had| had.kind == wanted.kind);
     if let Some(had) = old.clone().find(|had| had.key == wanted.key) {
         return Some(had).filter(|had| had.mode == wanted.mode);
     }
-    let is_gone = |had: &Entry<'_>| !new.iter().any(|other| (other.kind, other.key) == (had.kind, had.key));
-    let on_demand = |had: &Entry<'_>| wanted.mode == Mode::OnDemand && had.mode == Mode::OnDemand;
+    let is_gone = |had: &Entry| !new.iter().any(|other| (other.kind, &other.key) == (had.kind, &had.key));
+    let on_demand = |had: &Entry| wanted.mode == Mode::OnDemand && had.mode == Mode::OnDemand;
     old.find(|had| had.name == wanted.name && on_demand(had) && is_gone(had))
 }
 
-/// The names of the fields that differ.
-fn differing<const N: usize>(fields: [(&'static str, bool); N]) -> Vec<&'static str> {
-    fields.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
+/// The fields that differ, with those that the kind has besides. The patterns here have no `..`, so that no key is forgotten. A new
+/// name is a rename, and a new mode makes another entry.
+fn changed_fields(had: &Entry, wanted: &Entry, besides: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let Entry { kind, name: _, mode: _, key, required, wait, on_lost, body } = had;
+    let key_name = match kind {
+        Kind::Semaphore => "prefix",
+        Kind::Lock => "key",
+    };
+    let first = [(key_name, *key != wanted.key)];
+    let last = [
+        ("required", *required != wanted.required),
+        ("wait", *wait != wanted.wait),
+        ("on_lost", *on_lost != wanted.on_lost),
+        ("body", *body != wanted.body),
+    ];
+    let fields = first.iter().chain(besides).chain(&last);
+    fields.filter(|(_, differs)| *differs).map(|(field, _)| *field).collect()
 }
 
 impl ConfigEntry for Semaphore {
     const LIST: &'static str = "semaphores";
 
-    fn view(&self) -> Entry<'_> {
-        self.into()
+    fn entry(&self) -> &Entry {
+        &self.entry
     }
 
-    fn named(self, name: &str) -> Self {
-        Self { name: name.to_owned(), ..self }
-    }
-
-    fn terms(&self) -> Terms {
-        Terms { required: self.required, wait: self.wait }
-    }
-
-    fn set_terms(&mut self, terms: Terms) {
-        (self.required, self.wait) = (terms.required, terms.wait);
+    fn entry_mut(&mut self) -> &mut Entry {
+        &mut self.entry
     }
 
     fn fixed_field(&self, wanted: &Self, acquire: Acquire) -> Option<Fixed> {
@@ -156,62 +148,36 @@ impl ConfigEntry for Semaphore {
         let required = Fixed { name: "required", advice: "under `acquire: together`; restart the agent" };
         let differs = [
             (slots, self.slots != wanted.slots),
-            (required, acquire == Acquire::Together && self.required != wanted.required),
+            (required, acquire == Acquire::Together && self.entry.required != wanted.entry.required),
         ];
-        let is_held = self.mode == Mode::Hold;
+        let is_held = self.entry.mode == Mode::Hold;
         differs.into_iter().find(|(_, differs)| is_held && *differs).map(|(field, _)| field)
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
-        // Without `..`, so that no key is forgotten. A new name is a rename, and a new mode makes another entry.
-        let Self {
-            name: _,
-            mode: _,
-            prefix,
-            limit,
-            slots,
-            priority,
-            required,
-            wait,
-            on_lost,
-            limit_policy,
-            prune_delay,
-            format,
-            body,
-        } = self;
-        differing([
-            ("prefix", *prefix != wanted.prefix),
+        let Self { entry, limit, slots, priority, limit_policy, prune_delay, format } = self;
+        let besides = [
             ("slots", *slots != wanted.slots),
             ("limit", *limit != wanted.limit),
             ("priority", *priority != wanted.priority),
-            ("required", *required != wanted.required),
-            ("wait", *wait != wanted.wait),
-            ("on_lost", *on_lost != wanted.on_lost),
             ("limit_policy", *limit_policy != wanted.limit_policy),
             ("prune_delay", *prune_delay != wanted.prune_delay),
             ("format", *format != wanted.format),
-            ("body", *body != wanted.body),
-        ])
+        ];
+        changed_fields(entry, &wanted.entry, &besides)
     }
 }
 
-impl ConfigEntry for Lock {
+/// A lock has no more than the entry.
+impl ConfigEntry for Entry {
     const LIST: &'static str = "locks";
 
-    fn view(&self) -> Entry<'_> {
-        self.into()
+    fn entry(&self) -> &Entry {
+        self
     }
 
-    fn named(self, name: &str) -> Self {
-        Self { name: name.to_owned(), ..self }
-    }
-
-    fn terms(&self) -> Terms {
-        Terms { required: self.required, wait: self.wait }
-    }
-
-    fn set_terms(&mut self, terms: Terms) {
-        (self.required, self.wait) = (terms.required, terms.wait);
+    fn entry_mut(&mut self) -> &mut Entry {
+        self
     }
 
     fn fixed_field(&self, _: &Self, _: Acquire) -> Option<Fixed> {
@@ -219,13 +185,6 @@ impl ConfigEntry for Lock {
     }
 
     fn changed_fields(&self, wanted: &Self) -> Vec<&'static str> {
-        let Self { name: _, mode: _, key, required, wait, on_lost, body } = self;
-        differing([
-            ("key", *key != wanted.key),
-            ("required", *required != wanted.required),
-            ("wait", *wait != wanted.wait),
-            ("on_lost", *on_lost != wanted.on_lost),
-            ("body", *body != wanted.body),
-        ])
+        changed_fields(self, wanted, &[])
     }
 }

@@ -6,11 +6,10 @@ use std::fmt;
 
 use tracing::info;
 
-use crate::agent::labels::{self, Entry};
 use crate::agent::{Agent, Unpublished, translate};
-use crate::config::{Acquire, Mode};
-use crate::control::request::Kind;
+use crate::config::{Acquire, Entry, Kind, Mode};
 use crate::log_events::PENDING_ENTRY_ADDED;
+use crate::metrics::Metrics;
 use slotkeeper_semaphore::{Machine, Moment, Name, Settings};
 
 /// Why an entry is pending.
@@ -91,11 +90,8 @@ impl Agent {
 
     /// Creates every series of the entry of that name.
     pub(super) fn add_series(&self, name: &str) {
-        for entry in labels::entries(&self.parts.config).filter(|entry| entry.name == name) {
-            match entry.kind {
-                Kind::Semaphore => self.parts.metrics.add_semaphore(name),
-                Kind::Lock => self.parts.metrics.add_lock(name, entry.mode == Mode::Hold),
-            }
+        for entry in self.parts.config.entries().filter(|entry| entry.name == name) {
+            add_series(&self.parts.metrics, entry);
         }
     }
 
@@ -104,30 +100,27 @@ impl Agent {
         if self.pending.is_empty() {
             return Vec::new();
         }
-        let all = || labels::entries(&self.parts.config).map(|entry| (entry.id(), entry));
+        let all = || self.parts.config.entries().map(|entry| (entry.id(), entry));
         let held = all().filter(|(id, entry)| entry.mode == Mode::Hold && !self.pending.contains(id));
         let held: BTreeSet<Name> = held.map(|(id, _)| id).collect();
         // Machines of a previous configuration, or of an earlier process.
         let leaving: Vec<_> =
             self.own.keeper.machines().filter(|machine| !held.contains(machine.name())).collect();
         let pending = all().filter(|(id, _)| self.pending.contains(id));
-        pending.map(|(id, entry)| (id, self.obstacle(&entry, &leaving))).collect()
+        pending.map(|(id, entry)| (id, self.obstacle(entry, &leaving))).collect()
     }
 
     /// The entries `ids`, each with its settings if the agent holds it itself.
     fn terms_of(&self, ids: &BTreeSet<Name>) -> Vec<(Name, String, Option<Settings>)> {
-        let config = &self.parts.config;
-        let semaphores = config.semaphores.iter().map(|one| (Entry::from(one), translate::settings(one)));
-        let locks = config.locks.iter().map(|one| (Entry::from(one), translate::lock(one, &config.session)));
-        let all = semaphores.chain(locks).filter(|(entry, _)| ids.contains(&entry.id()));
+        let all = translate::all(&self.parts.config).filter(|(entry, _)| ids.contains(&entry.id()));
         let held = |mode, settings| (mode == Mode::Hold).then_some(settings);
-        all.map(|(entry, settings)| (entry.id(), entry.name.to_owned(), held(entry.mode, settings))).collect()
+        all.map(|(entry, settings)| (entry.id(), entry.name.clone(), held(entry.mode, settings))).collect()
     }
 
     /// The obstacle of a pending entry.
-    fn obstacle(&self, entry: &Entry<'_>, leaving: &[&Machine]) -> Option<Obstacle> {
+    fn obstacle(&self, entry: &Entry, leaving: &[&Machine]) -> Option<Obstacle> {
         let is_obstacle = |machine: &&&Machine| {
-            *self.labels.of(machine.name()) == *entry.name || clash(&machine.settings().prefix, entry.key)
+            *self.labels.of(machine.name()) == *entry.name || clash(&machine.settings().prefix, &entry.key)
         };
         if let Some(machine) = leaving.iter().find(is_obstacle) {
             let failure = machine.failure().or(self.own.keeper.failure()).map(str::to_owned);
@@ -137,13 +130,21 @@ impl Agent {
             return None;
         }
         // Old and new leases may coexist, but not with a slot that the agent holds itself.
-        let is_there = |settings: &Settings| clash(&settings.prefix, entry.key);
+        let is_there = |settings: &Settings| clash(&settings.prefix, &entry.key);
         let leases = self.leases.count(|name| name == entry.name, is_there);
         if leases > 0 {
             return Some(Obstacle::Lent(leases));
         }
         let together = self.parts.config.acquire == Acquire::Together;
         (together && entry.kind == Kind::Semaphore && entry.required).then_some(Obstacle::Together)
+    }
+}
+
+/// Creates every series of an entry.
+pub(in crate::agent) fn add_series(metrics: &Metrics, entry: &Entry) {
+    match entry.kind {
+        Kind::Semaphore => metrics.add_semaphore(&entry.name),
+        Kind::Lock => metrics.add_lock(&entry.name, entry.mode == Mode::Hold),
     }
 }
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{info, warn};
 
+use super::compare::keep_fixed;
 use super::settle::Fingerprints;
 use super::watch::{fingerprints, tls_files};
-use super::{Caller, Manner, keep_fixed};
+use super::{Caller, Manner};
 use crate::agent::ReadConfig;
 use crate::agent::observer::client;
 use crate::config::{Config, Faults, Loaded};

@@ -60,9 +60,19 @@ impl<'a> Lent<'a> {
         self.sessions.contains(session)
     }
 
-    /// The failure of a request, if there is one.
-    pub(super) fn failure(&self) -> Option<&str> {
-        self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()))
+    /// The part that semaphores and locks have in common. Without a `reason`, the failure of a request is one.
+    pub(super) fn entry(self, name: &str, reason: Option<String>) -> status::Entry {
+        let failure =
+            || self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()));
+        status::Entry {
+            name: name.to_owned(),
+            mode: Mode::OnDemand,
+            state: self.state(),
+            reason: reason.or_else(|| failure().map(str::to_owned)),
+            moments: Moments { seen_at: self.freshest().map(|(_, at, _)| at), ..Moments::default() },
+            leases: self.shown,
+            ..status::Entry::default()
+        }
     }
 }
 
@@ -75,11 +85,7 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         .filter(|_| lent.any(State::Waiting))
         .and_then(|record| never_fits(record.limit, settings.slots));
     Semaphore {
-        name: name.to_owned(),
         prefix: settings.prefix.clone(),
-        mode: Mode::OnDemand,
-        state: lent.state(),
-        reason: too_small.or_else(|| lent.failure().map(str::to_owned)),
         slots: settings.slots,
         limit: freshest.and_then(|(view, ..)| limit(view, settings.limit)),
         configured_limit: settings.limit,
@@ -92,8 +98,7 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         queue: freshest
             .map(|(view, _, keeper)| queue(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
-        moments: Moments { seen_at: freshest.map(|(_, at, _)| at), ..Moments::default() },
-        leases: lent.shown,
+        entry: lent.entry(name, too_small),
         ..Semaphore::default()
     }
 }

@@ -1,38 +1,27 @@
 //! Single-key locks: those that the agent acquires itself, and on-demand ones.
 
 use super::lent::Lent;
-use super::{WaiterState, shown_session};
+use super::{WaiterState, failure, shown_session};
 use crate::agent::leases::Leases;
 use crate::config;
 use crate::control::request::Kind;
-use crate::status::{Leader, Lock, Mode, Moments, State};
-use slotkeeper_semaphore::{Keeper, Machine, Phase, SessionId, SingleKeyLock};
+use crate::status::{Leader, Lock, State};
+use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
 /// A lock that the agent acquires itself.
-pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) -> Lock {
-    let standing = WaiterState::of(machine);
-    let single = machine.single().filter(|_| !standing.rests());
-    let held =
-        if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
+pub(super) fn held(machine: &Machine, wanted: &config::Entry, keeper: &Keeper) -> Lock {
+    let waiter = WaiterState::of(machine);
+    let single = machine.single().filter(|_| !waiter.rests());
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
-    let free = standing.state == State::Waiting && leader.is_none();
+    let free = waiter.state == State::Waiting && leader.is_none();
+    let reason = waiter.why.clone().or_else(|| failure(machine, keeper));
+    let mut entry = waiter.entry(machine, wanted, reason);
+    entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
     Lock {
-        name: wanted.name.clone(),
+        entry,
         key: wanted.key.clone(),
-        required: wanted.required,
-        mode: Mode::Hold,
-        state: standing.state,
-        fencing_token: held.map(|(_, token)| token),
         lock_index: single.map(|single| single.times_locked),
         leader,
-        moments: Moments {
-            held_since: held.map(|(since, _)| since),
-            asked_at: machine.asked_at(),
-            delayed_until: machine.delayed_until().filter(|_| free),
-            seen_at: machine.listed_at().filter(|_| !standing.rests()),
-            ..Moments::default()
-        },
-        reason: standing.why.or_else(|| machine.failure().or(keeper.failure()).map(str::to_owned)),
         ..Lock::default()
     }
 }
@@ -40,18 +29,12 @@ pub(super) fn held(machine: &Machine, wanted: &config::Lock, keeper: &Keeper) ->
 /// An on-demand lock: the combined state of its leases.
 pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
     let lent = Lent::of(Kind::Lock, key, leases);
-    let freshest = lent.freshest();
-    let single = freshest.and_then(|(view, ..)| view.single());
+    let single = lent.freshest().and_then(|(view, ..)| view.single());
     Lock {
-        name: name.to_owned(),
         key: key.to_owned(),
-        mode: Mode::OnDemand,
-        state: lent.state(),
-        reason: lent.failure().map(str::to_owned),
         lock_index: single.map(|single| single.times_locked),
         leader: single.and_then(|single| leader(single, |owner| lent.has(owner))),
-        moments: Moments { seen_at: freshest.map(|(_, at, _)| at), ..Moments::default() },
-        leases: lent.shown,
+        entry: lent.entry(name, None),
         ..Lock::default()
     }
 }

@@ -3,40 +3,33 @@
 use super::lent::Lent;
 use crate::agent::leases::Leases;
 use crate::config::{self, Mode};
-use crate::control::request::Kind;
 use crate::status::{self, Lock, Semaphore, State};
 
 pub(super) fn semaphore(wanted: &config::Semaphore, reason: Option<&String>, leases: &Leases) -> Semaphore {
     Semaphore {
-        name: wanted.name.clone(),
-        prefix: wanted.prefix.clone(),
-        required: wanted.required,
-        mode: mode(wanted.mode),
-        state: State::Pending,
-        reason: reason.cloned(),
+        entry: entry(&wanted.entry, reason, leases),
+        prefix: wanted.entry.key.clone(),
         slots: wanted.slots,
         configured_limit: wanted.limit,
-        leases: Lent::of(Kind::Semaphore, &wanted.prefix, leases).shown,
         ..Semaphore::default()
     }
 }
 
-pub(super) fn lock(wanted: &config::Lock, reason: Option<&String>, leases: &Leases) -> Lock {
-    Lock {
-        name: wanted.name.clone(),
-        key: wanted.key.clone(),
-        required: wanted.required,
-        mode: mode(wanted.mode),
-        state: State::Pending,
-        reason: reason.cloned(),
-        leases: Lent::of(Kind::Lock, &wanted.key, leases).shown,
-        ..Lock::default()
-    }
+pub(super) fn lock(wanted: &config::Entry, reason: Option<&String>, leases: &Leases) -> Lock {
+    Lock { entry: entry(wanted, reason, leases), key: wanted.key.clone(), ..Lock::default() }
 }
 
-fn mode(mode: Mode) -> status::Mode {
-    match mode {
-        Mode::Hold => status::Mode::Hold,
-        Mode::OnDemand => status::Mode::OnDemand,
+fn entry(wanted: &config::Entry, reason: Option<&String>, leases: &Leases) -> status::Entry {
+    status::Entry {
+        name: wanted.name.clone(),
+        required: wanted.required,
+        mode: match wanted.mode {
+            Mode::Hold => status::Mode::Hold,
+            Mode::OnDemand => status::Mode::OnDemand,
+        },
+        state: State::Pending,
+        reason: reason.cloned(),
+        leases: Lent::of(wanted.kind, &wanted.key, leases).shown,
+        ..status::Entry::default()
     }
 }

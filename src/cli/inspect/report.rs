@@ -128,7 +128,7 @@ impl Report {
 
 impl Member {
     fn of(one: &Participant, wall: SystemTime) -> Self {
-        let since = one.entry.as_ref().and_then(|entry| humantime::parse_rfc3339(&entry.since).ok());
+        let since = one.role.since.as_ref().and_then(|since| humantime::parse_rfc3339(since).ok());
         Self {
             row: Row::from(one.clone()),
             health: one.health,
@@ -136,7 +136,7 @@ impl Member {
             seconds: since.map(|since| wall.duration_since(since).map_or(0, |for_| for_.as_secs())),
             position: None,
             passed_over: None,
-            together: one.entry.as_ref().map(|entry| entry.together.clone()).unwrap_or_default(),
+            together: one.together.clone(),
         }
     }
 }

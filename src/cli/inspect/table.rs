@@ -7,10 +7,10 @@ use std::time::Duration;
 use tabwriter::TabWriter;
 
 use super::report::{Member, Report};
-use crate::cli::row::{NONE, cell, counted, hidden_keys, text_of};
+use crate::cli::row::{NONE, cell, counted, hidden_keys, state_in_words, text_of};
 use crate::cli::window;
 use crate::escape::printable;
-use crate::operator::Health;
+use crate::operator::{Health, Part};
 use crate::progress;
 use slotkeeper_consul::Behavior;
 
@@ -99,19 +99,19 @@ fn headline(report: &Report, hint: &str) -> String {
 fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
     let header = "HOLDER\tSTATE\tSLOTS\tWHO\tHEALTH\tFOR\tTTL\tSLOT\tSINCE\tBEHAVIOR\tCHECKS";
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(part) = &one.row.part else { return Ok(()) };
-        let indexes: Vec<_> = part.slot_indexes.iter().map(u32::to_string).collect();
+        let Some(role) = &one.row.role else { return Ok(()) };
+        let indexes: Vec<_> = role.slot_indexes.iter().map(u32::to_string).collect();
         writeln!(
             table,
             "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
             names.of_one(one),
-            part.state,
-            number(part.slots),
+            role.state.name(),
+            number(role.slots),
             who(one),
             for_(one),
             cell(Some(&one.row.ttl)),
             cell(Some(&indexes.join(","))),
-            cell(part.since.as_deref()),
+            cell(role.since.as_deref()),
             behavior(one),
             one.row.checks(),
         )
@@ -122,7 +122,7 @@ fn holders(report: &Report, names: &Names<'_>) -> io::Result<String> {
 fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
     let header = "WAITER\tPOSITION\tSLOTS\tPRIORITY\tWHO\tHEALTH\tFOR\tTTL\tREMARK\tSINCE\tBEHAVIOR\tCHECKS";
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(part) = &one.row.part else { return Ok(()) };
+        let Some(role) = &one.row.role else { return Ok(()) };
         let mut remarks = Vec::new();
         if report.next.as_ref() == Some(&one.row.session) {
             remarks.push("next".to_owned());
@@ -140,13 +140,13 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
             "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
             names.of_one(one),
             number(one.position),
-            number(part.slots),
-            number(part.priority),
+            number(role.slots),
+            number(role.priority),
             who(one),
             for_(one),
             cell(Some(&one.row.ttl)),
             if remarks.is_empty() { NONE.into() } else { remarks.join("; ") },
-            cell(part.since.as_deref()),
+            cell(role.since.as_deref()),
             behavior(one),
             one.row.checks(),
         )
@@ -156,9 +156,9 @@ fn queue(report: &Report, names: &Names<'_>) -> io::Result<String> {
 
 fn others(report: &Report, names: &Names<'_>) -> io::Result<String> {
     let write = |table: &mut TabWriter<Vec<u8>>, one: &Member| {
-        let Some(part) = &one.row.part else { return Ok(()) };
-        let state = part.state_in_words();
-        let keys: Vec<_> = part.keys.iter().map(|key| printable(key)).collect();
+        let Some(role) = &one.row.role else { return Ok(()) };
+        let state = state_in_words(role);
+        let keys: Vec<_> = role.keys.iter().map(|key| printable(key)).collect();
         writeln!(
             table,
             "{}\t{state}\t{}\t{}\t{}\t{}\t{}",
@@ -223,10 +223,10 @@ fn remarks(report: &Report) -> Vec<String> {
             counted((taken - limit) as usize, "slot", "slots")
         ));
     }
-    let is_dead = |one: &&Member| one.row.part.as_ref().is_some_and(|part| part.state == "dead");
+    let is_dead = |one: &&Member| one.row.role.as_ref().is_some_and(|role| role.state == Part::Dead);
     let dead: Vec<_> = report.holders.iter().filter(is_dead).collect();
     if !dead.is_empty() {
-        let slots: u32 = dead.iter().filter_map(|one| one.row.part.as_ref()?.slots).sum();
+        let slots: u32 = dead.iter().filter_map(|one| one.row.role.as_ref()?.slots).sum();
         remarks.push(format!(
             "{} dead, with {}: reclaimed by the next client after its prune_delay; at once: slotkeeper prune {prefix}",
             counted(dead.len(), "holder is", "holders are"),

@@ -4,9 +4,8 @@ use std::io::{self, Write};
 
 use tabwriter::TabWriter;
 
-use super::describe;
+use super::{describe, identity, remarks, since, token};
 use crate::cli::row::text_of;
-use crate::cli::window;
 use crate::status::Lock;
 
 /// The lock's holder, or the rest of its lock-delay.
@@ -26,33 +25,17 @@ pub(super) fn table(locks: &[Lock], columns: usize) -> io::Result<String> {
     let mut table = TabWriter::new(Vec::new()).padding(2);
     writeln!(table, "LOCK\tSTATE\tREQUIRED\tHELD BY\tTOKEN\tSINCE")?;
     for lock in locks {
-        let since = match (&lock.held_since, lock.waiting_seconds) {
-            (Some(since), _) => since.clone(),
-            (None, Some(seconds)) => format!("waiting {seconds:.0} s"),
-            (None, None) => "-".into(),
-        };
-        let required = if lock.required { "yes" } else { "no" };
-        let token = lock.fencing_token.map_or("-".into(), |token| token.to_string());
-        writeln!(
-            table,
-            "{}\t{}\t{required}\t{}\t{token}\t{since}",
-            lock.name,
-            lock.state.as_str(),
-            leader(lock)
-        )?;
+        let entry = &lock.entry;
+        let since = since(entry).unwrap_or("-".into());
+        writeln!(table, "{}\t{}\t{}\t{since}", identity(entry), leader(lock), token(entry))?;
     }
-    let mut text = text_of(table)?;
-    for lock in locks {
-        for reason in lock.reason.iter().chain(&lock.deferred) {
-            text.push_str(&window::wrap(&format!("{}: {reason}", lock.name), columns));
-        }
-    }
-    Ok(text)
+    Ok(text_of(table)? + &remarks(locks.iter().map(|lock| &lock.entry), columns))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::window;
 
     #[test]
     fn the_table_shows_the_leader() {

@@ -43,7 +43,7 @@ pub use log::{Log, LogFormat, LogLevel};
 use readiness::RawReadiness;
 use reload::RawReload;
 pub use reload::Reload;
-pub use resource::{Format, LimitPolicy, Lock, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
+pub use resource::{Entry, Format, Kind, LimitPolicy, MAX_SLOTS, Mode, OnLost, Semaphore, Wait, plain_key};
 use resource::{RawLock, RawSemaphore};
 pub use rules::variable_part;
 use session::RawSession;
@@ -97,7 +97,7 @@ pub struct Config {
     /// The semaphores; names and prefixes are unique and no prefix lies below another.
     pub semaphores: Vec<Semaphore>,
     /// The single-key locks; names are unique among the semaphores' too.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<Entry>,
     /// How several slots are acquired.
     pub acquire: Acquire,
     /// The read-only endpoints.
@@ -123,10 +123,12 @@ pub struct Config {
 impl Config {
     /// The names of the semaphores and locks that readiness, and the command of `run`, need.
     pub fn required(&self) -> impl Iterator<Item = &str> {
-        let semaphores = self.semaphores.iter().map(|one| (one.required, one.mode, one.name.as_str()));
-        let locks = self.locks.iter().map(|one| (one.required, one.mode, one.name.as_str()));
-        let all = semaphores.chain(locks);
-        all.filter(|(required, mode, _)| *required && *mode == Mode::Hold).map(|(.., name)| name)
+        self.entries().filter(|entry| entry.is_required()).map(|entry| entry.name.as_str())
+    }
+
+    /// The entries of all semaphores and locks, in its order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.semaphores.iter().map(|one| &one.entry).chain(&self.locks)
     }
 }
 

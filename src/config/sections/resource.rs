@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 use crate::config::findings::Findings;
 use crate::config::path::FieldPath;
@@ -68,19 +69,15 @@ pub(super) struct RawSemaphore {
     pub(super) body: Option<String>,
 }
 
-/// One semaphore.
+/// What a semaphore and a single-key lock have in common, which is all that a lock has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Semaphore {
+pub struct Entry {
+    /// Which of the two it is.
+    pub kind: Kind,
     /// Metric label and URL segment.
     pub name: String,
-    /// Key prefix, without a slash at either end.
-    pub prefix: String,
-    /// The number of slots, at least 1.
-    pub limit: u32,
-    /// The number of slots for this workload: 1 to `limit`.
-    pub slots: u32,
-    /// Higher goes first.
-    pub priority: i32,
+    /// The prefix of a semaphore, or the key of a lock, without a slash at either end.
+    pub key: String,
     /// Whether readiness waits for it; never with the mode `on_demand`.
     pub required: bool,
     /// When the slot is acquired, and by what.
@@ -89,14 +86,54 @@ pub struct Semaphore {
     pub wait: Wait,
     /// What the agent does after its loss.
     pub on_lost: OnLost,
+    /// Text for operators in the contender key, or in the lock's value.
+    pub body: Option<String>,
+}
+
+impl Entry {
+    /// Whether readiness, and the command of `run`, need it.
+    pub fn is_required(&self) -> bool {
+        self.required && self.mode == Mode::Hold
+    }
+}
+
+/// The kinds of entries, and of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Slots of a semaphore.
+    Semaphore,
+    /// A single-key lock.
+    Lock,
+}
+
+impl Kind {
+    /// Its word in texts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Semaphore => "semaphore",
+            Self::Lock => "lock",
+        }
+    }
+}
+
+/// One semaphore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Semaphore {
+    /// What it has in common with a lock.
+    pub entry: Entry,
+    /// The number of slots, at least 1.
+    pub limit: u32,
+    /// The number of slots for this workload: 1 to `limit`.
+    pub slots: u32,
+    /// Higher goes first.
+    pub priority: i32,
     /// What the agent does if the stored limit differs.
     pub limit_policy: LimitPolicy,
     /// How long a dead holder keeps its slot before it is pruned.
     pub prune_delay: Duration,
     /// The format of a new `.lock`; `List` if `slots` is above 1.
     pub format: Format,
-    /// Text for operators in the contender key.
-    pub body: Option<String>,
 }
 
 /// A single-key lock to hold.
@@ -126,25 +163,6 @@ pub(super) struct RawLock {
     /// Text for operators in the lock's value, at most 1024 bytes.
     #[schemars(length(max = 1024))]
     pub(super) body: Option<String>,
-}
-
-/// One single-key lock.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lock {
-    /// Metric label and URL segment.
-    pub name: String,
-    /// The key, without a slash at either end.
-    pub key: String,
-    /// Whether readiness waits for it; never with the mode `on_demand`.
-    pub required: bool,
-    /// When the lock is acquired, and by what.
-    pub mode: Mode,
-    /// How long to wait for it.
-    pub wait: Wait,
-    /// What the agent does after its loss.
-    pub on_lost: OnLost,
-    /// Text for operators in the lock's value.
-    pub body: Option<String>,
 }
 
 /// How long to wait for a slot.
@@ -229,7 +247,7 @@ pub(super) fn semaphores(raw: Vec<Option<RawSemaphore>>, findings: &mut Findings
     entries(raw, "semaphores", semaphore, findings)
 }
 
-pub(super) fn locks(raw: Vec<Option<RawLock>>, findings: &mut Findings) -> Vec<Lock> {
+pub(super) fn locks(raw: Vec<Option<RawLock>>, findings: &mut Findings) -> Vec<Entry> {
     entries(raw, "locks", lock, findings)
 }
 
@@ -291,30 +309,34 @@ fn semaphore(raw: RawSemaphore, at: &FieldPath, findings: &mut Findings) -> Opti
         fits_into_a_transaction(acquisition, limit, slots, at, findings);
     }
     Some(Semaphore {
-        name: name?,
-        prefix: prefix?,
+        entry: Entry {
+            kind: Kind::Semaphore,
+            name: name?,
+            key: prefix?,
+            required: is_required(mode, required),
+            mode: mode.unwrap_or_default(),
+            wait: wait.unwrap_or_default(),
+            on_lost: on_lost.unwrap_or_default(),
+            body,
+        },
         limit: limit?,
         slots: slots?,
         priority: priority?,
-        required: is_required(mode, required),
-        mode: mode.unwrap_or_default(),
-        wait: wait.unwrap_or_default(),
-        on_lost: on_lost.unwrap_or_default(),
         limit_policy: limit_policy.unwrap_or_default(),
         prune_delay,
         format,
-        body,
     })
 }
 
 /// One lock; none if a key that it needs is missing or wrong.
-fn lock(raw: RawLock, at: &FieldPath, findings: &mut Findings) -> Option<Lock> {
+fn lock(raw: RawLock, at: &FieldPath, findings: &mut Findings) -> Option<Entry> {
     let RawLock { name: written_name, key: written_key, required, mode, wait, on_lost, body: written_body } =
         raw;
     let name = name(written_name, &at.key("name"), findings);
     let key = key(written_key, "service/nightly/leader", plain_lock_key, &at.key("key"), findings);
     let body = body(written_body, &at.key("body"), findings);
-    Some(Lock {
+    Some(Entry {
+        kind: Kind::Lock,
         name: name?,
         key: key?,
         required: is_required(mode, required),

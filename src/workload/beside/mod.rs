@@ -13,7 +13,7 @@ use rustix::process::{Signal, getpid};
 
 use super::process::{Process, Stat};
 
-pub mod custody;
+pub mod fence;
 mod mounts;
 
 use mounts::{Mounts, Volume};

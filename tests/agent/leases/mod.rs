@@ -326,7 +326,7 @@ fn a_reload_is_for_the_next_lease() {
     let other = "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/t, limit: 1, mode: on_demand}]";
     std::fs::write(&agent.file, text(&consul.address(), other)).unwrap();
     agent.asks.send(Ask::Reload).unwrap();
-    wait_for("the new one", || agent.snapshot().semaphores.iter().any(|one| one.name == "t"));
+    wait_for("the new one", || agent.snapshot().semaphores.iter().any(|one| one.entry.name == "t"));
     let next = agent.asks_for(Kind::Semaphore, "t", Duration::from_secs(5)).answer().unwrap();
     assert_eq!(agent.acquire(60), Err(Refusal::UnknownName { known: vec!["t".into()] }));
     assert!(agent.renew(&lease.lease).is_ok(), "it is held on the terms of before");
@@ -348,8 +348,11 @@ fn a_lease_of_what_is_renamed_goes_on_under_the_new_name() {
         "session: {ttl: 10s}\nsemaphores: [{name: t, prefix: service/s, limit: 2, mode: on_demand}]";
     std::fs::write(&agent.file, text(&consul.address(), renamed)).unwrap();
     agent.asks.send(Ask::Reload).unwrap();
-    wait_for("the new name", || agent.snapshot().semaphores[0].name == "t");
-    assert_eq!((agent.snapshot().semaphores.len(), agent.snapshot().semaphores[0].leases.len()), (1, 1));
+    wait_for("the new name", || agent.snapshot().semaphores[0].entry.name == "t");
+    assert_eq!(
+        (agent.snapshot().semaphores.len(), agent.snapshot().semaphores[0].entry.leases.len()),
+        (1, 1)
+    );
     assert_eq!(agent.metric("slotkeeper_leases{semaphore=\"t\"}"), 1.0);
     assert!(!agent.has_series("semaphore=\"s\""));
     let renewed = agent.renew(&lease.lease).unwrap();
@@ -380,7 +383,8 @@ fn a_name_that_passes_to_another_prefix_leaves_the_leases_where_they_are() {
     let shown = || {
         let all = agent.snapshot();
         let each = all.semaphores.iter();
-        each.map(|one| (one.name.clone(), one.prefix.clone(), one.leases.len())).collect::<Vec<_>>()
+        each.map(|one| (one.entry.name.clone(), one.prefix.clone(), one.entry.leases.len()))
+            .collect::<Vec<_>>()
     };
     let is_shown = |prefix: &str, leases: usize| ("s".to_owned(), format!("service/{prefix}"), leases);
     wait_for("the reload", || shown() == [is_shown("t", 0), is_shown("s", 1)]);
@@ -393,7 +397,7 @@ fn a_name_that_passes_to_another_prefix_leaves_the_leases_where_they_are() {
     // A later name is that of the later one alone.
     std::fs::write(&agent.file, text(&consul.address(), &of(&[("u", "t")]))).unwrap();
     agent.asks.send(Ask::Reload).unwrap();
-    wait_for("the other name", || agent.snapshot().semaphores[0].name == "u");
+    wait_for("the other name", || agent.snapshot().semaphores[0].entry.name == "u");
     assert_eq!(agent.renew(&lease.lease).unwrap().name, "s");
     for name in ["s", "u"] {
         assert_eq!(agent.metric(&format!("slotkeeper_leases{{semaphore=\"{name}\"}}")), 1.0);
@@ -418,7 +422,7 @@ fn a_lease_below_another_prefix_is_in_the_way_of_it() {
     std::fs::write(&agent.file, text(&consul.address(), &of("t", "service/s", "hold"))).unwrap();
     agent.asks.send(Ask::Reload).unwrap();
     wait_for("it to be pending", || agent.state() == State::Pending);
-    let reason = agent.snapshot().semaphores[0].reason.clone();
+    let reason = agent.snapshot().semaphores[0].entry.reason.clone();
     assert_eq!(reason.as_deref(), Some("1 lease of it has not ended yet"));
     assert_eq!(agent.release(&lease.lease), Ok(Released::Done));
     wait_for("the agent to hold it", || agent.state() == State::Held);
@@ -439,8 +443,8 @@ fn a_mode_changes_once_the_leases_have_ended() {
     agent.asks.send(Ask::Reload).unwrap();
     wait_for("it to be pending", || agent.state() == State::Pending);
     let semaphore = agent.snapshot().semaphores[0].clone();
-    assert_eq!(semaphore.reason.as_deref(), Some("1 lease of it has not ended yet"));
-    assert_eq!((semaphore.required, semaphore.leases.len()), (true, 1));
+    assert_eq!(semaphore.entry.reason.as_deref(), Some("1 lease of it has not ended yet"));
+    assert_eq!((semaphore.entry.required, semaphore.entry.leases.len()), (true, 1));
     assert!(!agent.snapshot().is_ready(clock::now()));
     assert_eq!(agent.acquire(0), Err(Refusal::NotOnDemand));
     assert!(agent.renew(&lease.lease).is_ok());

@@ -157,7 +157,7 @@ impl Lender {
     }
 
     pub(super) fn state(&self) -> State {
-        self.snapshot().semaphores[0].state
+        self.snapshot().semaphores[0].entry.state
     }
 
     /// As `/v1/status` has the first semaphore, for whoever looks there.

@@ -34,14 +34,14 @@ pub struct Due {
 
 /// Decides when to end the workload.
 #[derive(Clone, Copy, Debug)]
-pub struct Custody {
+pub struct WorkloadFence {
     kill_after: Duration,
     fence: Option<Fence>,
     /// Since when the workload has run without its slots.
     without_since: Option<Moment>,
 }
 
-impl Custody {
+impl WorkloadFence {
     /// `kill_after` is the time from SIGTERM to SIGKILL.
     pub fn new(kill_after: Duration) -> Self {
         Self { kill_after, fence: None, without_since: None }
@@ -52,13 +52,13 @@ impl Custody {
         self.fence.is_some_and(|fence| fence.stopping().is_some())
     }
 
-    /// When to call [`Self::mind`] next.
+    /// When to call [`Self::due`] next.
     pub fn deadline(&self) -> Option<Moment> {
         self.fence.map(|fence| fence.deadline()).or(self.without_since.map(|since| since + RESUME_TIMEOUT))
     }
 
     /// Takes the current situation. Returns what is due, once.
-    pub fn mind(&mut self, now: Situation, at: Moment) -> Option<Due> {
+    pub fn due(&mut self, now: Situation, at: Moment) -> Option<Due> {
         if !now.lives {
             (self.fence, self.without_since) = (None, None);
             return None;
@@ -105,71 +105,63 @@ mod tests {
     const WITHOUT: Situation = Situation { lives: true, held_until: None, may_be_held: false };
     const GONE: Situation = Situation { lives: false, held_until: None, may_be_held: false };
 
-    fn custody() -> Custody {
-        Custody::new(Duration::from_secs(5))
+    fn fence() -> WorkloadFence {
+        WorkloadFence::new(Duration::from_secs(5))
     }
 
     #[test]
     fn it_lives_while_the_lease_is_sure() {
-        let mut custody = custody();
+        let mut fence = fence();
         for second in 0..100 {
-            assert_eq!(custody.mind(held(second + 20), at(second)), None);
+            assert_eq!(fence.due(held(second + 20), at(second)), None);
         }
         let due = |act, why| Some(Due { act, why });
-        let stops = custody.deadline().unwrap();
+        let stops = fence.deadline().unwrap();
         assert!(stops < at(119 - 5), "{stops:?}");
-        assert_eq!(custody.mind(held(119), stops), due(Act::Terminate, Why::Lease));
-        assert!(custody.is_stopping());
-        assert_eq!(custody.mind(held(119), stops), None);
-        let ends = custody.deadline().unwrap();
+        assert_eq!(fence.due(held(119), stops), due(Act::Terminate, Why::Lease));
+        assert!(fence.is_stopping());
+        assert_eq!(fence.due(held(119), stops), None);
+        let ends = fence.deadline().unwrap();
         assert!(ends < at(119), "before the lease ends");
-        assert_eq!(
-            custody.mind(held(150), ends),
-            due(Act::Kill, Why::Lease),
-            "a late renewal changes nothing"
-        );
+        assert_eq!(fence.due(held(150), ends), due(Act::Kill, Why::Lease), "a late renewal changes nothing");
         // And again, for what was born meanwhile.
-        assert_eq!(custody.mind(held(150), custody.deadline().unwrap()), due(Act::Kill, Why::Lease));
-        assert_eq!(custody.mind(GONE, ends), None);
-        assert_eq!((custody.deadline(), custody.is_stopping()), (None, false));
+        assert_eq!(fence.due(held(150), fence.deadline().unwrap()), due(Act::Kill, Why::Lease));
+        assert_eq!(fence.due(GONE, ends), None);
+        assert_eq!((fence.deadline(), fence.is_stopping()), (None, false));
     }
 
     #[test]
     fn one_that_has_lost_its_slot_is_asked_and_then_ended() {
-        let mut custody = custody();
-        custody.mind(held(30), at(0));
-        assert_eq!(custody.mind(WITHOUT, at(1)), Some(Due { act: Act::Terminate, why: Why::Asked }));
-        assert_eq!(custody.mind(WITHOUT, at(5)), None);
+        let mut fence = fence();
+        fence.due(held(30), at(0));
+        assert_eq!(fence.due(WITHOUT, at(1)), Some(Due { act: Act::Terminate, why: Why::Asked }));
+        assert_eq!(fence.due(WITHOUT, at(5)), None);
         // The slot that it has again is not the one that it ran on.
-        assert_eq!(custody.mind(held(60), at(5)), None);
-        assert_eq!(custody.mind(WITHOUT, at(6)), Some(Due { act: Act::Kill, why: Why::Asked }));
+        assert_eq!(fence.due(held(60), at(5)), None);
+        assert_eq!(fence.due(WITHOUT, at(6)), Some(Due { act: Act::Kill, why: Why::Asked }));
     }
 
     #[test]
     fn one_that_begins_without_its_slot_is_ended_at_once() {
-        assert_eq!(custody().mind(WITHOUT, at(0)), Some(Due { act: Act::Kill, why: Why::Asked }));
+        assert_eq!(fence().due(WITHOUT, at(0)), Some(Due { act: Act::Kill, why: Why::Asked }));
     }
 
     #[test]
     fn after_a_restart_it_waits_until_it_is_known_what_is_held() {
         let unknown = Situation { may_be_held: true, ..WITHOUT };
-        let mut custody = custody();
-        assert_eq!(custody.mind(unknown, at(0)), None);
-        assert_eq!(custody.deadline(), Some(at(0) + RESUME_TIMEOUT));
-        assert_eq!(custody.mind(held(30), at(1)), None);
-        assert!(!custody.is_stopping());
-        let mut custody = self::custody();
-        assert_eq!(custody.mind(unknown, at(0)), None);
+        let mut fence = fence();
+        assert_eq!(fence.due(unknown, at(0)), None);
+        assert_eq!(fence.deadline(), Some(at(0) + RESUME_TIMEOUT));
+        assert_eq!(fence.due(held(30), at(1)), None);
+        assert!(!fence.is_stopping());
+        let mut fence = self::fence();
+        assert_eq!(fence.due(unknown, at(0)), None);
         let due = |act| Some(Due { act, why: Why::Asked });
-        assert_eq!(custody.mind(unknown, at(0) + RESUME_TIMEOUT), due(Act::Terminate));
-        assert_eq!(custody.mind(unknown, at(4) + RESUME_TIMEOUT), None);
-        assert_eq!(custody.mind(unknown, at(5) + RESUME_TIMEOUT), due(Act::Kill));
-        let mut custody = self::custody();
-        assert_eq!(custody.mind(unknown, at(0)), None);
-        assert_eq!(
-            custody.mind(WITHOUT, at(1)),
-            Some(Due { act: Act::Kill, why: Why::Asked }),
-            "it is known"
-        );
+        assert_eq!(fence.due(unknown, at(0) + RESUME_TIMEOUT), due(Act::Terminate));
+        assert_eq!(fence.due(unknown, at(4) + RESUME_TIMEOUT), None);
+        assert_eq!(fence.due(unknown, at(5) + RESUME_TIMEOUT), due(Act::Kill));
+        let mut fence = self::fence();
+        assert_eq!(fence.due(unknown, at(0)), None);
+        assert_eq!(fence.due(WITHOUT, at(1)), Some(Due { act: Act::Kill, why: Why::Asked }), "it is known");
     }
 }

@@ -198,7 +198,7 @@ impl PrefixSnapshot {
     pub fn hidden(&self, participants: &[Participant]) -> Hidden {
         // Consul before 1.11 hides sessions without a notice, but each locked key has a session.
         let is_hidden = |one: &Participant| {
-            one.health == Health::Unknown && (self.sessions.filtered || !one.keys.is_empty())
+            one.health == Health::Unknown && (self.sessions.filtered || !one.role.keys.is_empty())
         };
         Hidden {
             keys: self.view.is_filtered().then(|| plan::acl_rule(&self.prefix, "read")),
@@ -264,7 +264,7 @@ impl PrefixSnapshot {
         let holders = listed.into_iter().filter_map(|holder| rest.remove(holder)).collect();
         let waiter = |one: Queued| {
             // A participant that may hold a slot is not shown in the queue.
-            rest.get(&one.session).filter(|one| one.part != Part::Unknown)?;
+            rest.get(&one.session).filter(|one| one.role.state != Part::Unknown)?;
             let participant = rest.remove(&one.session)?;
             Some(Waiter { participant, is_served: one.is_served })
         };

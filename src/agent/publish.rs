@@ -1,0 +1,126 @@
+//! Publishes the agent's state: one snapshot, from which endpoints, files and gauges read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::Agent;
+use super::driver::Owner;
+use super::snapshot::{self, Entries};
+use crate::clock;
+use crate::log_events::{NOT_READY, READY};
+use crate::progress::View;
+use crate::status::{Configuration, Id, LastReload, Snapshot, Stage, What};
+use slotkeeper_semaphore::Moment;
+
+/// A snapshot for changes of leases alone is published at most this often: building it for hundreds of leases takes longer
+/// than one change.
+pub(super) const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Changes that no snapshot contains yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unpublished {
+    Nothing,
+    /// Changes of leases, or by the passage of time.
+    Leases,
+    All,
+}
+
+/// The snapshot that the endpoints serve before the first round.
+pub fn before_start(now: Moment) -> Snapshot {
+    // Event ids of two processes must not be confused.
+    let (id, changes) = (Id::first(fastrand::u64(..)), Arc::default());
+    let (stage, started_up) = (Stage::Starting, false);
+    let (consul, session, semaphores, locks) = (Vec::new(), None, Vec::new(), Vec::new());
+    let configuration = Configuration { loaded_at: now, last_reload: LastReload::None };
+    Snapshot {
+        id,
+        changes,
+        stage,
+        started_at: now,
+        started_up,
+        configuration,
+        consul,
+        session,
+        semaphores,
+        locks,
+    }
+}
+
+impl Agent {
+    /// The required slots that the agent waits for, in words, as of the last snapshot.
+    pub(super) fn awaited(&self) -> Option<String> {
+        let shown = Arc::clone(&self.parts.status.borrow());
+        let runs = shown.stage == Stage::Running;
+        View::of(&shown.report(clock::now(), clock::wall())).awaited().filter(|_| runs)
+    }
+
+    /// Whether the next snapshot may wait. It never waits longer than a client's answer.
+    pub(super) fn may_publish_later(&self, now: Moment) -> bool {
+        match self.unpublished {
+            Unpublished::All => false,
+            Unpublished::Leases => !self.leases.has_answers() && now < self.published_at + PUBLISH_INTERVAL,
+            Unpublished::Nothing => !self.leases.has_answers(),
+        }
+    }
+
+    /// Publishes a snapshot.
+    pub(super) fn publish(&mut self, now: Moment) {
+        self.published_at = now;
+        let (unpublished, changed) =
+            (std::mem::replace(&mut self.unpublished, Unpublished::Nothing), self.leases.take_unshown());
+        let leases = &self.leases;
+        let is_there = |owner| match owner {
+            Owner::Agent => true,
+            Owner::Lease(key) => leases.is_running(key),
+        };
+        self.outage.follow(self.own.keeper.failures().chain(leases.failures()), is_there, now);
+        let pending = self.pending_reasons();
+        let shown = Arc::clone(&self.parts.status.borrow());
+        let before = snapshot::Before {
+            shown: &shown,
+            // Any change may be what a pending entry waits for.
+            changed: (unpublished < Unpublished::All && pending.is_empty()).then_some(&changed),
+        };
+        let mut snapshot = snapshot::snapshot(
+            &self.own.keeper,
+            &self.leases,
+            &Entries {
+                config: &self.parts.config,
+                labels: &self.labels,
+                pending: &pending,
+                deferred: &self.deferred,
+            },
+            &before,
+            // While the workload lives, the agent holds its slots as before.
+            if self.ending.is_decided() && !self.workload_lives() { Stage::Draining } else { Stage::Running },
+            self.started_at,
+        );
+        let ready = snapshot.is_ready(now);
+        self.started_up |= ready;
+        snapshot.started_up = self.started_up;
+        snapshot.consul = snapshot::addresses(&self.client);
+        snapshot.configuration = self.configuration;
+        if ready != self.ready {
+            self.ready = ready;
+            info!("{}", if ready { READY } else { NOT_READY });
+            self.journal.note(if ready { What::Ready } else { What::NotReady }, None, None);
+        }
+        if let Some(readiness) = &self.parts.files.readiness {
+            readiness.set(ready.then(|| format!("{}\n", snapshot.file())));
+        }
+        if let Some(state) = self.parts.files.state.as_ref().filter(|_| self.ending.drain().is_none()) {
+            state.save(&self.own.keeper);
+        }
+        snapshot.changes = self.journal.changes();
+        self.parts.status.send_if_modified(|shown| {
+            let changed = **shown != snapshot;
+            if changed {
+                snapshot.id = self.journal.next_id();
+                *shown = Arc::new(snapshot);
+            }
+            changed
+        });
+    }
+}

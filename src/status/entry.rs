@@ -1,0 +1,92 @@
+//! The part of the status that semaphores and locks have in common.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Check, Lease, Mode, Moments, State, seconds};
+use slotkeeper_semaphore::{Moment, Wall};
+
+/// What a semaphore and a lock have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = EntryStatus)]
+pub struct Entry {
+    /// Its configured name.
+    pub name: String,
+    /// Its state. On demand: `held` if a client holds a lease, `waiting` if clients only wait, else `idle`.
+    pub state: State,
+    /// The problem; missing if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub reason: Option<String>,
+    /// The changed configuration that an automatic reload has not applied: an explicit reload applies it. Missing if there is
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub deferred: Option<String>,
+    /// Whether readiness waits for it.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub required: bool,
+    /// How it is acquired.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub mode: Mode,
+    /// Since when this agent holds it, in UTC; null if it does not.
+    #[schema(required = true, format = DateTime)]
+    pub held_since: Option<String>,
+    /// Increases from grant to grant: the index at the grant of a semaphore's `.lock`, or the ModifyIndex of a lock's key. Null
+    /// if this agent does not hold it.
+    #[schema(required = true)]
+    pub fencing_token: Option<u64>,
+    /// The time until it is no longer safe to use; null if this agent does not hold it.
+    #[schema(required = true, minimum = 0)]
+    pub lease_remaining_seconds: Option<f64>,
+    /// The time that the agent has waited for it; null if it does not wait.
+    #[schema(required = true, minimum = 0)]
+    pub waiting_seconds: Option<f64>,
+    /// The age of limit, holders and queue as they are shown, or of the last read of a lock's key, which its watch keeps
+    /// current; null before the prefix or key was read.
+    #[schema(required = true, minimum = 0)]
+    pub seen_seconds_ago: Option<f64>,
+    /// The leases that clients hold or wait for, from the oldest on.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub leases: Vec<Lease>,
+    /// The moments from which a report computes its dates and durations.
+    #[serde(skip)]
+    pub moments: Moments,
+}
+
+impl Entry {
+    /// The problem, and the changed configuration that is not applied.
+    pub fn remarks(&self) -> impl Iterator<Item = &String> {
+        self.reason.iter().chain(&self.deferred)
+    }
+
+    /// The check of readiness; `waits` says what a waiter waits for.
+    pub(super) fn check(&self, kind: &str, waits: Option<String>) -> Check {
+        let mut detail = self.state.as_str().to_owned();
+        if let Some(waits) = waits.filter(|_| self.state == State::Waiting) {
+            detail.push_str(&format!(", {waits}"));
+        }
+        if let Some(reason) = &self.reason {
+            detail.push_str(&format!(": {reason}"));
+        }
+        Check { name: format!("{kind}/{}", self.name), passed: self.state == State::Held, detail }
+    }
+
+    /// The report at that time.
+    pub(super) fn report(&self, lease_left: Option<Duration>, now: Moment, wall: Wall) -> Self {
+        let Moments { held_since, asked_at, seen_at, .. } = self.moments;
+        Self {
+            held_since: held_since.map(|since| wall.text(since)),
+            lease_remaining_seconds: held_since.and(lease_left).map(seconds),
+            waiting_seconds: asked_at.map(|since| seconds(now.since(since))),
+            seen_seconds_ago: seen_at.map(|at| seconds(now.since(at))),
+            leases: self.leases.iter().map(|lease| lease.report(now, wall)).collect(),
+            ..self.clone()
+        }
+    }
+}
