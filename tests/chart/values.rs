@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use slotkeeper::internals::workload::longest_kill_after;
 
 use crate::BINARY;
 use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
@@ -403,6 +405,34 @@ fn the_generated_part_of_the_schema_is_current() {
     schema["properties"]["config"] = read("config/slotkeeper.schema.json");
     let wanted = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
     assert_current("charts/slotkeeper/values.schema.json", &wanted);
+}
+
+/// The chart's copy of [`longest_kill_after`], which is linear in pieces.
+#[test]
+fn the_generated_table_of_the_time_to_stop_is_current() {
+    const HEAD: &str = "\
+# Generated: the maximum time to stop under a TTL, in milliseconds. From each `from` on it is TTL * slope / 30 - less, rounded down.
+";
+    let longest =
+        |ttl: u64| u64::try_from(longest_kill_after(Duration::from_millis(ttl)).as_millis()).unwrap();
+    let mut pieces: Vec<(u64, u64, u64)> = Vec::new();
+    // Each term is a number of thirtieths of the TTL, or the same for each TTL. So nothing is rounded at multiples of 30 ms.
+    for ttl in (9_990..86_400_000).step_by(30) {
+        let slope = longest(ttl + 30) - longest(ttl);
+        if pieces.last().is_none_or(|(_, last, _)| *last != slope) {
+            pieces.push((ttl.max(10_000), slope, ttl * slope / 30 - longest(ttl)));
+        }
+    }
+    let rows = pieces
+        .iter()
+        .map(|(from, slope, less)| format!("- {{from: {from}, slope: {slope}, less: {less}}}\n"));
+    assert_current("charts/slotkeeper/files/timing.yaml", &format!("{HEAD}{}", rows.collect::<String>()));
+
+    // Every millisecond where the pieces meet, then a step with which every remainder of 30 occurs.
+    for ttl in (10_000..100_000).chain((100_000..=86_400_000).step_by(997)) {
+        let (_, slope, less) = pieces.iter().rfind(|(from, ..)| *from <= ttl).unwrap();
+        assert_eq!(ttl * slope / 30 - less, longest(ttl), "a TTL of {ttl} ms");
+    }
 }
 
 #[test]
