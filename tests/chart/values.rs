@@ -33,7 +33,7 @@ pub(crate) fn matrix() -> &'static BTreeMap<String, Rendered> {
 }
 
 #[test]
-fn nothing_is_wrong_with_the_chart() {
+fn the_chart_passes_helm_lint() {
     let answers = helm(&[json!({"do": "lint", "chart": chart()})]);
     let messages = answers[0]["messages"].as_array().unwrap();
     // Severity 1 tells of what is only recommended, which is an icon.
@@ -63,7 +63,7 @@ fn a_manifest_that_is_wrong_does_not_fit() {
 }
 
 #[test]
-fn every_configuration_is_one_that_slotkeeper_takes_without_a_word() {
+fn slotkeeper_accepts_every_configuration_without_a_warning() {
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let (code, said) = check(rendered);
         assert_eq!((code, said.as_str()), (Some(0), ""), "{name}: {}", rendered.config());
@@ -109,7 +109,7 @@ pub(crate) fn agent(pod: &Value) -> &Value {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
+fn contradictory_values_are_refused_with_the_fix() {
     let refusals = [
         ("mode: nope", "/mode"),
         ("mdoe: wrapper", "mdoe"),
@@ -245,7 +245,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
 
 /// What slotkeeper would refuse when the pod is there already, which would wait for ever in its Init.
 #[test]
-fn what_slotkeeper_refuses_the_chart_refuses() {
+fn the_chart_refuses_what_slotkeeper_refuses() {
     let faults = [
         ("{session: {ttl: 48h}}", "config.session.ttl: 48h is out of bounds; write 10s to 24h"),
         ("{session: {ttl: 9s}}", "9s is out of bounds"),
@@ -494,7 +494,7 @@ fn the_fence_acts_so_early_that_the_pods_grace_fits() {
 }
 
 #[test]
-fn the_sidecar_sees_what_runs_on_the_slot() {
+fn the_sidecar_shares_the_process_namespace() {
     let pod = |name: &str| matrix()[name].pod()["spec"].clone();
     let config = |name: &str| yaml(matrix()[name].config());
     assert_eq!(pod("sidecar")["shareProcessNamespace"], true);
@@ -623,7 +623,7 @@ fn the_binary_comes_from_an_image_volume_where_there_are_some() {
 }
 
 #[test]
-fn a_workloads_own_addresses_are_its_own() {
+fn the_workloads_own_variables_stand() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
     let variables: BTreeMap<_, _> = environment(container, &|path| format!("<{path}>")).into_iter().collect();
     assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[::]:9377");
@@ -643,7 +643,7 @@ fn on_the_nodes_network_not_all_addresses_are_the_pods() {
 
 /// A name of ours in `extraEnv` is theirs, once. Theirs can name what ours take from the pod, and ours can name theirs.
 #[test]
-fn more_environment_wins_over_ours() {
+fn extra_env_takes_precedence() {
     let values = "{mode: sidecar, consul: {login: {authMethod: pods}}, extraEnv: [{name: SLOTKEEPER_POD_NAME, value: \
                   import-7}, {name: SLOTKEEPER_HTTP_LISTEN, value: '127.0.0.1:9377'}, {name: WHERE, value: \
                   $(SLOTKEEPER_POD_NAMESPACE)}]}";
@@ -723,7 +723,7 @@ fn an_image_runs_what_it_runs_by_itself() {
 }
 
 #[test]
-fn no_container_of_ours_may_more_than_it_needs() {
+fn slotkeepers_containers_have_no_more_rights_than_they_need() {
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let pod = &rendered.pod()["spec"];
         let ours = pod["initContainers"]
@@ -756,7 +756,7 @@ fn no_container_of_ours_may_more_than_it_needs() {
 }
 
 #[test]
-fn what_helm_says_in_the_end_fits_the_mode() {
+fn the_notes_fit_the_mode() {
     for (name, said) in [
         ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
         ("sidecar", "killed by its liveness probe within 62 s"),
@@ -776,7 +776,7 @@ fn what_helm_says_in_the_end_fits_the_mode() {
 
 /// Its commands can be pasted, but for the pod's name.
 #[test]
-fn what_helm_says_in_the_end_names_what_is_asked_for() {
+fn the_notes_name_the_configured_slots() {
     for (name, key) in [
         ("defaults", "service/example"),
         ("wrapper", "service/warehouse/writers"),
@@ -791,7 +791,7 @@ fn what_helm_says_in_the_end_names_what_is_asked_for() {
 
 /// Our volumes alone keep no node from being emptied; the workload's own are for it to name.
 #[test]
-fn our_empty_dirs_keep_no_autoscaler_from_a_node() {
+fn slotkeepers_empty_dirs_block_no_autoscaler() {
     const VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let pod = rendered.pod();
