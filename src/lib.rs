@@ -84,4 +84,7 @@ pub mod internals {
     pub mod watchdog {
         pub use crate::watchdog::Watchdog;
     }
+    pub mod workload {
+        pub use crate::workload::guard::fence::longest_kill_after;
+    }
 }

@@ -71,7 +71,7 @@ pub enum Stage {
     Draining,
     /// An unknown value, of an agent of another version.
     #[default]
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
@@ -140,7 +140,7 @@ pub enum State {
     Released,
     /// An unknown value, of an agent of another version.
     #[default]
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
@@ -275,12 +275,20 @@ mod tests {
     #[test]
     fn a_status_of_another_version_is_read_as_far_as_it_is_known() {
         let text = r#"{"agent":{"version":"9.0.0","state":"dozing","ready":true,"mood":"good"},"future":[1],
-            "consul":{"addresses":[{"address":"a","state":"lukewarm"}]},
+            "configuration":{"source":"git"},"consul":{"addresses":[{"address":"a","state":"lukewarm"},{"host":"b"}]},
             "semaphores":[{"name":"w","state":"borrowed","mode":"shared","tags":["x"],"limit":3}]}"#;
         let status: Status = serde_json::from_str(text).unwrap();
         assert_eq!((status.agent.state, status.session, status.locks.len()), (Stage::Unknown, None, 0));
         let semaphore = &status.semaphores[0];
         assert_eq!((semaphore.entry.state, semaphore.entry.mode), (State::Unknown, Mode::Unknown));
         assert_eq!((semaphore.limit, semaphore.slots_taken, semaphore.holders.len()), (Some(3), None, 0));
+        assert_eq!(status.consul.addresses.len(), 2);
+    }
+
+    #[test]
+    fn a_state_that_was_not_set_is_unknown_and_does_not_break_the_report() {
+        let report = serde_json::to_value((Semaphore::default(), Lock::default(), Lease::default())).unwrap();
+        assert_eq!((&report[0]["state"], &report[0]["mode"]), (&"unknown".into(), &"unknown".into()));
+        assert_eq!((&report[1]["state"], &report[2]["state"]), (&"unknown".into(), &"unknown".into()));
     }
 }

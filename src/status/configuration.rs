@@ -26,7 +26,7 @@ pub enum LastReload {
     Refused,
     /// An unknown value, of an agent of another version.
     #[default]
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 
@@ -35,9 +35,12 @@ pub enum LastReload {
 #[schema(as = Configuration)]
 pub(super) struct ConfigurationReport {
     /// When it was applied, at the start or by a reload, in UTC.
-    #[schema(format = DateTime)]
+    #[serde(default)]
+    #[schema(required = true, format = DateTime)]
     loaded_at: String,
     /// The outcome of the last reload.
+    #[serde(default)]
+    #[schema(required = true)]
     last_reload: LastReload,
 }
 

@@ -26,8 +26,12 @@ pub enum AddressState {
 #[schema(as = ConsulAddress)]
 pub struct Address {
     /// The address as configured; with the IP address where its name has several.
+    #[serde(default)]
+    #[schema(required = true)]
     pub address: String,
     /// Its state.
+    #[serde(default)]
+    #[schema(required = true)]
     pub state: AddressState,
     /// The problem; missing if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,5 +44,7 @@ pub struct Address {
 #[schema(as = Consul)]
 pub(super) struct ConsulReport {
     /// Its addresses, in the configuration's order.
+    #[serde(default)]
+    #[schema(required = true)]
     pub(super) addresses: Vec<Address>,
 }

@@ -16,7 +16,7 @@ pub enum Mode {
     OnDemand,
     /// An unknown value, of an agent of another version.
     #[default]
-    #[serde(other, skip_serializing)]
+    #[serde(other)]
     Unknown,
 }
 

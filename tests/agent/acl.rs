@@ -71,7 +71,7 @@ fn the_documented_policy_is_enough_and_a_token_file_may_change() {
 }
 
 #[test]
-fn writes_that_are_denied_are_tried_ever_more_seldom_and_told_once() {
+fn denied_writes_are_retried_with_growing_pauses_and_logged_once() {
     let consul = denying();
     let home = Home::new();
     home.configure(&consul.address(), crate::hold::ONE);
@@ -95,7 +95,7 @@ fn make_keys_only(consul: &Consul) {
 }
 
 #[test]
-fn a_limit_is_changed_by_those_who_may_write_there() {
+fn set_limit_needs_write_permission_on_the_prefix() {
     let consul = denying();
     let home = Home::new();
     home.configure(&consul.address(), crate::hold::ONE);
@@ -120,7 +120,7 @@ fn a_limit_is_changed_by_those_who_may_write_there() {
 }
 
 #[test]
-fn who_takes_part_is_shown_to_those_who_may_read_there() {
+fn sessions_needs_read_permission_on_the_prefix() {
     let consul = denying();
     let home = Home::new();
     home.configure(&consul.address(), crate::hold::ONE);
@@ -154,7 +154,7 @@ fn who_takes_part_is_shown_to_those_who_may_read_there() {
 }
 
 #[test]
-fn what_there_is_is_inspected_and_changed_by_those_who_may() {
+fn inspect_and_prune_need_their_permissions() {
     let consul = denying();
     make_keys_only(&consul);
     let home = Home::new();

@@ -211,7 +211,7 @@ fn cluster(runtime: &Runtime) -> Cluster {
 }
 
 #[test]
-fn killing_the_used_server_costs_no_slot() {
+fn the_death_of_the_used_server_costs_no_slot() {
     const TRIALS: usize = 3;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut cluster = cluster(&runtime);
@@ -260,7 +260,7 @@ fn killing_the_used_server_costs_no_slot() {
 
 /// It answers its clients, and has no leader; the others have one.
 #[test]
-fn a_server_that_is_cut_off_from_the_others_is_left_and_costs_no_slot() {
+fn the_agent_leaves_an_isolated_server_and_keeps_its_slot() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let cluster = cluster(&runtime);
     let leader = runtime.block_on(cluster.await_leader());

@@ -99,7 +99,7 @@ fn assert_holds_on(consul: &Consul, agent: &Agent, workload: &Workload) {
 }
 
 #[test]
-fn told_to_stop_it_holds_on_while_the_workload_lives() {
+fn a_stopped_agent_holds_its_slot_while_the_workload_lives() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let mut agent = start(&home);
@@ -113,7 +113,7 @@ fn told_to_stop_it_holds_on_while_the_workload_lives() {
 }
 
 #[test]
-fn what_the_workload_has_started_is_the_workload() {
+fn descendants_of_the_workload_belong_to_it() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let mut agent = start(&home);
@@ -135,7 +135,7 @@ fn what_the_workload_has_started_is_the_workload() {
 }
 
 #[test]
-fn without_a_workload_it_waits_for_nothing() {
+fn without_a_workload_the_agent_ends_at_once() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let mut agent = start(&home);
@@ -150,7 +150,7 @@ fn without_a_workload_it_waits_for_nothing() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-fn a_second_signal_leaves_without_giving_back() {
+fn a_second_signal_ends_the_agent_without_a_release() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let mut agent = start(&home);
@@ -167,7 +167,7 @@ fn a_second_signal_leaves_without_giving_back() {
 }
 
 #[test]
-fn the_word_that_it_is_done_waits_for_its_end_too() {
+fn a_drain_request_waits_for_the_workloads_end_too() {
     let consul = Consul::start();
     let home = home(&consul, &format!("{SIGHT}control: {{listen: 'unix:$HOME/control.sock'}}\n"));
     let mut agent = start(&home);
@@ -182,7 +182,7 @@ fn the_word_that_it_is_done_waits_for_its_end_too() {
 
 /// The next look may show its first process.
 #[test]
-fn what_an_operator_wants_before_the_workload_has_begun_is_kept_while_it_may_begin() {
+fn an_eviction_before_the_workload_starts_is_kept_while_it_may_start() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let agent = start(&home);
@@ -218,7 +218,7 @@ fn a_reload_takes_no_slot_from_a_workload_that_lives() {
 }
 
 #[test]
-fn what_an_operator_wants_goes_on_when_the_workload_has_ended() {
+fn an_eviction_goes_on_when_the_workload_has_ended() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // The hook stops nothing, although it succeeds.
@@ -256,7 +256,7 @@ fn await_seen(agent: &Agent) {
 }
 
 #[test]
-fn a_workload_that_has_lost_its_slot_is_ended() {
+fn the_agent_ends_a_workload_whose_slot_is_lost() {
     let consul = Consul::start();
     let [(home, mut agent), (_next_home, next)] = two(&consul);
     let mut workload = Workload::live(&home, STUBBORN);
@@ -268,7 +268,7 @@ fn a_workload_that_has_lost_its_slot_is_ended() {
 }
 
 #[test]
-fn one_that_is_evicted_is_ended_before_the_next_one_has_the_slot() {
+fn an_evicted_workload_ends_before_the_next_waiter_has_the_slot() {
     let consul = Consul::start();
     let [(home, mut agent), (next_home, next)] = two(&consul);
     let mut workload = Workload::live(&home, STUBBORN);
@@ -283,7 +283,7 @@ fn one_that_is_evicted_is_ended_before_the_next_one_has_the_slot() {
 }
 
 #[test]
-fn one_that_runs_without_a_slot_is_ended() {
+fn the_agent_ends_a_workload_that_runs_without_a_slot() {
     let consul = Consul::start();
     let [_first, (home, next)] = two(&consul);
     let mut workload = Workload::start(&home, STUBBORN);
@@ -292,7 +292,7 @@ fn one_that_runs_without_a_slot_is_ended() {
 }
 
 #[test]
-fn one_whose_lease_runs_out_is_ended_before_that() {
+fn the_agent_ends_a_workload_before_its_lease_expires() {
     let mut consul = Consul::start();
     let home = home(&consul, &format!("{STOPS}session: {{ttl: 10s}}\n"));
     let agent = start(&home);
@@ -340,7 +340,7 @@ fn refused(mut command: Command, home: &Home, said: &[&str]) {
 }
 
 #[test]
-fn where_no_workload_can_be_seen_it_refuses_to_start() {
+fn an_agent_that_cannot_see_the_workload_refuses_to_start() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let alone =
@@ -351,7 +351,7 @@ fn where_no_workload_can_be_seen_it_refuses_to_start() {
 }
 
 #[test]
-fn run_has_no_workload_beside_it() {
+fn run_refuses_the_section_workload() {
     let consul = Consul::start();
     let home = home(&consul, SIGHT);
     let output = Command::new(BINARY)

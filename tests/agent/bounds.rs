@@ -41,7 +41,7 @@ fn a_bounded_wait_ends_with_75_and_leaves_no_trace() {
 }
 
 #[test]
-fn one_that_is_not_required_gives_up_and_the_agent_goes_on() {
+fn an_optional_semaphore_times_out_and_the_agent_goes_on() {
     let (consul, operator, session) = taken();
     let home = home(&consul, "limit: 1, wait: 0s, required: false");
     let mut agent = Agent::start(&home);
@@ -64,7 +64,7 @@ fn operator_sees_nothing_of(operator: &Operator) {
 }
 
 #[test]
-fn a_free_slot_is_taken_even_by_one_that_tries_once() {
+fn a_single_try_acquires_a_free_slot() {
     let consul = Consul::start();
     let home = home(&consul, "limit: 1, wait: 0s");
     let mut agent = Agent::start(&home);
@@ -99,7 +99,7 @@ fn a_refusal_is_an_answer() {
 }
 
 #[test]
-fn one_whose_slots_exceed_the_limit_in_force_says_so() {
+fn more_slots_than_the_limit_in_force_are_reported() {
     let (consul, _, _) = taken();
     let home = home(&consul, "limit: 4, slots: 2");
     let agent = Agent::start(&home);

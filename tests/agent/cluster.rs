@@ -70,7 +70,7 @@ fn lived(name: String, job: &Job) -> Lived {
 }
 
 #[test]
-fn the_leader_is_killed_while_slots_are_handed_on() {
+fn the_leader_is_killed_while_slots_are_handed_off() {
     const LIMIT: u32 = 3;
     let mut cluster = Cluster::start();
     let leader = cluster.leader();
@@ -171,19 +171,19 @@ fn a_removed_server_lets_nobody_in_too_early(cure: (&str, &str)) {
 
 /// A session that is tied to a node which is no server's has its whole TTL.
 #[test]
-fn a_node_of_ones_own_keeps_the_session_of_who_is_on_a_removed_server() {
+fn a_node_of_its_own_keeps_the_session_of_a_client_of_a_removed_server() {
     a_removed_server_lets_nobody_in_too_early((", node: slots", ""));
 }
 
 /// Whoever finds a dead holder leaves it the time in which its command may still live.
 #[test]
-fn a_prune_delay_keeps_the_slot_of_who_is_on_a_removed_server() {
+fn a_prune_delay_keeps_the_slot_of_a_client_of_a_removed_server() {
     a_removed_server_lets_nobody_in_too_early(("", ", prune_delay: 20s"));
 }
 
 /// Slots are kept where the lease allows.
 #[test]
-fn a_rolling_restart_costs_nobody_a_slot() {
+fn a_rolling_restart_costs_no_slot() {
     let mut cluster = Cluster::start();
     let arguments = ["p/three", "-n", "3", "--ttl", "60s"];
     let mut jobs: Vec<_> =
@@ -203,7 +203,7 @@ fn a_rolling_restart_costs_nobody_a_slot() {
 
 /// A server alone has no leader, for as long as the test wants.
 #[test]
-fn that_there_is_no_leader_is_told_once_and_so_is_its_end() {
+fn the_lack_of_a_leader_and_its_end_are_logged_once() {
     let mut cluster = Cluster::start();
     let leader = cluster.leader();
     let (other, asked) = ((leader + 1) % 3, (leader + 2) % 3);

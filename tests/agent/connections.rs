@@ -269,14 +269,14 @@ fn withstands(agent: &Agent, door: Door) {
 }
 
 #[test]
-fn the_read_only_endpoints_withstand_hostile_clients() {
+fn the_read_only_endpoints_withstand_bad_clients() {
     let (consul, home) = (Consul::start(), Home::new());
     let agent = agent(&consul, &home, "control: {listen: 'unix:$HOME/s'}");
     withstands(&agent, Door::Tcp(agent.address().parse().unwrap()));
 }
 
 #[test]
-fn the_control_socket_withstands_hostile_clients() {
+fn the_control_socket_withstands_bad_clients() {
     let (consul, home) = (Consul::start(), Home::new());
     let path = home.path("s");
     let agent = agent(&consul, &home, "control: {listen: 'unix:$HOME/s'}");

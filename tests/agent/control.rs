@@ -77,7 +77,7 @@ fn owner(operator: &Operator, what: &str) -> Option<String> {
 }
 
 #[test]
-fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
+fn a_lease_is_acquired_renewed_and_released_with_its_own_session() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
@@ -113,7 +113,7 @@ fn a_lease_is_had_renewed_and_released_and_has_a_session_of_its_own() {
 }
 
 #[test]
-fn who_asks_wrongly_is_told_what_is_wrong() {
+fn a_bad_request_gets_an_error_that_says_what_is_wrong() {
     let consul = Newer::start();
     let mut desk = Desk::open(&consul.address());
     for (what, expected) in [
@@ -147,7 +147,7 @@ fn consul_free_of(first: &Desk, consul: &Newer) -> String {
 }
 
 #[test]
-fn whoever_goes_away_mid_wait_leaves_nothing_behind() {
+fn a_client_that_disconnects_while_waiting_leaves_nothing_behind() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
@@ -167,7 +167,7 @@ fn whoever_goes_away_mid_wait_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lease_that_is_lost_is_gone_and_says_why() {
+fn a_lost_lease_is_gone_and_says_why() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let mut desk = Desk::open(&consul.address());
@@ -186,7 +186,7 @@ fn a_lease_that_is_lost_is_gone_and_says_why() {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
+fn a_lease_that_is_not_renewed_goes_to_the_next_waiter() {
     let consul = Newer::start();
     let mut desk = Desk::open(&consul.address());
     let kept = [desk.lease("semaphores/s"), desk.lease("locks/l")];
@@ -216,7 +216,7 @@ fn a_lease_that_nobody_renews_is_given_back_to_who_waits() {
 }
 
 #[test]
-fn a_watch_that_fails_takes_no_lease_from_a_client_that_was_told_that_it_has_it() {
+fn a_failing_watch_takes_no_lease_from_a_client_that_has_its_answer() {
     let consul = Newer::start();
     let way = Freezer::start_apart(consul.address().parse().unwrap());
     let strict = CONFIG.replace("ttl: 10s,", "ttl: 10s, watch_grace: 0s,");

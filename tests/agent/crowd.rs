@@ -207,7 +207,7 @@ fn shares_with_a_crowd_of_the_guides_clients_that_was_there_before() {
 }
 
 #[test]
-fn no_two_holders_ever_have_the_same_slot_number() {
+fn no_two_holders_have_the_same_slot_index() {
     const HOLDERS: u64 = 3;
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
@@ -281,7 +281,7 @@ fn agrees_on_its_number(agent: &Lodger, operator: &Operator) {
 }
 
 #[test]
-fn thirty_all_get_their_turn_on_a_limit_of_three() {
+fn thirty_clients_all_acquire_under_a_limit_of_three() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let homes: Vec<_> = (0..30).map(|_| Home::new()).collect();

@@ -93,7 +93,7 @@ fn the_longest_wait_can_be_set() {
 }
 
 #[test]
-fn an_operator_who_watches_hears_nothing_of_cuts() {
+fn an_operators_watch_reports_no_cuts() {
     let consul = Consul::start();
     let folder = tempfile::tempdir().unwrap();
     let commands = [vec!["inspect", PREFIX, "--watch"], vec!["sessions", "--watch"]];
@@ -131,7 +131,7 @@ fn outlast(write_timeout: Duration) {
 
 /// As with Consul's own `http_config.write_timeout`: the answer is made, with the news in it, and lost.
 #[test]
-fn news_that_are_lost_with_a_late_answer_are_told_all_the_same() {
+fn changes_lost_with_a_late_answer_are_still_reported() {
     let write_timeout = Duration::from_secs(3);
     let consul = Newer::start_with(Options { write_timeout: Some(write_timeout), ..Options::default() });
     let mut holder = Lodger::start(&consul.address(), &config("ttl: 20s"));

@@ -63,7 +63,7 @@ const TAKEN: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_page_is_run_or_taken_at_its_word() {
+fn every_page_is_run_or_its_claims_are_compared() {
     let files = fs::read_dir(Path::new(REPOSITORY).join("docs")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut pages: Vec<_> = names.filter(|name| name.ends_with(".md") || !name.contains('.')).collect();
@@ -126,7 +126,7 @@ fn panels(dashboard: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_panel_is_told_of_and_every_metric_is_its_own() {
+fn every_panel_has_a_row_with_its_own_metrics() {
     let dashboard: Value =
         serde_json::from_str(&read("charts/slotkeeper/dashboards/slotkeeper.json")).unwrap();
     let panels = panels(&dashboard);

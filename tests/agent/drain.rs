@@ -46,7 +46,7 @@ fn holds_on(agent: &Agent) {
 }
 
 #[test]
-fn the_slot_is_held_until_the_workload_says_that_it_is_done() {
+fn the_slot_is_held_until_the_workloads_drain_request() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = patient(&consul, "10m");
@@ -94,7 +94,7 @@ fn a_second_signal_ends_the_wait() {
 }
 
 #[test]
-fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
+fn the_wait_for_the_workload_leaves_time_for_the_release() {
     let consul = Newer::start();
     let home = patient(&consul, "20s");
     let mut agent = Agent::start(&home);
@@ -107,7 +107,7 @@ fn the_time_for_waiting_ends_and_leaves_some_for_giving_back() {
 /// Nothing says when the workload is done.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
+fn a_hold_keeps_the_slot_and_a_second_signal_releases_nothing() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let holding = |hold: &str| {
@@ -149,7 +149,7 @@ fn a_hold_keeps_the_slot_for_its_time_and_a_second_signal_gives_nothing_back() {
 }
 
 #[test]
-fn who_holds_nothing_waits_for_nobody() {
+fn an_agent_that_holds_nothing_waits_for_nothing() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let first = patient(&consul, "10m");

@@ -112,7 +112,7 @@ fn a_request_names_exactly_one_host() {
 }
 
 #[test]
-fn a_website_that_has_its_name_lead_to_loopback_reads_nothing() {
+fn a_website_whose_name_resolves_to_loopback_reads_nothing() {
     let consul = Consul::start();
     let home = home(&consul);
     let get = |agent: &Agent, path: &str, host: &str| {
@@ -166,7 +166,7 @@ fn an_agent_at_all_addresses_is_found() {
 
 /// The names of the contract. All exist from the start, except those of requests to Consul.
 #[test]
-fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
+fn every_metric_exists_from_the_start() {
     let mut consul = Consul::start();
     let home = home(&consul);
     consul.stop();
@@ -218,7 +218,7 @@ fn every_metric_of_the_contract_is_there_before_anything_has_happened() {
 }
 
 #[test]
-fn a_client_that_dawdles_is_cut_off_and_a_large_head_refused() {
+fn a_slow_client_is_cut_off_and_a_large_head_refused() {
     let consul = Consul::start();
     let home = home(&consul);
     let agent = Agent::start(&home);
@@ -242,7 +242,7 @@ fn a_client_that_dawdles_is_cut_off_and_a_large_head_refused() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_said_before_anything_is_held() {
+fn an_address_in_use_is_reported_before_anything_is_held() {
     let consul = Consul::start();
     let home = home(&consul);
     let first = Agent::start(&home);

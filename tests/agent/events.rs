@@ -118,7 +118,7 @@ fn assert_in_order(events: &[Event]) {
 }
 
 #[test]
-fn every_change_is_told_once_and_to_those_who_come_again_what_they_missed() {
+fn every_change_is_sent_once_and_a_reconnect_gets_what_it_missed() {
     let consul = Consul::start();
     let home = home(&consul);
     let agent = Agent::start(&home);
@@ -168,7 +168,7 @@ fn every_change_is_told_once_and_to_those_who_come_again_what_they_missed() {
 }
 
 #[test]
-fn the_end_is_told_and_a_successor_is_another_life() {
+fn the_stream_reports_the_end_and_a_successor_has_other_ids() {
     let consul = Consul::start();
     let home = home(&consul);
     let mut agent = Agent::start(&home);
@@ -200,7 +200,7 @@ fn the_end_is_told_and_a_successor_is_another_life() {
 }
 
 #[test]
-fn those_who_never_read_hold_nobody_up() {
+fn clients_that_never_read_delay_no_other() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // So many holders, in so many semaphores, that half of the pictures of them are more than a connection takes unread: that is 4 MB

@@ -232,7 +232,7 @@ fn a_worker_that_loses_its_lease_stops_and_the_item_is_done_again() {
 }
 
 #[test]
-fn a_pool_that_is_told_to_stop_ends_what_it_has_begun() {
+fn a_stopped_pool_finishes_the_items_that_it_has_begun() {
     let stage = Stage::set();
     let arguments =
         ["--control", "unix:$SOCKET", "--semaphore", "writers", "--items", "100", "--seconds", "1"];
@@ -270,7 +270,7 @@ fn a_pool_with_more_workers_than_may_wait_does_all_its_items() {
 }
 
 #[test]
-fn a_pool_that_is_kept_out_ends_and_does_not_ask_again_and_again() {
+fn a_blocked_pool_ends_and_does_not_retry_forever() {
     let stage = Stage::set();
     stage.operator.put(&format!("{PREFIX}/.lock"), "a picture", Put::Plain, 0);
     let mut pool = stage.play("worker_pool.py", &POOL_OF_TEN);
@@ -322,7 +322,7 @@ fn the_shell_stops_its_command_where_the_lease_is_lost() {
 }
 
 #[test]
-fn a_signal_to_the_shell_is_the_commands() {
+fn a_signal_to_the_shell_reaches_the_command() {
     let stage = Stage::set();
     let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done";
     let mut section = stage.play("critical_section.sh", &["writers", "sh", "-c", script]);
@@ -333,7 +333,7 @@ fn a_signal_to_the_shell_is_the_commands() {
 }
 
 #[test]
-fn what_is_piped_into_the_shell_is_the_commands() {
+fn standard_input_of_the_shell_reaches_the_command() {
     let stage = Stage::set();
     let (input, mut pipe) = std::io::pipe().unwrap();
     pipe.write_all(b"first line\nsecond line\n").unwrap();
@@ -345,7 +345,7 @@ fn what_is_piped_into_the_shell_is_the_commands() {
 }
 
 #[test]
-fn a_signal_to_a_shell_that_waits_takes_it_out_of_the_line() {
+fn a_signal_to_a_waiting_shell_removes_it_from_the_queue() {
     let stage = Stage::set();
     // SIGINT is what a shell lets those in its background ignore.
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {

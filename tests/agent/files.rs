@@ -139,7 +139,7 @@ fn a_token_file_has_its_mode_whatever_the_umask_is() {
 }
 
 #[test]
-fn links_in_the_place_of_what_is_written_beside_files_are_not_followed() {
+fn links_in_place_of_temporary_files_are_not_followed() {
     let scene = Scene::new(CONFIG);
     let run = scene.run();
     // The names under which files are written before they are moved: the shell's process is the agent's.
@@ -153,7 +153,7 @@ fn links_in_the_place_of_what_is_written_beside_files_are_not_followed() {
 }
 
 #[test]
-fn a_hard_link_in_the_place_of_a_file_is_replaced_and_not_written_through() {
+fn a_hard_link_in_place_of_a_file_is_replaced() {
     let scene = Scene::new(CONFIG);
     let run = scene.run();
     for name in ["ready", "state", "ready.lock"] {
@@ -173,7 +173,7 @@ fn device(path: &Path) {
 }
 
 #[test]
-fn what_is_no_regular_file_is_neither_replaced_nor_deleted() {
+fn only_a_regular_file_is_replaced_or_deleted() {
     type Plant<'a> = &'a dyn Fn(&Path, &Path);
     let plants: [(Plant<'_>, &str); 4] = [
         (&|path, _| device(path), "it is a device"),
@@ -196,7 +196,7 @@ fn what_is_no_regular_file_is_neither_replaced_nor_deleted() {
 }
 
 #[test]
-fn a_device_that_comes_to_lie_in_the_place_of_a_file_stays() {
+fn a_device_that_takes_the_place_of_a_file_stays() {
     let scene = Scene::new(CONFIG);
     let run = scene.run();
     let mut agent = scene.held("");
@@ -222,7 +222,7 @@ fn no_copy_of_the_binary_replaces_a_device() {
 }
 
 #[test]
-fn a_lock_file_that_is_none_is_refused() {
+fn an_irregular_lock_file_is_refused() {
     for (plant, why) in [
         (
             &(|lock: &Path, precious: &Path| symlink(precious, lock).unwrap()) as &dyn Fn(&Path, &Path),
@@ -238,7 +238,7 @@ fn a_lock_file_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_folder_that_is_somebody_elses_link_is_refused() {
+fn a_folder_that_is_another_users_link_is_refused() {
     let scene = Scene::new(CONFIG);
     let elsewhere = scene.home.path("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -249,7 +249,7 @@ fn a_folder_that_is_somebody_elses_link_is_refused() {
 }
 
 #[test]
-fn a_link_of_ones_own_leads_to_the_folder() {
+fn the_own_users_link_to_a_folder_is_followed() {
     let scene = Scene::new(CONFIG);
     fs::create_dir(scene.home.path("elsewhere")).unwrap();
     symlink(scene.home.path("elsewhere"), scene.home.path("run")).unwrap();
@@ -257,7 +257,7 @@ fn a_link_of_ones_own_leads_to_the_folder() {
 }
 
 #[test]
-fn a_state_file_that_others_have_written_is_not_believed() {
+fn a_state_file_of_another_user_is_not_used() {
     let session = "5e550000-0000-4000-8000-000000000000";
     let saved = format!(r#"{{"version":1,"session":"{session}","prefixes":{{"service/s":7}}}}"#);
     for (spoil, why) in [

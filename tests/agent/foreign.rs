@@ -80,7 +80,7 @@ fn shares_a_semaphore_with_consul_lock_in_its_own_form() {
 }
 
 #[test]
-fn a_changed_limit_ends_a_consul_lock_that_waits_and_set_limit_says_so() {
+fn a_changed_limit_ends_a_waiting_consul_lock_and_set_limit_says_so() {
     let consul = Consul::start();
     let home = Home::new();
     let map = "semaphores: [{name: s, prefix: service/s, limit: 2, format: map}]";
@@ -145,7 +145,7 @@ fn waits_for_a_holder_that_follows_the_guide_by_hand() {
 }
 
 #[test]
-fn garbage_and_single_key_locks_are_refused_named_and_left_alone() {
+fn garbage_and_single_key_locks_are_refused_named_and_unchanged() {
     for (value, flags, said) in
         [("some note", 0, "some note"), (r#"{"Limit":1}"#, 0, "Holders"), ("", LOCK_FLAGS, "single-key lock")]
     {
@@ -242,7 +242,7 @@ impl Drop for EndsLoops<'_> {
 }
 
 #[test]
-fn a_foreign_contender_that_never_acts_does_not_keep_ours_from_what_other_clients_take_in_turn() {
+fn an_idle_foreign_contender_does_not_block_slots_that_others_take_in_turn() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     idle(&operator);
@@ -260,7 +260,7 @@ fn a_foreign_contender_that_never_acts_does_not_keep_ours_from_what_other_client
 }
 
 #[test]
-fn loops_of_commands_leave_a_foreign_contender_that_never_acts_its_turn_a_few_times() {
+fn loops_of_commands_offer_an_idle_foreign_contender_a_few_turns() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let session = idle(&operator);
@@ -297,7 +297,7 @@ fn a_second() {
 }
 
 #[test]
-fn a_foreign_client_that_looks_once_a_second_gets_in() {
+fn a_foreign_client_that_polls_once_a_second_acquires() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let one = || run(&address, &["service/s", "-n", "1", "--format", "list"], &["true"]);
@@ -344,7 +344,7 @@ fn a_foreign_client_that_has_left_the_record_is_no_first_waiter() {
 }
 
 #[test]
-fn consul_lock_hands_on_without_a_turn_of_its_own() {
+fn consul_lock_hands_off_without_a_turn_of_its_own() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let theirs = [ConsulLock::start(&consul), ConsulLock::start(&consul)];
@@ -363,7 +363,7 @@ fn consul_lock_hands_on_without_a_turn_of_its_own() {
 }
 
 #[test]
-fn a_key_of_another_kind_that_nobody_holds_names_what_deletes_it() {
+fn an_unheld_key_of_another_kind_is_reported_with_the_command_that_deletes_it() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // A crashed `consul lock -n 1` leaves its key.
@@ -396,7 +396,7 @@ fn destroy(consul: &Consul) {
 }
 
 #[test]
-fn a_waiter_whose_entry_is_too_large_to_be_written_again_stalls_nobody() {
+fn a_waiter_with_an_oversized_contender_stalls_no_other() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let [holder, big] = [operator.create_session(), operator.create_session()];
@@ -415,7 +415,7 @@ fn a_waiter_whose_entry_is_too_large_to_be_written_again_stalls_nobody() {
 }
 
 #[test]
-fn as_many_slots_as_may_be_configured_can_be_acquired_and_given_on() {
+fn the_maximum_of_slots_can_be_acquired_and_handed_off() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let all = "semaphores: [{name: s, prefix: service/s, limit: 8800, slots: 8800}]";

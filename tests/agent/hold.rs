@@ -22,7 +22,7 @@ pub(crate) fn home(consul: &Consul) -> Home {
 }
 
 #[test]
-fn holds_says_so_everywhere_and_leaves_nothing() {
+fn a_held_slot_is_reported_everywhere_and_nothing_is_left() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -67,7 +67,7 @@ fn holds_says_so_everywhere_and_leaves_nothing() {
 }
 
 #[test]
-fn the_second_takes_over_when_the_first_is_told_to_stop() {
+fn the_second_agent_acquires_when_the_first_is_stopped() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home_a, home_b) = (home(&consul), home(&consul));
@@ -91,7 +91,7 @@ fn the_second_takes_over_when_the_first_is_told_to_stop() {
 
 /// coreutils' `timeout` signals the process, and then its group, which it is in.
 #[test]
-fn a_signal_that_comes_twice_at_once_is_one() {
+fn a_signal_repeated_at_once_counts_once() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for _ in 0..10 {
@@ -106,7 +106,7 @@ fn a_signal_that_comes_twice_at_once_is_one() {
 }
 
 #[test]
-fn several_semaphores_hang_on_one_session_and_readiness_waits_for_the_required_ones() {
+fn several_semaphores_share_a_session_and_readiness_waits_for_the_required_ones() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let foreigner = operator.create_session();

@@ -46,7 +46,7 @@ fn on_lost_does_not_wait_for_a_hook_that_hangs() {
 }
 
 #[test]
-fn slots_that_are_lost_together_are_told_of_at_once() {
+fn slots_that_are_lost_together_are_reported_at_once() {
     const SLOTS: usize = 70;
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
@@ -70,7 +70,7 @@ fn slots_that_are_lost_together_are_told_of_at_once() {
 }
 
 #[test]
-fn a_loss_kills_the_hook_that_says_that_the_slot_was_acquired() {
+fn a_loss_kills_the_running_hook_of_the_acquisition() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let hooks = "hooks:\n  on_acquired: [sh, -c, 'trap : TERM; sleep 600 & echo $! > $HOME/child; echo $$ >> $HOME/own; wait']\n  \

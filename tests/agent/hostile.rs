@@ -109,7 +109,7 @@ fn events(agent: &Agent) -> String {
 }
 
 #[test]
-fn hostile_values_are_only_shown() {
+fn untrusted_values_are_only_shown() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     plant(&operator, HOSTILE);
@@ -174,7 +174,7 @@ fn hostile_values_are_only_shown() {
 }
 
 #[test]
-fn hostile_values_stay_inside_of_a_line_of_json() {
+fn untrusted_values_stay_inside_a_line_of_json() {
     let consul = Consul::start();
     plant(&Operator::at(&consul.address()), HOSTILE);
     let (mut agent, home) = agent(&consul, "json");

@@ -82,7 +82,7 @@ fn agent(list: String) -> Lodger {
 }
 
 #[test]
-fn a_record_of_millions_of_holders_is_none() {
+fn a_record_of_millions_of_holders_is_refused() {
     let holders = r#","a""#.repeat((LONG / 4 * 3 - 1000) / 4);
     let record = BASE64.encode(format!(r#"{{"Limit":1,"Holders":["a"{holders}]}}"#));
     let agent = agent(format!("[{}]", pair("p/.lock", &format!(r#""Value":"{record}""#))));

@@ -53,7 +53,7 @@ fn field<'a>(rows: &'a Value, name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_semaphore_of_ours_and_theirs_with_its_line_and_its_dead() {
+fn a_shared_semaphore_with_its_queue_and_its_dead() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let _theirs = ConsulLock::start(&consul, &["-n", "2", PREFIX]);
@@ -123,7 +123,7 @@ fn a_semaphore_of_ours_and_theirs_with_its_line_and_its_dead() {
 }
 
 #[test]
-fn the_dead_and_what_they_left_and_who_was_taken_out() {
+fn the_dead_their_keys_and_evicted_clients() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (alive, out) = (operator.create_session(), operator.create_session());
@@ -199,7 +199,7 @@ fn locks_other_things_and_nothing() {
 }
 
 #[test]
-fn five_thousand_in_line_are_counted_and_some_are_shown() {
+fn five_thousand_waiters_are_counted_and_some_are_shown() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let session = operator.create_session();
@@ -255,7 +255,7 @@ impl Drop for Watching {
 }
 
 #[test]
-fn what_is_watched_is_shown_with_each_change_and_no_other() {
+fn a_watch_shows_each_change_of_its_prefix_alone() {
     let mut consul = Consul::start_persistent();
     let operator = Operator::at(&consul.address());
     let mut watching = Watching::start(&consul.address(), &["inspect", PREFIX, "--watch", "--json"]);
@@ -289,7 +289,7 @@ fn what_is_watched_is_shown_with_each_change_and_no_other() {
 
 /// However much changes, it is looked at a few times a second.
 #[test]
-fn a_watch_is_no_loop() {
+fn a_watch_sends_no_more_requests_than_changes() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut watching = Watching::start(&consul.address(), &["inspect", PREFIX, "--watch", "--json"]);
@@ -351,7 +351,7 @@ fn on_a_terminal_it_is_redrawn_in_place_and_its_clock_goes_on() {
 
 /// With sessions, a token and numbers as they are, what people look for is there, and no figure is another one.
 #[test]
-fn in_a_usual_window_who_and_how_they_are_can_be_seen() {
+fn in_a_usual_window_identity_and_health_are_visible() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let [holder, _other] = ["batch-7", "batch-9"].map(|pod| {
@@ -395,7 +395,7 @@ fn in_a_usual_window_who_and_how_they_are_can_be_seen() {
 
 /// Nothing changes, so that nothing would be written.
 #[test]
-fn a_watch_ends_with_its_reader() {
+fn a_watch_ends_when_its_output_is_closed() {
     let consul = Consul::start();
     for arguments in ["inspect service/s", "sessions"] {
         let watch = format!("{BINARY} {arguments} --watch --http-addr {}", consul.address());
@@ -408,7 +408,7 @@ fn a_watch_ends_with_its_reader() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_reported() {
     let (code, _, said) = operate("127.0.0.1:1", &["inspect", "/service/s"]);
     assert_eq!((code, said.contains("begins with a slash")), (Some(64), true), "{said}");
     for arguments in [

@@ -21,7 +21,7 @@ const PIPE: u64 = 64 * 1024;
 
 /// `timeout 60 slotkeeper ... | consumer` is to end although the consumer does not read.
 #[test]
-fn a_signal_ends_one_that_stands_in_a_write() {
+fn a_signal_ends_a_command_that_blocks_in_a_write() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let session = operator.create_session();

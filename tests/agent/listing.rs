@@ -14,7 +14,7 @@ const LISTED: usize = 100;
 const OTHERS: usize = 2 * LISTED;
 
 #[test]
-fn its_own_holding_and_the_dead_are_listed_first_and_the_rest_are_counted() {
+fn the_own_slot_and_the_dead_are_listed_first_and_the_rest_are_counted() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     // Whoever has its key is alive, and who has none is not.

@@ -15,7 +15,7 @@ fn lost(agent: &Agent, reason: &str) -> f64 {
 }
 
 #[test]
-fn a_killed_holders_slot_is_given_on_after_its_ttl() {
+fn a_killed_holders_slot_is_granted_after_its_ttl() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home_a, home_b) = (home(&consul), home(&consul));
@@ -42,7 +42,7 @@ fn a_killed_holders_slot_is_given_on_after_its_ttl() {
 }
 
 #[test]
-fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_asked_for_again() {
+fn a_session_destroyed_by_an_operator_is_a_loss_and_the_slot_is_acquired_again() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -87,7 +87,7 @@ fn with_on_lost_exit_a_loss_ends_the_agent_with_80() {
 }
 
 #[test]
-fn one_that_an_operator_takes_out_of_the_record_has_lost_its_slot() {
+fn a_holder_removed_from_the_record_has_lost_its_slot() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -111,7 +111,7 @@ fn one_that_an_operator_takes_out_of_the_record_has_lost_its_slot() {
 }
 
 #[test]
-fn one_whose_contender_is_deleted_has_lost_its_slot() {
+fn a_holder_whose_contender_is_deleted_has_lost_its_slot() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -131,7 +131,7 @@ fn one_whose_contender_is_deleted_has_lost_its_slot() {
 }
 
 #[test]
-fn a_holder_takes_the_dead_out_of_the_record_although_nobody_waits() {
+fn a_holder_prunes_the_dead_without_a_waiter() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -147,7 +147,7 @@ fn a_holder_takes_the_dead_out_of_the_record_although_nobody_waits() {
 }
 
 #[test]
-fn with_behaviour_release_the_entries_of_the_dead_are_swept_up() {
+fn with_behavior_release_the_contenders_of_the_dead_are_deleted() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let release = ONE.replace("ttl: 10s", "ttl: 10s, behavior: release");
@@ -169,7 +169,7 @@ fn with_behaviour_release_the_entries_of_the_dead_are_swept_up() {
     clippy::disallowed_methods,
     reason = "it measures the rest, of which too little would be the failure"
 )]
-fn a_dead_holders_slot_rests_for_the_prune_delay() {
+fn a_dead_holders_slot_is_kept_for_the_prune_delay() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let dead = operator.create_session();

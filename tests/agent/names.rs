@@ -59,7 +59,7 @@ fn a_command_is_not_run() {
 }
 
 #[test]
-fn an_operators_command_names_the_rule() {
+fn an_operators_command_reports_the_rule_of_a_name() {
     let stub = picky();
     for arguments in [
         &["inspect", PREFIX][..],
@@ -78,7 +78,7 @@ fn an_operators_command_names_the_rule() {
 
 /// What `check` refuses, nobody asks Consul for.
 #[test]
-fn a_name_that_consul_refuses_is_seen_before() {
+fn check_refuses_a_name_that_consul_refuses() {
     for (prefix, rule) in [
         ("service/a ", "begins or ends with a blank"),
         (" service/a", "begins or ends with a blank"),

@@ -54,7 +54,7 @@ fn an_outage_longer_than_the_lease_is_a_loss_and_passes_by_itself() {
 }
 
 #[test]
-fn a_silent_consul_ends_the_lease_in_time_and_hangs_no_drain() {
+fn a_silent_consul_ends_the_lease_in_time_and_delays_no_drain() {
     let consul = Consul::start();
     let home = Home::new();
     home.configure(&consul.address(), &format!("{ONE}\ndrain: {{timeout: 3s}}"));
@@ -70,7 +70,7 @@ fn a_silent_consul_ends_the_lease_in_time_and_hangs_no_drain() {
 }
 
 #[test]
-fn connections_that_have_gone_dead_hold_no_drain_up() {
+fn dead_connections_do_not_delay_a_drain() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let freezer = Freezer::start_apart(consul.address().parse().unwrap());
@@ -126,7 +126,7 @@ fn a_second_signal_ends_a_drain_that_waits_for_a_hook() {
 }
 
 #[test]
-fn a_development_server_that_forgets_everything_means_a_new_session() {
+fn a_restarted_development_server_means_a_new_session() {
     let mut consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -142,7 +142,7 @@ fn a_development_server_that_forgets_everything_means_a_new_session() {
 }
 
 #[test]
-fn the_strict_rule_takes_a_failing_watch_for_a_loss() {
+fn the_strict_rule_treats_a_failing_watch_as_a_loss() {
     let mut consul = Consul::start_persistent();
     let home = Home::new();
     home.configure(&consul.address(), &ONE.replace("ttl: 10s", "ttl: 60s, watch_grace: 0s"));

@@ -265,7 +265,7 @@ fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-fn a_step_that_fails_is_told_at_once_and_leaves_nothing_running() {
+fn a_failing_step_is_reported_at_once_and_leaves_no_process() {
     let before = Instant::now();
     let page = Page::of("```sh\nsleep 600 & echo \"left: $!\"; false; echo 'never said'\n```\n");
     let Told { went_well, said, .. } = page.run("localhost:1");
@@ -277,7 +277,7 @@ fn a_step_that_fails_is_told_at_once_and_leaves_nothing_running() {
 
 #[test]
 #[should_panic(expected = "a reader does not see \"slotkeeper dev &\"")]
-fn a_comment_may_not_set_anything_up() {
+fn a_comment_may_not_hide_a_set_up() {
     Page::of("<!-- run: slotkeeper dev & -->\n");
 }
 

@@ -47,7 +47,7 @@ fn one_dead_and_one_waiting(
 }
 
 #[test]
-fn the_dead_are_dropped_at_once_and_the_next_comes_in_by_the_same_write() {
+fn the_dead_are_pruned_and_the_next_waiter_granted_in_one_write() {
     for behavior in ["delete", "release"] {
         let consul = Consul::start();
         let operator = Operator::at(&consul.address());
@@ -87,7 +87,7 @@ fn the_dead_are_dropped_at_once_and_the_next_comes_in_by_the_same_write() {
 }
 
 #[test]
-fn on_a_terminal_it_asks_and_does_what_it_said() {
+fn on_a_terminal_prune_asks_first() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":3,"Holders":["one"]}"#, Put::Cas(0), 0);
@@ -122,7 +122,7 @@ fn on_a_terminal_it_asks_and_does_what_it_said() {
 }
 
 #[test]
-fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
+fn used_sessions_are_kept_and_unused_ones_destroyed() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let address = consul.address();
@@ -176,7 +176,7 @@ fn what_somebody_uses_is_not_destroyed_and_what_nobody_uses_is() {
 }
 
 #[test]
-fn whoever_comes_while_it_is_asked_is_not_harmed() {
+fn a_client_that_joins_during_the_question_is_unharmed() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":2,"Holders":[]}"#, Put::Cas(0), 0);
@@ -207,7 +207,7 @@ fn whoever_comes_while_it_is_asked_is_not_harmed() {
 
 /// Agents come and go while somebody destroys what nobody uses, again and again.
 #[test]
-fn agents_that_come_at_that_very_moment_are_served() {
+fn agents_that_join_during_a_prune_are_served() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (address, is_over) = (consul.address(), AtomicBool::new(false));
@@ -241,7 +241,7 @@ fn agents_that_come_at_that_very_moment_are_served() {
 }
 
 #[test]
-fn a_lock_is_deleted_where_nobody_has_it() {
+fn a_lock_without_a_holder_is_deleted() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let address = consul.address();
@@ -267,7 +267,7 @@ fn a_lock_is_deleted_where_nobody_has_it() {
 
 /// Who would be asked cannot see the question.
 #[test]
-fn nobody_is_asked_where_the_question_goes_elsewhere() {
+fn no_question_is_asked_without_a_terminal() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":["gone"]}"#, Put::Cas(0), 0);

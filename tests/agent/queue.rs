@@ -79,7 +79,7 @@ fn entry(operator: &Operator, session: &str) -> (Value, u64) {
 }
 
 #[test]
-fn the_line_is_served_in_the_order_of_arrival() {
+fn the_queue_is_served_in_the_order_of_arrival() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut holding = holder(&address, 1, "");
@@ -142,7 +142,7 @@ fn many_that_leave_as_soon_as_they_hold_are_served_in_the_order_of_arrival() {
 }
 
 #[test]
-fn one_that_wants_two_slots_is_not_overtaken_by_one_that_wants_one() {
+fn a_waiter_for_two_slots_is_not_overtaken_by_one_for_one() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let (mut first, mut second) = (holder(&address, 2, ""), holder(&address, 2, ""));
@@ -178,7 +178,7 @@ fn one_that_wants_two_slots_is_not_overtaken_by_one_that_wants_one() {
 }
 
 #[test]
-fn two_slots_that_become_free_at_once_go_to_two_at_once() {
+fn two_freed_slots_are_granted_to_two_waiters_at_once() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut double = holder(&address, 2, ", slots: 2");
@@ -204,7 +204,7 @@ fn two_slots_that_become_free_at_once_go_to_two_at_once() {
 }
 
 #[test]
-fn whoever_leaves_reads_one_key_and_hands_its_slot_on_in_one_transaction() {
+fn a_leaving_holder_reads_one_key_and_hands_off_in_one_transaction() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let proxy = Proxy::start_apart(address.parse().unwrap());
@@ -251,7 +251,7 @@ fn whoever_leaves_reads_one_key_and_hands_its_slot_on_in_one_transaction() {
 }
 
 #[test]
-fn a_next_one_that_has_died_is_passed_over() {
+fn a_dead_next_waiter_is_skipped() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let proxy = Proxy::start_apart(address.parse().unwrap());
@@ -290,7 +290,7 @@ fn a_next_one_that_has_died_is_passed_over() {
 }
 
 #[test]
-fn a_slot_that_was_given_to_one_that_is_dead_comes_back_when_its_session_ends() {
+fn a_slot_granted_to_a_dead_waiter_is_free_when_its_session_ends() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 1, "");
@@ -313,7 +313,7 @@ fn a_slot_that_was_given_to_one_that_is_dead_comes_back_when_its_session_ends() 
 }
 
 #[test]
-fn one_that_was_let_in_by_another_says_soon_who_it_is() {
+fn a_holder_granted_by_name_writes_its_identity_soon() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 2, "");
@@ -353,7 +353,7 @@ fn one_that_was_let_in_by_another_says_soon_who_it_is() {
     clippy::disallowed_methods,
     reason = "it measures the turn that is left, of which too little would be the failure"
 )]
-fn another_kind_of_client_ahead_is_left_its_turn_and_holds_nobody_up() {
+fn a_foreign_client_ahead_gets_its_turn_and_delays_no_other() {
     let consul = Consul::start();
     let (operator, address) = (Operator::at(&consul.address()), consul.address());
     let mut leaver = holder(&address, 1, "");

@@ -122,7 +122,7 @@ fn a_copy_of_its_state_file_takes_the_session_from_an_agent_and_not_its_files() 
 }
 
 #[test]
-fn an_agent_whose_state_file_is_taken_away_keeps_its_own_readiness_file() {
+fn an_agent_whose_state_file_is_removed_keeps_its_readiness_file() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -151,7 +151,7 @@ fn an_agent_whose_state_file_is_taken_away_keeps_its_own_readiness_file() {
 }
 
 #[test]
-fn one_that_ends_before_the_first_was_told_leaves_the_session_and_says_why() {
+fn an_agent_that_ends_while_its_session_is_contested_leaves_it_and_says_why() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -219,7 +219,7 @@ fn files_that_are_removed_are_written_again_and_claimed_again() {
 }
 
 #[test]
-fn a_file_that_is_replaced_is_told_of_and_left_alone() {
+fn a_replaced_file_is_reported_and_unchanged() {
     let consul = Newer::start();
     let home = home(&consul);
     let mut agent = held(&home);

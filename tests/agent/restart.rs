@@ -23,7 +23,7 @@ fn home(consul: &Consul) -> Home {
 }
 
 #[test]
-fn it_takes_its_live_session_up_again_with_slot_and_token() {
+fn a_restarted_agent_resumes_its_session_with_slot_and_token() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -56,7 +56,7 @@ fn it_takes_its_live_session_up_again_with_slot_and_token() {
 }
 
 #[test]
-fn a_session_taken_up_again_has_the_ttl_that_it_was_made_with() {
+fn a_resumed_session_keeps_its_ttl() {
     let consul = Consul::start();
     let home = home(&consul);
     let mut agent = Agent::start(&home);
@@ -79,7 +79,7 @@ fn a_session_taken_up_again_has_the_ttl_that_it_was_made_with() {
 }
 
 #[test]
-fn it_keeps_its_session_whatever_a_proxy_answers_in_the_place_of_consul() {
+fn a_proxys_answers_do_not_end_the_session() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let proxy = Proxy::start_apart(consul.address().parse().unwrap());
@@ -110,7 +110,7 @@ fn it_keeps_its_session_whatever_a_proxy_answers_in_the_place_of_consul() {
 }
 
 #[test]
-fn it_keeps_its_session_where_a_new_leader_does_not_know_of_it_yet() {
+fn a_new_leader_that_does_not_know_the_session_yet_does_not_end_it() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let proxy = Proxy::start_apart(consul.address().parse().unwrap());
@@ -135,7 +135,7 @@ fn it_keeps_its_session_where_a_new_leader_does_not_know_of_it_yet() {
 }
 
 #[test]
-fn one_whose_session_has_ended_starts_anew() {
+fn an_agent_whose_session_has_ended_creates_another() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul);
@@ -153,7 +153,7 @@ fn one_whose_session_has_ended_starts_anew() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_given_back() {
+fn slots_no_longer_configured_are_released() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -190,7 +190,7 @@ fn what_is_not_wanted_any_more_is_given_back() {
 }
 
 #[test]
-fn a_state_file_of_rubbish_means_a_new_session() {
+fn an_invalid_state_file_means_a_new_session() {
     let consul = Consul::start();
     for rubbish in ["", "{", r#"{"version":1,"session":"x y","prefixes":{}}"#] {
         let home = Home::new();

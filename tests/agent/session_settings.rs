@@ -141,7 +141,7 @@ fn after_its_session_was_destroyed(behavior: &str) -> (Option<Option<String>>, L
 }
 
 #[test]
-fn release_leaves_the_contender_without_a_session_and_delete_takes_it_away() {
+fn behavior_release_keeps_the_contender_without_a_session_and_delete_removes_it() {
     for (behavior, expected) in [("release", Some(None)), ("delete", None)] {
         let (left, mut agent, operator, _consul) = after_its_session_was_destroyed(behavior);
         assert_eq!(left, expected, "{behavior}");
@@ -151,7 +151,7 @@ fn release_leaves_the_contender_without_a_session_and_delete_takes_it_away() {
 }
 
 #[test]
-fn with_release_a_session_that_ran_out_leaves_an_entry_which_the_next_one_sweeps_up() {
+fn with_behavior_release_an_ended_session_leaves_a_contender_that_the_next_client_deletes() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut dead = start(&consul, "ttl: 10s, behavior: release", "");
@@ -239,7 +239,7 @@ fn a_service_check_that_turns_critical_ends_the_session() {
 }
 
 #[test]
-fn so_does_a_service_check_that_is_removed() {
+fn a_removed_service_check_ends_the_session() {
     let consul = Consul::start();
     register(&consul);
     let mut agent = start(&consul, "ttl: 10s, service_checks: [web-alive]", "");
@@ -274,7 +274,7 @@ fn with_on_lost_exit_a_critical_check_ends_the_agent_with_80() {
 }
 
 #[test]
-fn one_that_starts_on_a_critical_check_says_so_and_goes_on_trying() {
+fn an_agent_that_starts_on_a_critical_check_says_so_and_retries() {
     let consul = Consul::start();
     register(&consul);
     turn(&consul, "critical");

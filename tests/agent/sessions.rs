@@ -166,7 +166,7 @@ fn single_key_locks_and_sessions_with_checks_or_without_a_ttl() {
 }
 
 #[test]
-fn whom_the_record_lists_and_nobody_stands_for_is_shown_as_dead() {
+fn a_listed_session_without_a_contender_is_shown_as_dead() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let alive = operator.create_session();
@@ -183,7 +183,7 @@ fn whom_the_record_lists_and_nobody_stands_for_is_shown_as_dead() {
 }
 
 #[test]
-fn nobody_is_an_answer() {
+fn an_empty_list_is_an_answer() {
     let consul = Consul::start();
     assert_eq!(json_of(&consul, &[]), [] as [Value; 0]);
     let (code, said, errors) = sessions(&consul.address(), &[PREFIX]);
@@ -195,7 +195,7 @@ fn nobody_is_an_answer() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_reported() {
     for (prefix, cause) in [
         ("/service/s", "begins with a slash; write it without"),
         ("", "is empty"),

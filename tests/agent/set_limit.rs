@@ -79,7 +79,7 @@ fn assert_let_in_by_one_write(operator: &Operator, waiters: &[(Home, Agent)]) {
 }
 
 #[test]
-fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
+fn a_raised_limit_grants_all_waiters_in_one_write() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut holder, mut waiters) = one_of_four(&consul, "limit: 1");
@@ -103,7 +103,7 @@ fn a_raised_limit_lets_everybody_in_at_once_by_one_write() {
 }
 
 #[test]
-fn so_does_a_reload_of_an_agent_that_sets_it() {
+fn a_reload_that_raises_the_limit_grants_all_waiters_in_one_write() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home, mut holder, mut waiters) = one_of_four(&consul, "limit: 1, limit_policy: set");
@@ -117,7 +117,7 @@ fn so_does_a_reload_of_an_agent_that_sets_it() {
 }
 
 #[test]
-fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
+fn a_lowered_limit_evicts_no_holder_and_grants_nothing_before_a_slot_is_free() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut holders: Vec<_> = (0..3).map(|_| start(&consul, "limit: 3")).collect();
@@ -148,7 +148,7 @@ fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_before_there_is_room() {
 }
 
 #[test]
-fn free_slots_are_given_on_even_where_the_limit_is_right_already() {
+fn free_slots_are_granted_although_the_limit_is_unchanged() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let entry = r#"{"slotkeeper":1,"state":"waiting","slots":1}"#;
@@ -171,7 +171,7 @@ fn free_slots_are_given_on_even_where_the_limit_is_right_already() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_what_to_do_and_changes_nothing() {
+fn an_impossible_limit_is_refused_with_what_to_do() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (code, _, said) = set_limit(&consul.address(), &[PREFIX, "3"]);
@@ -216,7 +216,7 @@ fn with_consul_out_of_reach_it_ends_with_69() {
 }
 
 #[test]
-fn where_the_answer_is_lost_it_looks_at_what_was_done() {
+fn a_lost_answer_makes_set_limit_read_the_outcome() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":[]}"#, Put::Cas(0), 0);
@@ -265,7 +265,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) 
 }
 
 #[test]
-fn by_an_agents_configuration_it_reaches_consul_as_the_agent_does() {
+fn with_an_agents_configuration_it_reaches_consul_as_the_agent_does() {
     let consul = Consul::start();
     let (home, holder) = start(&consul, "limit: 1");
     holder.await_ready();

@@ -68,7 +68,7 @@ fn wait_probe_and_status_ask_the_local_agent() {
 }
 
 #[test]
-fn status_looks_again_and_again() {
+fn status_watches() {
     let consul = Consul::start();
     let home = home(&consul);
     let agent = Agent::start(&home);
@@ -88,7 +88,7 @@ fn status_looks_again_and_again() {
 
 /// Each change is shown and no other; trouble is said when it comes and when it goes.
 #[test]
-fn a_watch_shows_what_is_new_and_says_trouble_once() {
+fn a_watch_shows_changes_and_reports_a_failure_once() {
     const SAID: [Option<&str>; 7] = [Some("1"), Some("1"), None, None, None, Some("1"), Some("2")];
     let stub =
         Stub::start(|nth, _| SAID.get(nth).copied().unwrap_or(Some("3")).map(|said| (200, said.to_owned())));
@@ -114,7 +114,7 @@ fn a_watch_shows_what_is_new_and_says_trouble_once() {
 
 /// An agent that has gone is not to look like one that lives.
 #[test]
-fn on_a_terminal_status_says_how_old_it_is_and_fits_the_window() {
+fn on_a_terminal_status_shows_its_age_and_fits_the_window() {
     let name = "n".repeat(60);
     let status = serde_json::json!({
         "agent": {"version": "1.2.3", "state": "running", "ready": true}, "session": null,
@@ -144,7 +144,7 @@ fn on_a_terminal_status_says_how_old_it_is_and_fits_the_window() {
 }
 
 #[test]
-fn without_an_agent_they_say_where_they_looked() {
+fn without_an_agent_the_error_names_the_address() {
     let nobody = ["--address", "127.0.0.1:1"];
     let (code, _, said) = run(&["probe", "live", nobody[0], nobody[1]]);
     assert_eq!(code, Some(1));

@@ -50,7 +50,7 @@ fn assert_says(said: &str, parts: &[&str]) {
 }
 
 #[test]
-fn who_waits_in_vain_says_for_what_and_behind_whom() {
+fn a_wait_that_timed_out_names_the_slot_and_its_holders() {
     let consul = Consul::start();
     let first = Job::live(&consul.address(), &ONE, MEEK);
     first.await_life();
@@ -83,7 +83,7 @@ fn a_signal_that_ends_the_waiting_is_named() {
 }
 
 #[test]
-fn what_cannot_be_begun_is_explained() {
+fn a_command_that_cannot_start_is_explained() {
     let both = ["p/one", "-n", "1", "--ttl", "10s", "--kill-after", "5s"];
     let cases: [(&[&str], i32, &[&str]); 4] = [
         (&["--no-such-flag"], 64, &["unexpected argument '--no-such-flag'"]),
@@ -105,7 +105,7 @@ fn what_cannot_be_begun_is_explained() {
 }
 
 #[test]
-fn a_lost_slot_is_explained_and_so_is_a_command_that_was_killed_for_its_time() {
+fn a_lost_slot_and_a_command_killed_for_its_time_are_explained() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let live = ["sh", "-c", STUBBORN, "$HOME/life"];
@@ -135,7 +135,7 @@ fn a_command_that_ends_by_itself_has_the_file_for_itself() {
 }
 
 #[test]
-fn what_cannot_be_written_changes_nothing() {
+fn an_unwritable_termination_message_changes_nothing() {
     let consul = Consul::start();
     let first = Job::live(&consul.address(), &ONE, MEEK);
     first.await_life();
@@ -155,7 +155,7 @@ fn what_cannot_be_written_changes_nothing() {
 }
 
 #[test]
-fn an_agent_explains_an_end_that_nobody_has_asked_it_for() {
+fn an_agent_explains_an_end_that_was_not_requested() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -186,7 +186,7 @@ fn an_agent_explains_an_end_that_nobody_has_asked_it_for() {
 }
 
 #[test]
-fn a_wait_explains_itself_and_a_persons_commands_write_nothing() {
+fn wait_explains_its_end_and_operators_commands_write_nothing() {
     let consul = Consul::start();
     let home = Home::new();
     home.configure(&consul.address(), "semaphores: [{name: s, prefix: p/s, limit: 1}]");

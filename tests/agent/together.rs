@@ -37,7 +37,7 @@ fn occupy(operator: &Operator, name: &str) -> String {
 }
 
 #[test]
-fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
+fn a_group_acquires_no_single_slot_and_then_both_in_one_transaction() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let other = occupy(&operator, "b");
@@ -86,7 +86,7 @@ fn one_alone_is_not_taken_and_then_both_are_in_one_transaction() {
 }
 
 #[test]
-fn one_that_loses_a_slot_gives_the_other_back_before_it_asks_again() {
+fn a_group_that_loses_a_slot_releases_the_other_before_it_waits_again() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul, &["a", "b"]);
@@ -98,7 +98,7 @@ fn one_that_loses_a_slot_gives_the_other_back_before_it_asks_again() {
 }
 
 #[test]
-fn two_that_want_the_same_in_opposite_order_take_turns() {
+fn two_groups_in_opposite_order_take_turns() {
     let consul = Newer::start();
     let operator = Operator::at(&consul.address());
     let (rounds, done) = (4, AtomicBool::new(false));

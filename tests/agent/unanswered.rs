@@ -32,7 +32,7 @@ fn scene(lost: usize) -> Scene {
 }
 
 #[test]
-fn they_are_found_by_their_names_and_destroyed_before_another_is_created() {
+fn unanswered_sessions_are_found_by_name_and_destroyed_first() {
     let Scene { proxy, operator, home, .. } = &scene(3);
     let mut agent = Agent::start(home);
     agent.await_ready();
@@ -55,7 +55,7 @@ fn they_are_found_by_their_names_and_destroyed_before_another_is_created() {
 }
 
 #[test]
-fn one_that_is_told_to_stop_meanwhile_leaves_none() {
+fn an_agent_stopped_meanwhile_leaves_no_session() {
     let Scene { proxy, operator, home, .. } = &scene(100);
     let agent = Agent::start(home);
     wait_for("a session that nobody was told of", || proxy.faults_left() < 99);
@@ -65,7 +65,7 @@ fn one_that_is_told_to_stop_meanwhile_leaves_none() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_told_at_the_end() {
+fn sessions_that_cannot_be_read_are_reported_at_the_end() {
     let Scene { proxy, operator, home, .. } = &scene(3);
     // Not more than the last message names.
     proxy.fail_next("/v1/session/list", &[Fault::Answers(403, "Permission denied"); 100]);
@@ -83,7 +83,7 @@ fn what_cannot_be_looked_at_is_told_at_the_end() {
 }
 
 #[test]
-fn one_that_is_created_late_for_a_lease_is_destroyed_though_the_lease_is_over() {
+fn a_session_created_late_for_an_ended_lease_is_destroyed() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let proxy = Proxy::start_apart(consul.address().parse().unwrap());

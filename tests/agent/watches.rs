@@ -38,7 +38,7 @@ impl Watched {
 }
 
 #[test]
-fn each_waits_for_a_few_single_keys_and_where_nothing_happens_nobody_writes() {
+fn each_client_watches_a_few_keys_and_writes_nothing_at_rest() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let holder = Watched::start(&consul);
@@ -108,7 +108,7 @@ fn each_waits_for_a_few_single_keys_and_where_nothing_happens_nobody_writes() {
 }
 
 #[test]
-fn at_rest_each_has_the_connections_of_its_long_polls_alone() {
+fn at_rest_each_agent_has_the_connections_of_its_long_polls_alone() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut holder = Watched::start(&consul);

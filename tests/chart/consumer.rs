@@ -104,7 +104,7 @@ fn two_aliases_are_two() {
 }
 
 #[test]
-fn another_chart_takes_it_in_in_every_mode() {
+fn another_chart_includes_it_in_every_mode() {
     for (mode, first) in
         [("sidecar", "slotkeeper"), ("wrapper", "slotkeeper-install"), ("on_demand", "slotkeeper")]
     {
@@ -161,7 +161,7 @@ fn the_readme_shows_the_whole_template() {
 }
 
 #[test]
-fn what_another_chart_makes_of_it_runs() {
+fn the_pod_of_another_chart_runs() {
     let consul = Consul::start();
     let address = format!("http://{}", consul.address());
     let mut rendered = example(&json!({"slotkeeper": {"consul": {"address": address}}}));

@@ -98,18 +98,18 @@ macro_rules! endings {
             }
 
             #[test]
-            fn where_it_ends_it_itself() {
+            fn where_the_sidecar_ends_the_workload() {
                 assert_one_after_the_other(&brief("", "stop: true"), Ending::$why);
             }
 
             #[test]
-            fn where_it_sees_nothing() {
+            fn where_the_sidecar_sees_nothing() {
                 assert_one_after_the_other(&brief("", "shared: false"), Ending::$why);
             }
 
             /// What the others would show if they showed nothing: they fail without what they are for.
             #[test]
-            fn but_not_where_it_neither_sees_nor_holds() {
+            fn not_where_the_sidecar_neither_sees_nor_holds() {
                 let (last, first) = ends(&brief(", hold: 0s", "shared: false"), Ending::$why);
                 assert!(first < last, "alive until {last}, and the next one from {first} on");
             }
@@ -142,7 +142,7 @@ fn a_workload_that_has_ended_is_seen_to_have_ended() {
 
 /// Somebody changes its image in place, say.
 #[test]
-fn a_sidecar_that_alone_is_told_to_end_holds_on() {
+fn a_sidecar_that_alone_gets_sigterm_holds_its_slot() {
     let scene = Scene::new(&brief("", ""), LIVES);
     let (mut first, next) = two(&scene);
     first.pod.signal("slotkeeper", Signal::TERM);
@@ -208,19 +208,19 @@ fn is_ended_before_consul_ends_the_session(more: &str) {
 }
 
 #[test]
-fn a_slow_starter_is_ended_by_the_sidecar() {
+fn the_sidecar_ends_a_slow_starter() {
     is_ended_before_consul_ends_the_session(
         "startupProbe: {httpGet: {path: /, port: 1}, failureThreshold: 1000}",
     );
 }
 
 #[test]
-fn one_whose_hook_runs_is_ended_by_the_sidecar() {
+fn the_sidecar_ends_a_workload_whose_hook_runs() {
     is_ended_before_consul_ends_the_session("lifecycle: {postStart: {sleep: {seconds: 1000}}}");
 }
 
 #[test]
-fn one_with_a_probe_of_its_own_is_ended_by_the_sidecar() {
+fn the_sidecar_ends_a_workload_with_a_probe_of_its_own() {
     is_ended_before_consul_ends_the_session("livenessProbe: {httpGet: {path: /livez, port: 9377}}");
 }
 
@@ -249,7 +249,7 @@ fn behind_a_startup_probe_a_kubelet_that_restarts_starts_what_waits() {
 }
 
 #[test]
-fn what_begins_without_its_slot_is_ended_by_the_sidecar() {
+fn the_sidecar_ends_a_workload_that_starts_without_its_slot() {
     let scene = gated_by_a_startup_probe("stop: true");
     let first = scene.pod();
     first.await_life();
@@ -286,7 +286,7 @@ fn behind_the_charts_gate_a_kubelet_that_restarts_starts_nothing() {
 
 /// The chart refuses a restart policy of the container's own. A pod of one's own may have it.
 #[test]
-fn what_a_kubelet_starts_again_without_its_slot_is_ended_again() {
+fn the_sidecar_ends_a_restarted_workload_without_its_slot_again() {
     let scene = changed(&brief("", "stop: true"), STUBBORN, |pod| {
         pod["containers"][0]["restartPolicy"] = "Always".into();
     });

@@ -30,7 +30,7 @@ fn action(rules: &[Value], pod: &Pod) -> String {
 
 /// Kubernetes refuses a rule for a container that the pod does not have.
 #[test]
-fn rules_are_for_containers_that_there_are() {
+fn failure_rules_name_existing_containers() {
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let pod = &rendered.pod()["spec"];
         let lists = ["initContainers", "containers"].map(|list| pod[list].as_array().unwrap());

@@ -78,7 +78,7 @@ fn the_dashboard_is_the_file() {
 }
 
 #[test]
-fn nothing_of_it_is_there_unless_it_is_asked_for() {
+fn no_monitoring_object_exists_by_default() {
     for kind in ["PodMonitor", "PrometheusRule"] {
         assert!(matrix()["defaults"].find(kind, "").is_none());
     }

@@ -20,7 +20,7 @@ fn consul_ports(values: &str) -> Vec<u64> {
 }
 
 #[test]
-fn there_is_none_unless_it_is_asked_for() {
+fn no_network_policy_exists_by_default() {
     assert_eq!(matrix()["sidecar"].find("NetworkPolicy", ""), None);
 }
 

@@ -14,7 +14,7 @@ const TWO: &str = "
 
 /// What was removed is kept, what is new is acquired, and the fence sees nothing of it.
 #[test]
-fn a_changed_config_map_is_taken_over_in_a_pod_that_runs() {
+fn a_running_pod_applies_a_changed_config_map() {
     let mut scene = Scene::new(TWO, LIVES);
     let mut runner = scene.pod();
     runner.await_life();

@@ -75,17 +75,17 @@ fn the_agent_is_reached_at_the_pods_address_and_at_its_loopback() {
 }
 
 #[test]
-fn nor_where_the_sidecar_sees_no_process() {
+fn the_second_pod_runs_after_the_first_where_the_sidecar_sees_no_process() {
     two_run_one_after_the_other("    processes: {shared: false}");
 }
 
 #[test]
-fn nor_where_it_ends_the_workload() {
+fn the_second_pod_runs_after_the_first_where_the_sidecar_ends_the_workload() {
     two_run_one_after_the_other("    processes: {stop: true}");
 }
 
 #[test]
-fn a_sidecar_that_was_killed_takes_its_slot_up_again() {
+fn a_killed_sidecar_resumes_its_slot() {
     let scene = Scene::new(&format!("{ONE}\n    fence: {{enabled: false}}"), LIVES);
     let mut runner = scene.pod();
     runner.await_life();
@@ -148,7 +148,7 @@ fn the_fence_has_ended_the_workload_before_consul_can_end_the_session() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
+fn a_pod_deleted_while_it_waits_leaves_the_queue() {
     let scene = Scene::new(ONE, LIVES);
     let mut first = scene.pod();
     first.await_life();
@@ -166,7 +166,7 @@ fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
 }
 
 #[test]
-fn a_wait_that_is_over_fails_the_pod() {
+fn a_wait_that_times_out_fails_the_pod() {
     let scene = Scene::new(&format!("{ONE}\n    wait: 5s"), LIVES);
     let mut first = scene.pod();
     first.await_life();

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use slotkeeper::internals::workload::longest_kill_after;
 
 use crate::BINARY;
 use crate::helm::{Rendered, VERSIONS, chart, helm, render, rendered, repository, to_render, yaml};
@@ -31,7 +33,7 @@ pub(crate) fn matrix() -> &'static BTreeMap<String, Rendered> {
 }
 
 #[test]
-fn nothing_is_wrong_with_the_chart() {
+fn the_chart_passes_helm_lint() {
     let answers = helm(&[json!({"do": "lint", "chart": chart()})]);
     let messages = answers[0]["messages"].as_array().unwrap();
     // Severity 1 tells of what is only recommended, which is an icon.
@@ -61,7 +63,7 @@ fn a_manifest_that_is_wrong_does_not_fit() {
 }
 
 #[test]
-fn every_configuration_is_one_that_slotkeeper_takes_without_a_word() {
+fn slotkeeper_accepts_every_configuration_without_a_warning() {
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let (code, said) = check(rendered);
         assert_eq!((code, said.as_str()), (Some(0), ""), "{name}: {}", rendered.config());
@@ -107,7 +109,7 @@ pub(crate) fn agent(pod: &Value) -> &Value {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
+fn contradictory_values_are_refused_with_the_fix() {
     let refusals = [
         ("mode: nope", "/mode"),
         ("mdoe: wrapper", "mdoe"),
@@ -243,7 +245,7 @@ fn what_cannot_be_meant_is_refused_and_the_mend_is_said() {
 
 /// What slotkeeper would refuse when the pod is there already, which would wait for ever in its Init.
 #[test]
-fn what_slotkeeper_refuses_the_chart_refuses() {
+fn the_chart_refuses_what_slotkeeper_refuses() {
     let faults = [
         ("{session: {ttl: 48h}}", "config.session.ttl: 48h is out of bounds; write 10s to 24h"),
         ("{session: {ttl: 9s}}", "9s is out of bounds"),
@@ -405,6 +407,34 @@ fn the_generated_part_of_the_schema_is_current() {
     assert_current("charts/slotkeeper/values.schema.json", &wanted);
 }
 
+/// The chart's copy of [`longest_kill_after`], which is linear in pieces.
+#[test]
+fn the_generated_table_of_the_time_to_stop_is_current() {
+    const HEAD: &str = "\
+# Generated: the maximum time to stop under a TTL, in milliseconds. From each `from` on it is TTL * slope / 30 - less, rounded down.
+";
+    let longest =
+        |ttl: u64| u64::try_from(longest_kill_after(Duration::from_millis(ttl)).as_millis()).unwrap();
+    let mut pieces: Vec<(u64, u64, u64)> = Vec::new();
+    // Each term is a number of thirtieths of the TTL, or the same for each TTL. So nothing is rounded at multiples of 30 ms.
+    for ttl in (9_990..86_400_000).step_by(30) {
+        let slope = longest(ttl + 30) - longest(ttl);
+        if pieces.last().is_none_or(|(_, last, _)| *last != slope) {
+            pieces.push((ttl.max(10_000), slope, ttl * slope / 30 - longest(ttl)));
+        }
+    }
+    let rows = pieces
+        .iter()
+        .map(|(from, slope, less)| format!("- {{from: {from}, slope: {slope}, less: {less}}}\n"));
+    assert_current("charts/slotkeeper/files/timing.yaml", &format!("{HEAD}{}", rows.collect::<String>()));
+
+    // Every millisecond where the pieces meet, then a step with which every remainder of 30 occurs.
+    for ttl in (10_000..100_000).chain((100_000..=86_400_000).step_by(997)) {
+        let (_, slope, less) = pieces.iter().rfind(|(from, ..)| *from <= ttl).unwrap();
+        assert_eq!(ttl * slope / 30 - less, longest(ttl), "a TTL of {ttl} ms");
+    }
+}
+
 #[test]
 fn every_value_has_a_schema_and_a_row_in_the_readme() {
     let read = |path: &str| std::fs::read_to_string(chart().join(path)).unwrap();
@@ -464,7 +494,7 @@ fn the_fence_acts_so_early_that_the_pods_grace_fits() {
 }
 
 #[test]
-fn the_sidecar_sees_what_runs_on_the_slot() {
+fn the_sidecar_shares_the_process_namespace() {
     let pod = |name: &str| matrix()[name].pod()["spec"].clone();
     let config = |name: &str| yaml(matrix()[name].config());
     assert_eq!(pod("sidecar")["shareProcessNamespace"], true);
@@ -593,7 +623,7 @@ fn the_binary_comes_from_an_image_volume_where_there_are_some() {
 }
 
 #[test]
-fn a_workloads_own_addresses_are_its_own() {
+fn the_workloads_own_variables_stand() {
     let container = &matrix()["wrapper"].pod()["spec"]["containers"][0];
     let variables: BTreeMap<_, _> = environment(container, &|path| format!("<{path}>")).into_iter().collect();
     assert_eq!(variables["SLOTKEEPER_HTTP_LISTEN"], "[::]:9377");
@@ -613,7 +643,7 @@ fn on_the_nodes_network_not_all_addresses_are_the_pods() {
 
 /// A name of ours in `extraEnv` is theirs, once. Theirs can name what ours take from the pod, and ours can name theirs.
 #[test]
-fn more_environment_wins_over_ours() {
+fn extra_env_takes_precedence() {
     let values = "{mode: sidecar, consul: {login: {authMethod: pods}}, extraEnv: [{name: SLOTKEEPER_POD_NAME, value: \
                   import-7}, {name: SLOTKEEPER_HTTP_LISTEN, value: '127.0.0.1:9377'}, {name: WHERE, value: \
                   $(SLOTKEEPER_POD_NAMESPACE)}]}";
@@ -693,7 +723,7 @@ fn an_image_runs_what_it_runs_by_itself() {
 }
 
 #[test]
-fn no_container_of_ours_may_more_than_it_needs() {
+fn slotkeepers_containers_have_no_more_rights_than_they_need() {
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let pod = &rendered.pod()["spec"];
         let ours = pod["initContainers"]
@@ -726,7 +756,7 @@ fn no_container_of_ours_may_more_than_it_needs() {
 }
 
 #[test]
-fn what_helm_says_in_the_end_fits_the_mode() {
+fn the_notes_fit_the_mode() {
     for (name, said) in [
         ("wrapper", "the command gets SIGTERM and after 12s SIGKILL"),
         ("sidecar", "killed by its liveness probe within 62 s"),
@@ -746,7 +776,7 @@ fn what_helm_says_in_the_end_fits_the_mode() {
 
 /// Its commands can be pasted, but for the pod's name.
 #[test]
-fn what_helm_says_in_the_end_names_what_is_asked_for() {
+fn the_notes_name_the_configured_slots() {
     for (name, key) in [
         ("defaults", "service/example"),
         ("wrapper", "service/warehouse/writers"),
@@ -761,7 +791,7 @@ fn what_helm_says_in_the_end_names_what_is_asked_for() {
 
 /// Our volumes alone keep no node from being emptied; the workload's own are for it to name.
 #[test]
-fn our_empty_dirs_keep_no_autoscaler_from_a_node() {
+fn slotkeepers_empty_dirs_block_no_autoscaler() {
     const VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
     for (name, rendered) in matrix().iter().filter(|(name, _)| *name != "no-workload") {
         let pod = rendered.pod();

@@ -73,7 +73,7 @@ fn a_command_that_ignores_sigterm_has_its_own_time_and_then_the_next_one_runs() 
 }
 
 #[test]
-fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
+fn a_pod_deleted_while_it_waits_leaves_the_queue() {
     let scene = Scene::new(ONE, LIVES);
     let mut first = scene.pod();
     first.await_life();
@@ -88,7 +88,7 @@ fn a_pod_that_is_deleted_while_it_waits_leaves_the_line() {
 }
 
 #[test]
-fn a_wait_that_is_over_fails_the_pod() {
+fn a_wait_that_times_out_fails_the_pod() {
     let told = ONE.replace("name: main", "name: main, terminationMessagePath: /life/why");
     let scene = Scene::new(&format!("{told}\n    wait: 5s"), LIVES);
     let mut first = scene.pod();

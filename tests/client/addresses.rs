@@ -168,7 +168,7 @@ async fn the_next_address_is_used_where_a_balancer_has_no_backend() {
 }
 
 #[tokio::test]
-async fn a_single_address_is_asked_nothing_more() {
+async fn a_single_address_gets_no_extra_requests() {
     let stub = server("1").await;
     let client = of(&stub.addr().to_string());
     client.session_create(&spec()).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_single_address_is_asked_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_shows_the_session_is_used_and_long_polls_go_there() {
+async fn the_address_that_shows_the_session_is_used_for_long_polls_too() {
     let (read, written, writes, polled) = in_time(async || {
         let (first, second) = (failing("1").await, server("1").await);
         let client = both(&first, &second);
@@ -207,7 +207,7 @@ async fn what_shows_the_session_is_used_and_long_polls_go_there() {
 }
 
 #[tokio::test]
-async fn while_a_session_lives_nothing_is_written_where_it_is_not_shown() {
+async fn while_a_session_lives_no_address_without_it_is_written_to() {
     let hidden = "X-Consul-Index: 7\r\nX-Consul-Results-Filtered-By-ACLs: true\r\n";
     for (what, said) in [
         ("does not have it", Act::json(200, "[]")),

@@ -68,7 +68,7 @@ async fn a_blocking_read_that_ends_late_is_cut_off_and_one_that_ends_early_fails
 }
 
 #[tokio::test]
-async fn what_else_ends_a_blocking_read_is_no_cut() {
+async fn other_ends_of_a_blocking_read_are_no_cuts() {
     let ends = [
         (status(500), Class::Unexpected),
         (status(503), Class::Unexpected),
@@ -103,7 +103,7 @@ async fn a_cut_is_reported_and_counted_once_and_no_read_is_sent_again() {
 }
 
 #[tokio::test]
-async fn no_read_asks_for_a_longer_wait_than_is_set() {
+async fn no_read_waits_longer_than_configured() {
     let stub = Stub::start(vec![Act::json(200, "[]")]).await;
     let max_wait = Some(Duration::from_secs(25));
     let settings = Settings { address: stub.addr().into(), max_wait, ..Settings::default() };

@@ -157,7 +157,7 @@ async fn a_head_without_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_says_to_wait_for_ever_is_waited_for_no_longer_than_for_any_answer() {
+async fn an_endless_interim_answer_gets_no_more_time_than_any_other() {
     let again = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
     let endless = Impostor::endless(String::new(), again.into_bytes()).await;
     let error =
@@ -166,7 +166,7 @@ async fn what_says_to_wait_for_ever_is_waited_for_no_longer_than_for_any_answer(
 }
 
 #[tokio::test]
-async fn a_byte_now_and_then_makes_no_answer() {
+async fn a_trickle_of_bytes_is_no_answer() {
     let dripping = Impostor::start(|mut stream| async move {
         let answer = body(&[b' '; 1_000_000]);
         for byte in answer {
@@ -200,7 +200,7 @@ async fn a_length_that_is_wrong_is_no_answer() {
 }
 
 #[tokio::test]
-async fn json_of_any_depth_and_shape_is_no_danger() {
+async fn json_of_any_depth_and_shape_is_harmless() {
     let deep = MAX_ANSWER / 2 - 1000;
     for (content, why) in [
         ("[".repeat(deep), "it is JSON of another shape"),

@@ -68,7 +68,7 @@ async fn a_renewal_waits_neither_for_reads_nor_for_long_polls() {
 
 /// A renewal that only stood in the line says nothing of Consul, and was surely not done.
 #[tokio::test]
-async fn what_finds_no_connection_in_time_was_not_sent() {
+async fn a_request_without_a_connection_in_time_was_not_sent() {
     let stub = Stub::choosing(|_, _| Act::Silence).await;
     let client = client(&stub.addr()).within(TIMEOUT * 2);
     for _ in 0..CALLS {
@@ -140,7 +140,7 @@ async fn a_write_waits_for_few_of_the_reads_that_wait() {
 }
 
 #[tokio::test]
-async fn in_a_hurry_what_was_begun_before_ends_soon_and_what_begins_has_its_time() {
+async fn hurry_shortens_requests_under_way_and_not_new_ones() {
     let stub = stub().await;
     let client = client(&stub.addr()).within(Duration::from_secs(600));
     let reads = join_all((0..CALLS * 3).map(|_| client.kv_get("hangs", Read::default())));
@@ -163,7 +163,7 @@ async fn in_a_hurry_what_was_begun_before_ends_soon_and_what_begins_has_its_time
 }
 
 #[tokio::test]
-async fn a_reload_keeps_the_requests_of_before_from_being_forgotten_in_a_hurry() {
+async fn hurry_reaches_requests_from_before_a_reload() {
     let stub = stub().await;
     let before = client(&stub.addr()).within(Duration::from_secs(600));
     // Each reload makes another one.
@@ -215,7 +215,7 @@ async fn whether_a_session_has_ended_is_read_beside_a_crowd_of_reads() {
 }
 
 #[tokio::test]
-async fn a_renewal_does_not_wait_for_those_that_are_in_doubt() {
+async fn a_renewal_does_not_wait_for_requests_without_an_answer() {
     let stub = Stub::choosing(|_, request| {
         if request.contains("session/renew/a") {
             Act::json(404, UNKNOWN)
@@ -263,7 +263,7 @@ async fn a_session_has_not_ended_where_a_server_fails_to_read_it() {
 }
 
 #[tokio::test]
-async fn a_renewal_has_one_time_for_all_that_it_asks() {
+async fn a_renewal_has_one_time_limit_for_all_its_requests() {
     let stub = new_leader(Act::late(404, UNKNOWN), Act::Silence).await;
     let client = client(&stub.addr());
     let time = Duration::from_secs(1);

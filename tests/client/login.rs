@@ -182,7 +182,7 @@ async fn another_bearer_token_earns_another_login_and_a_bad_one_costs_nothing() 
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_login_is_said_and_shared() {
+async fn the_error_of_a_login_is_reported_and_shared() {
     let (consul, _, issuer) = with_auth_method().await;
     let folder = tempfile::tempdir().unwrap();
     let bearer = folder.path().join("jwt");

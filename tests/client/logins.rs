@@ -90,7 +90,7 @@ async fn a_login_without_an_answer_has_another_one_beside_it() {
 }
 
 #[tokio::test]
-async fn one_that_fails_beside_others_does_not_speak_for_them() {
+async fn a_failed_login_beside_others_is_not_their_outcome() {
     let answers = |nth| match nth {
         1 => Act::Silence,
         2 => Act::json(429, "rate limit exceeded"),
@@ -104,7 +104,7 @@ async fn one_that_fails_beside_others_does_not_speak_for_them() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_answered_late_gives_its_token_back() {
+async fn a_late_login_logs_its_token_out() {
     // The first one is answered when the second one comes, and the second one when the token of the first one is sent.
     let late = |nth| Act::late(200, &token(if nth == 1 { "one" } else { "two" }, ""));
     let stub = consul(late, done(), |_| done()).await;

@@ -150,7 +150,7 @@ async fn names_are_read_without_values_and_waited_for() {
 }
 
 #[tokio::test]
-async fn what_is_confirmed_is_read_at_one_instant_or_alone_where_a_key_is_missing() {
+async fn keys_are_confirmed_at_one_instant_or_alone_if_one_is_missing() {
     let consul = Consul::start().await;
     let recorder = Arc::new(Recorder::default());
     let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
@@ -183,7 +183,7 @@ async fn what_is_confirmed_is_read_at_one_instant_or_alone_where_a_key_is_missin
 }
 
 #[tokio::test]
-async fn several_groups_are_confirmed_by_one_read_and_what_lacks_a_key_by_itself() {
+async fn several_groups_are_confirmed_by_one_read_and_one_that_lacks_a_key_alone() {
     let consul = Consul::start().await;
     let recorder = Arc::new(Recorder::default());
     let settings = Settings { address: consul.addr().clone().into(), ..Settings::default() };
@@ -442,7 +442,7 @@ async fn a_blocking_list_wakes_for_removals() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_said_so() {
+async fn an_oversized_value_is_reported() {
     let consul = Consul::start().await;
     let client = client(consul.addr());
     for bytes in [524_289, 4_000_000] {

@@ -69,7 +69,7 @@ async fn a_server_has_the_name_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn strangers_are_refused_on_both_sides() {
+async fn untrusted_certificates_are_refused_on_both_sides() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (_consul, port) = server(&authority).await;
     let no_certificate = Tls { cert_file: None, key_file: None, ..authority.client() };

@@ -28,7 +28,7 @@ async fn the_newer_dialect_has_the_facts_of_every_scenario() {
 }
 
 #[tokio::test]
-async fn it_says_so_in_the_words_of_1_22() {
+async fn errors_have_the_words_of_1_22() {
     let server = embedded(Dialect::V1_22);
     let addr = server.addr();
     http::put(addr, "/v1/kv/a", "x").await;
@@ -63,7 +63,7 @@ async fn it_says_so_in_the_words_of_1_22() {
 }
 
 #[tokio::test]
-async fn it_refuses_transactions_in_the_words_of_1_22() {
+async fn refused_transactions_have_the_words_of_1_22() {
     let server = embedded(Dialect::V1_22);
     let txn = async |op: serde_json::Value| {
         let body = json!([{"KV": {"Verb": "get", "Key": "none"}}, {"KV": op}]).to_string();

@@ -151,7 +151,7 @@ async fn requests_are_limited_in_consuls_words() {
 
 /// What a token that may not see everything is shown, and that 1.22 says so where 1.8 does not.
 #[tokio::test]
-async fn what_a_token_may_not_see_is_left_out() {
+async fn keys_hidden_from_a_token_are_left_out() {
     let config = r#"acl { enabled = true default_policy = "deny" tokens { master = "root" } }"#;
     let setup = Setup { config: config.to_owned(), token: Some("root".to_owned()), ..Setup::default() };
     let consul = Consul::start_with(setup).await;

@@ -63,7 +63,7 @@ fn consul(dev: &Dev, args: &[&str]) -> Output {
 }
 
 #[tokio::test]
-async fn it_says_what_it_is_and_ends_cleanly_on_either_signal() {
+async fn it_prints_its_version_and_ends_cleanly_on_either_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut dev = Dev::start();
         assert!(dev.lines[0].contains("development only") && dev.lines[0].contains("in memory"));
@@ -112,7 +112,7 @@ async fn it_behaves_like_the_version_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_operators_set_can_be_set() {
+async fn operators_settings_can_be_set() {
     let dev = Dev::start_with(&[
         "--session-ttl-min=90s",
         "--kv-max-value-size=10",
@@ -156,7 +156,7 @@ fn connections_of_one_address_can_be_limited() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_wrong_usage() {
+fn impossible_settings_are_wrong_usage() {
     for flags in [
         &["--behave-like=1.9"][..],
         &["--kv-max-value-size=0"],

@@ -96,7 +96,7 @@ fn it_holds_a_slot_with_no_more_than_a_volume_and_leaves_nothing() {
 }
 
 #[test]
-fn a_container_that_is_killed_takes_its_slot_up_again() {
+fn a_killed_container_resumes_its_slot() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let sidecar = Sidecar::start(&consul);
@@ -115,7 +115,7 @@ fn a_container_that_is_killed_takes_its_slot_up_again() {
 }
 
 #[test]
-fn without_a_volume_it_says_which_folder_it_wants() {
+fn without_a_volume_the_error_names_the_folder() {
     let consul = Consul::start();
     let ports = Ports::reserve();
     let config = config(&consul, &ports.addr(0).to_string());

@@ -42,7 +42,7 @@ fn resolves(prometheus: &Prometheus, alerts: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_with_a_semaphore_raises_its_alert_and_lays_it_when_mended() {
+fn a_problem_of_a_semaphore_raises_its_alert_and_the_fix_resolves_it() {
     let consul = Consul::start();
     let elsewhere = Consul::start();
     let operator = Operator::at(&consul.address());
@@ -126,7 +126,7 @@ fn what_is_wrong_with_a_semaphore_raises_its_alert_and_lays_it_when_mended() {
 }
 
 #[test]
-fn a_silent_consul_raises_what_it_endangers_and_an_eviction_is_told() {
+fn a_silent_consul_and_an_eviction_raise_their_alerts() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lodger::start(&consul.address(), &hold("s"));

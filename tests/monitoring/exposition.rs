@@ -57,7 +57,7 @@ fn kind(family: &str) -> &'static str {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say_about_it() {
+fn promtool_accepts_the_metrics() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("metrics");
     std::fs::write(&file, text()).unwrap();

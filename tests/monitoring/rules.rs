@@ -103,7 +103,7 @@ fn every_alert_passes_its_unit_tests() {
 }
 
 #[test]
-fn every_alert_has_its_runbook_and_what_people_need() {
+fn every_alert_has_its_runbook_and_annotations() {
     let told = std::fs::read_to_string(repository("docs/metrics.md")).unwrap();
     let mut pages = BTreeSet::new();
     for alert in alerts() {

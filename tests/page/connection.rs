@@ -15,7 +15,7 @@ const ONE: &str = "session: {ttl: 60s, state_file: '$HOME/session.json'}\n\
                    semaphores: [{name: writers, prefix: service/writers, limit: 2}]";
 
 #[test]
-fn it_is_said_that_the_agent_is_gone_and_that_it_is_back() {
+fn the_page_says_that_the_agent_is_gone_and_back() {
     let consul = Consul::start();
     let (home, ports) = (Home::new(), Ports::reserve());
     home.configure(&consul.address(), ONE);

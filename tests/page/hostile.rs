@@ -15,7 +15,7 @@ const OVERRIDE: &str = "\u{202e}\u{2066}daer\u{1b}[31m\u{7}\u{200b}";
 const IDENTITY: &str = "\\u{202e}\\u{2066}daer\\u{1b}[31m\\u{7}\\u{200b}/<img src=x";
 
 #[test]
-fn what_others_write_is_shown_as_text_and_does_nothing() {
+fn text_of_other_clients_is_shown_as_text_and_does_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (session, waiting) = (operator.create_session(), operator.create_session());

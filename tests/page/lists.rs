@@ -20,7 +20,7 @@ fn others(operator: &Operator, prefix: &str, state: &str, count: usize) -> Vec<S
 }
 
 #[test]
-fn the_own_and_the_dead_come_before_the_many_others() {
+fn the_own_and_the_dead_are_listed_before_the_others() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let live = others(&operator, "service/many", "held", 13);
@@ -54,7 +54,7 @@ fn the_own_and_the_dead_come_before_the_many_others() {
 }
 
 #[test]
-fn one_far_back_in_line_sees_itself() {
+fn a_waiter_far_back_in_the_queue_sees_itself() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for (prefix, ahead) in [("service/near", 14), ("service/far", 30)] {

@@ -58,7 +58,7 @@ fn of_many_tabs_the_one_in_front_alone_follows_the_agent() {
 }
 
 #[test]
-fn an_agent_without_a_place_is_asked_again_in_peace() {
+fn an_agent_without_a_free_stream_is_retried_slowly() {
     let consul = Consul::start();
     let agent = Lodger::start(&consul.address(), ONE);
     agent.await_ready();

@@ -52,7 +52,7 @@ fn a_slot_changes_hands_before_the_reader_s_eyes() {
 }
 
 #[test]
-fn everything_that_an_agent_can_have_is_shown() {
+fn every_part_of_a_status_is_shown() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // Ten thousand slots, of which two are those of one that is gone, and a record that is none.

@@ -202,12 +202,15 @@
 {{- if or .Values.control.enabled (eq .Values.mode "on_demand") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Refuses a time to stop that does not fit into the lease. Takes a dict: the field, what stops, the time, the TTL. */}}
+{{/* Refuses a time to stop that does not fit into the lease. Takes a dict: the root, the field, what stops, the time, the TTL. */}}
 {{- define "slotkeeper.refuseKillAfter" -}}
-{{- $time := mul 1000000 (include "slotkeeper.milliseconds" .time | int64) -}}
-{{- $longest := mul 1000000 (include "slotkeeper.milliseconds" .ttl | int64) | include "slotkeeper.longestKillAfter" | int64 -}}
+{{- $pieces := .root.Files.Get "files/timing.yaml" | fromYamlArray -}}
+{{- $time := include "slotkeeper.milliseconds" .time | int64 -}}
+{{- $ttl := include "slotkeeper.milliseconds" .ttl | int64 -}}
+{{- $longest := include "slotkeeper.longestKillAfter" (dict "pieces" $pieces "ttl" $ttl) | int64 -}}
 {{- if gt $time $longest -}}
-{{- fail (printf "%s: with a TTL of %s, %s cannot have %s to stop and be certain to end before the slot is lost; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time (div $longest 1000000) (include "slotkeeper.shortestTtl" $time)) -}}
+{{- $shortest := include "slotkeeper.shortestTtl" (dict "pieces" $pieces "time" $time) -}}
+{{- fail (printf "%s: with a TTL of %s, %s cannot have %s to stop and be certain to end before the slot is lost; write at most %dms, or config.session.ttl of at least %ss" .field .ttl .what .time $longest $shortest) -}}
 {{- end -}}
 {{- end -}}
 
@@ -223,7 +226,7 @@
 {{- fail "workload.pod.hostPID: cannot be combined with a process namespace of the pod; remove it, or write `processes.shared: false`" -}}
 {{- end -}}
 {{- if .Values.processes.stop -}}
-{{- include "slotkeeper.refuseKillAfter" (dict "field" "workload.terminationGracePeriodSeconds" "what" "the workload" "time" (printf "%ds" (int64 .Values.workload.terminationGracePeriodSeconds)) "ttl" (dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config)) -}}
+{{- include "slotkeeper.refuseKillAfter" (dict "root" . "field" "workload.terminationGracePeriodSeconds" "what" "the workload" "time" (printf "%ds" (int64 .Values.workload.terminationGracePeriodSeconds)) "ttl" (dig "session" "ttl" (include "slotkeeper.sidecarTtl" .) .Values.config)) -}}
 {{- end -}}
 {{- else if .Values.processes.stop -}}
 {{- fail "processes.stop: the sidecar can only end processes that it sees; write `processes.shared: true`" -}}
@@ -261,7 +264,7 @@
 {{- if and (eq .Values.wrapper.binary "image") (semverCompare "<1.35-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "wrapper.binary: Kubernetes %s has no image volumes, which are enabled by default from 1.35; write `init`, with which an init container copies the binary" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
-{{- include "slotkeeper.refuseKillAfter" (dict "field" "killAfter" "what" "the command" "time" .Values.killAfter "ttl" (include "slotkeeper.ttl" .)) -}}
+{{- include "slotkeeper.refuseKillAfter" (dict "root" . "field" "killAfter" "what" "the command" "time" .Values.killAfter "ttl" (include "slotkeeper.ttl" .)) -}}
 {{- else -}}
 {{- if and .Values.wait (lt (include "slotkeeper.milliseconds" .Values.wait | int64) 5000) -}}
 {{- fail (printf "wait: within %s the sidecar may not have started; write at least 5s, or `mode: wrapper`, where 0s tries once" .Values.wait) -}}

@@ -44,32 +44,27 @@ kills both 2 s later: a slot that is not released by then stays held, and a rele
 {{- end -}}
 
 {{/*
-The maximum time, in nanoseconds, that a wrapped command may have to stop, by the arithmetic of `slotkeeper run`, which refuses more
-(fence::longest_kill_after): the rest of a lease after a holder's interval between renewals, an attempt that timed out, the
-pause before the next attempt, its answer, and half a second for the kernel. Takes the TTL in nanoseconds.
+The maximum time, in milliseconds, that a workload may have to stop under a TTL, which `slotkeeper run` refuses to exceed. The chart's
+`files/timing.yaml` has it in pieces, made by slotkeeper's own arithmetic. Takes a dict: the pieces, the TTL in milliseconds.
 */}}
 {{- define "slotkeeper.longestKillAfter" -}}
-{{- $every := min (div . 3) (max (div . 6) 7500000000) -}}
-{{- $timeout := min (div . 6) 5000000000 -}}
-{{- $retry := min (div . 30) 1000000000 -}}
-{{- $lease := sub . (div . 10) -}}
-{{- sub $lease (add $every $timeout $retry 300000000 500000000) -}}
+{{- $longest := 0 -}}
+{{- range .pieces -}}
+{{- if ge $.ttl (int64 .from) -}}
+{{- $longest = sub (div (mul $.ttl .slope) 30) .less -}}
+{{- end -}}
+{{- end -}}
+{{- $longest -}}
 {{- end -}}
 
-{{/* The shortest TTL, in whole seconds, that leaves the given time, in nanoseconds, by bisection: a longer TTL leaves more. */}}
+{{/* The inverse: the shortest TTL, in whole seconds, that leaves this time. Takes a dict: the pieces, the time in milliseconds. */}}
 {{- define "slotkeeper.shortestTtl" -}}
-{{- $killAfter := int64 . -}}
-{{- $low := 10 -}}
-{{- $high := 86401 -}}
-{{- range until 17 -}}
-{{- $middle := div (add $low $high) 2 -}}
-{{- if ge (include "slotkeeper.longestKillAfter" (mul 1000000000 $middle) | int64) $killAfter -}}
-{{- $high = $middle -}}
-{{- else -}}
-{{- $low = min $high (add $middle 1) -}}
+{{- $shortest := 0 -}}
+{{- range .pieces -}}
+{{- $ttl := div (add (mul 30 (add $.time .less)) .slope -1) .slope -}}
+{{- $shortest = ternary $ttl $shortest (ge $ttl (int64 .from)) -}}
 {{- end -}}
-{{- end -}}
-{{- $high -}}
+{{- div (add $shortest 999) 1000 -}}
 {{- end -}}
 
 {{/* The default TTL of the mode sidecar: the fence with the default grace fits into it. */}}

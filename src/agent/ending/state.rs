@@ -47,10 +47,9 @@ struct Decision {
 /// The agent's end, from none in sight to the drain.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// No end is in sight. The explanation is that of a command which is about to end with its own exit code.
-    Running { why: Option<String> },
-    /// A stop was requested; the agent holds its slots for the workload.
-    Holding(DrainDeadlines),
+    /// The end is not decided. The explanation is that of a command which is about to end with its own exit code. With deadlines a
+    /// stop was requested, and the agent holds its slots for the workload.
+    Undecided { why: Option<String>, holding: Option<DrainDeadlines> },
     /// The end is decided, and nothing new is acquired. The drain begins when no workload is left.
     Decided(Decision),
     /// Everything is being released.
@@ -62,7 +61,7 @@ pub(in crate::agent) struct Ending(State);
 
 impl Default for Ending {
     fn default() -> Self {
-        Self(State::Running { why: None })
+        Self(State::Undecided { why: None, holding: None })
     }
 }
 
@@ -70,7 +69,7 @@ impl Ending {
     /// Requests a stop that the agent answers by holding its slots until the deadlines.
     pub(super) fn hold(&mut self, deadlines: DrainDeadlines) {
         match &mut self.0 {
-            State::Running { .. } | State::Holding(_) => self.0 = State::Holding(deadlines),
+            State::Undecided { holding, .. } => *holding = Some(deadlines),
             State::Decided(decision) | State::Draining(decision, _) => {
                 decision.stop = Stop::Requested(Some(deadlines));
             }
@@ -88,21 +87,16 @@ impl Ending {
 
     /// Decides on the end, with an explanation where it is not the workload's doing. The first decision counts.
     pub(super) fn decide(&mut self, exit: Exit, why: Option<&str>) {
-        let why = why.map(str::to_owned);
-        self.0 = match std::mem::replace(&mut self.0, State::Running { why: None }) {
-            State::Running { why: before } => {
-                State::Decided(Decision { exit, why: why.or(before), stop: Stop::NotRequested })
-            }
-            State::Holding(deadlines) => {
-                State::Decided(Decision { exit, why, stop: Stop::Requested(Some(deadlines)) })
-            }
-            decided @ (State::Decided(_) | State::Draining(..)) => decided,
-        };
+        if let State::Undecided { why: before, holding } = &mut self.0 {
+            let why = why.map(str::to_owned).or_else(|| before.take());
+            let stop = holding.map_or(Stop::NotRequested, |deadlines| Stop::Requested(Some(deadlines)));
+            self.0 = State::Decided(Decision { exit, why, stop });
+        }
     }
 
     /// Explains an end that is not decided yet.
     pub(in crate::agent) fn explain(&mut self, explanation: &str) {
-        if let State::Running { why } = &mut self.0 {
+        if let State::Undecided { why, .. } = &mut self.0 {
             *why = Some(explanation.to_owned());
         }
     }
@@ -110,18 +104,18 @@ impl Ending {
     /// Explains what was left in Consul, unless the exit code says something else.
     pub(super) fn explain_left(&mut self, left: String) {
         match &mut self.0 {
-            State::Running { why }
+            State::Undecided { why, .. }
             | State::Decided(Decision { exit: Exit::Done, why, .. })
             | State::Draining(Decision { exit: Exit::Done, why, .. }, _) => *why = Some(left),
-            State::Holding(_) | State::Decided(_) | State::Draining(..) => {}
+            State::Decided(_) | State::Draining(..) => {}
         }
     }
 
     /// Begins the drain of a decided end.
     pub(super) fn begin_drain(&mut self, drain: Drain) {
-        self.0 = match std::mem::replace(&mut self.0, State::Running { why: None }) {
+        self.0 = match std::mem::take(self).0 {
             State::Decided(decision) => State::Draining(decision, drain),
-            other @ (State::Running { .. } | State::Holding(_) | State::Draining(..)) => other,
+            other @ (State::Undecided { .. } | State::Draining(..)) => other,
         };
     }
 
@@ -132,14 +126,14 @@ impl Ending {
                 drain.abandoned = drain.abandon_at <= now;
                 drain.abandoned
             }
-            State::Running { .. } | State::Holding(_) | State::Decided(_) | State::Draining(..) => false,
+            State::Undecided { .. } | State::Decided(_) | State::Draining(..) => false,
         }
     }
 
     fn decision(&self) -> Option<&Decision> {
         match &self.0 {
             State::Decided(decision) | State::Draining(decision, _) => Some(decision),
-            State::Running { .. } | State::Holding(_) => None,
+            State::Undecided { .. } => None,
         }
     }
 
@@ -159,7 +153,7 @@ impl Ending {
     pub(in crate::agent) fn drain(&self) -> Option<&Drain> {
         match &self.0 {
             State::Draining(_, drain) => Some(drain),
-            State::Running { .. } | State::Holding(_) | State::Decided(_) => None,
+            State::Undecided { .. } | State::Decided(_) => None,
         }
     }
 
@@ -174,8 +168,7 @@ impl Ending {
 
     pub(in crate::agent) fn stop_was_requested(&self) -> bool {
         match &self.0 {
-            State::Running { .. } => false,
-            State::Holding(_) => true,
+            State::Undecided { holding, .. } => holding.is_some(),
             State::Decided(decision) | State::Draining(decision, _) => decision.stop != Stop::NotRequested,
         }
     }
@@ -183,8 +176,7 @@ impl Ending {
     /// The deadlines of the requested stop, where slots were held for the workload.
     pub(in crate::agent) fn deadlines(&self) -> Option<DrainDeadlines> {
         match &self.0 {
-            State::Running { .. } => None,
-            State::Holding(deadlines) => Some(*deadlines),
+            State::Undecided { holding, .. } => *holding,
             State::Decided(decision) | State::Draining(decision, _) => match decision.stop {
                 Stop::Requested(deadlines) => deadlines,
                 Stop::NotRequested => None,
@@ -195,8 +187,7 @@ impl Ending {
     /// What is told of an end with this code.
     pub(in crate::agent) fn ended(self, exit: Exit) -> Ended {
         let why = match self.0 {
-            State::Running { why } => why,
-            State::Holding(_) => None,
+            State::Undecided { why, .. } => why,
             State::Decided(decision) | State::Draining(decision, _) => decision.why,
         };
         Ended { exit, why }
@@ -289,6 +280,16 @@ mod tests {
         let mut ending = Ending::default();
         ending.explain("killed");
         ending.decide(Exit::PassedOn(137), None);
+        assert_eq!(ending.ended(Exit::PassedOn(137)), Ended::because(Exit::PassedOn(137), "killed"));
+    }
+
+    #[test]
+    fn an_explanation_outlasts_a_requested_stop() {
+        let mut ending = Ending::default();
+        ending.explain("killed");
+        ending.hold(deadlines());
+        ending.decide(Exit::PassedOn(137), None);
+        assert_eq!(ending.deadlines(), Some(deadlines()));
         assert_eq!(ending.ended(Exit::PassedOn(137)), Ended::because(Exit::PassedOn(137), "killed"));
     }
 }

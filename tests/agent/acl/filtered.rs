@@ -73,7 +73,7 @@ fn semaphore(limit: u32) -> String {
 }
 
 #[test]
-fn what_may_be_read_is_shown_and_the_rest_is_unknown() {
+fn readable_keys_are_shown_and_hidden_ones_are_unknown() {
     let hiding = Hiding::start();
     let session = hiding.holder.session();
     let (code, out, errors) = hiding.ask(PARTIAL, &["inspect", "service/s"]);
@@ -93,7 +93,7 @@ fn what_may_be_read_is_shown_and_the_rest_is_unknown() {
 }
 
 #[test]
-fn sessions_that_are_hidden_are_unknown() {
+fn hidden_sessions_are_unknown() {
     let hiding = Hiding::start();
     make_keys_only(&hiding.consul);
     hiding.proxy.filter(&["/v1/session/list"]);
@@ -110,7 +110,7 @@ fn sessions_that_are_hidden_are_unknown() {
 }
 
 #[test]
-fn no_operator_acts_on_what_is_hidden() {
+fn operators_commands_change_nothing_that_is_hidden() {
     let hiding = Hiding::start();
     let session = hiding.holder.session();
     let before = hiding.lock();
@@ -130,7 +130,7 @@ fn no_operator_acts_on_what_is_hidden() {
 }
 
 #[test]
-fn an_agent_that_may_not_see_all_says_so_and_stands_in_line_until_it_may() {
+fn an_agent_from_which_keys_are_hidden_says_so_and_waits() {
     let hiding = Hiding::start();
     // It sees all, and would let it in where it looks just then.
     hiding.holder.signal(Signal::STOP);

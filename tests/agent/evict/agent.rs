@@ -26,7 +26,7 @@ fn stop(home: &Home) {
 }
 
 #[test]
-fn the_slot_is_given_on_when_the_hook_has_stopped_the_workload() {
+fn the_slot_is_handed_off_when_the_hook_has_stopped_the_workload() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home, mut agent) = start(&consul, "", HOOK);
@@ -60,7 +60,7 @@ fn the_slot_is_given_on_when_the_hook_has_stopped_the_workload() {
 }
 
 #[test]
-fn where_nothing_tells_that_the_workload_has_stopped_it_has_what_is_left_of_the_lease() {
+fn a_workload_whose_end_is_unknown_has_the_rest_of_the_lease() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut agent) = start(&consul, "", "");
@@ -78,7 +78,7 @@ fn where_nothing_tells_that_the_workload_has_stopped_it_has_what_is_left_of_the_
 }
 
 #[test]
-fn whoever_stops_the_agent_has_stopped_the_workload() {
+fn sigterm_means_that_the_workload_was_stopped() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut agent) = start(&consul, "", HOOK);
@@ -96,7 +96,7 @@ fn whoever_stops_the_agent_has_stopped_the_workload() {
 }
 
 #[test]
-fn with_on_lost_exit_it_ends_with_80_when_the_workload_has_stopped() {
+fn with_on_lost_exit_the_agent_ends_with_80_when_the_workload_has_stopped() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home, mut agent) = start(&consul, ", on_lost: exit", HOOK);
@@ -113,7 +113,7 @@ fn with_on_lost_exit_it_ends_with_80_when_the_workload_has_stopped() {
 }
 
 #[test]
-fn with_after_workload_it_waits_until_the_workload_says_so() {
+fn with_after_workload_the_release_waits_for_the_workloads_request() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let config = format!(
@@ -135,7 +135,7 @@ fn with_after_workload_it_waits_until_the_workload_says_so() {
 }
 
 #[test]
-fn a_waiter_goes_to_the_end_of_the_line_or_with_on_lost_exit_ends_with_75() {
+fn an_evicted_waiter_goes_to_the_end_of_the_queue_or_ends_with_75() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut holder) = start(&consul, "", "");
@@ -162,7 +162,7 @@ fn a_waiter_goes_to_the_end_of_the_line_or_with_on_lost_exit_ends_with_75() {
 }
 
 #[test]
-fn one_that_comes_back_and_finds_that_it_was_told_to_leave_does() {
+fn a_restarted_agent_follows_an_eviction_that_it_finds() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (home, mut agent) = start(&consul, "", "");
@@ -199,7 +199,7 @@ fn one_that_comes_back_and_finds_that_it_was_told_to_leave_does() {
 }
 
 #[test]
-fn of_slots_that_are_taken_together_one_takes_the_others_with_it() {
+fn evicting_one_member_of_an_acquire_group_releases_all() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();

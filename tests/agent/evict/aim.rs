@@ -11,7 +11,7 @@ use crate::operator::Operator;
 const LOCK_FLAGS: u64 = 3_304_740_253_564_472_344;
 
 #[test]
-fn what_is_no_lock_of_that_name_is_left_alone_and_another_clients_keeps_its_value() {
+fn a_key_that_is_no_such_lock_is_unchanged_and_a_foreign_lock_keeps_its_value() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let session = operator.create_session();
@@ -28,7 +28,7 @@ fn what_is_no_lock_of_that_name_is_left_alone_and_another_clients_keeps_its_valu
 }
 
 #[test]
-fn a_place_in_another_semaphore_is_no_lock() {
+fn a_contender_of_another_semaphore_is_no_lock() {
     let consul = Consul::start();
     let (_home, mut agent) = start(&consul, "", "");
     agent.await_ready();
@@ -44,7 +44,7 @@ fn a_place_in_another_semaphore_is_no_lock() {
 }
 
 #[test]
-fn one_of_a_later_version_is_taken_out_by_force_alone() {
+fn a_client_of_a_later_version_is_only_evicted_by_force() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let session = operator.create_session();
@@ -61,7 +61,7 @@ fn one_of_a_later_version_is_taken_out_by_force_alone() {
 }
 
 #[test]
-fn one_that_dies_before_it_goes_is_taken_out() {
+fn an_evicted_client_that_dies_is_removed() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut agent) = start(&consul, "", "");
@@ -115,12 +115,12 @@ fn written_over(key: &str, flags: u64) {
 }
 
 #[test]
-fn a_lock_that_somebody_writes_over_is_not_given_up() {
+fn a_lock_that_is_overwritten_is_not_released() {
     written_over(&format!("{PREFIX}/.lock"), LOCK_FLAGS);
     written_over(PREFIX, LOCK_FLAGS);
 }
 
 #[test]
-fn a_slot_whose_entry_somebody_writes_over_is_not_given_up() {
+fn a_slot_whose_contender_is_overwritten_is_not_released() {
     written_over(&format!("{PREFIX}/SESSION"), 0);
 }

@@ -56,7 +56,7 @@ fn the_next_command_begins_when_the_evicted_one_has_ended() {
 }
 
 #[test]
-fn so_it_is_with_a_lock() {
+fn the_same_for_a_lock() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut first = Job::live(&consul.address(), &["p/one"], SLOW);
@@ -86,7 +86,7 @@ fn so_it_is_with_a_lock() {
 }
 
 #[test]
-fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
+fn a_command_evicted_while_waiting_ends_with_75_and_says_why() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut holder = Job::live(&consul.address(), &["p/one", "-n", "1", "--format", "list"], SLOW);
@@ -121,7 +121,7 @@ fn one_that_waits_for_its_slot_ends_with_75_and_says_why() {
 }
 
 #[test]
-fn a_slot_that_it_can_do_without_is_given_on_at_its_end_at_the_latest() {
+fn an_optional_slot_is_released_at_the_commands_end_at_the_latest() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use crate::process::Agent;
 use crate::wait_for;
 
 #[test]
-fn it_is_nobody_s_ready_agent_any_more_and_takes_nothing_new() {
+fn an_agent_that_decided_to_exit_is_not_ready_and_acquires_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let others_home = Home::new();

@@ -44,7 +44,7 @@ fn assert_kept(consul: &Consul, agent: &mut Agent, next: &mut Agent) {
 }
 
 #[test]
-fn without_a_hook_for_as_long_as_its_session_could_have_lasted() {
+fn without_a_hook_the_slot_is_kept_while_the_session_could_last() {
     let consul = Consul::start();
     let [(_home, mut agent), (_next_home, mut next)] = two(&consul, "");
     ask(&consul, PREFIX, &agent.session());
@@ -69,7 +69,7 @@ fn a_hook_that_fails_has_stopped_nothing() {
 }
 
 #[test]
-fn one_that_sees_it_only_after_its_lease_ran_out_stops_its_workload_first_too() {
+fn an_eviction_seen_after_the_lease_expired_stops_the_workload_first_too() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let relay = Freezer::start_apart(consul.address().parse().unwrap());
@@ -100,7 +100,7 @@ fn one_that_sees_it_only_after_its_lease_ran_out_stops_its_workload_first_too() 
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-fn with_after_workload_and_on_lost_exit_a_second_sigterm_gives_it_back() {
+fn with_after_workload_and_on_lost_exit_a_second_sigterm_releases_the_slot() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let config = format!(

@@ -18,7 +18,7 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 #[test]
-fn a_lease_is_given_on_when_its_client_gives_it_back() {
+fn an_evicted_lease_is_handed_off_when_its_client_releases_it() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let desk = Desk::open_with(&consul.address(), CONFIG);
@@ -41,7 +41,7 @@ fn a_lease_is_given_on_when_its_client_gives_it_back() {
 }
 
 #[test]
-fn one_whose_client_says_nothing_is_given_on_when_it_cannot_believe_any_more() {
+fn an_evicted_lease_of_a_silent_client_is_handed_off_when_it_expires() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let desk = Desk::open_with(&consul.address(), CONFIG);
@@ -55,7 +55,7 @@ fn one_whose_client_says_nothing_is_given_on_when_it_cannot_believe_any_more() {
 }
 
 #[test]
-fn one_that_waits_for_a_lease_is_told() {
+fn an_evicted_wait_for_a_lease_gets_an_error() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let desk = Desk::open_with(&consul.address(), CONFIG);

@@ -54,7 +54,7 @@ impl Drop for ConsulLock {
 }
 
 #[test]
-fn consul_lock_stops_when_it_is_taken_out_and_one_that_waits_when_its_turn_comes() {
+fn an_evicted_consul_lock_stops_and_a_waiting_one_at_its_turn() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let sessions = || operator.keys(PREFIX).into_iter().filter_map(|pair| pair.session).collect::<Vec<_>>();
@@ -93,7 +93,7 @@ fn consul_lock_stops_when_it_is_taken_out_and_one_that_waits_when_its_turn_comes
 }
 
 #[test]
-fn one_of_ours_is_let_in_by_the_write_that_takes_another_client_out() {
+fn the_write_that_evicts_a_foreign_client_grants_the_slot() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut theirs = ConsulLock::start(&consul, &["-n", "2"]);
@@ -114,7 +114,7 @@ fn one_of_ours_is_let_in_by_the_write_that_takes_another_client_out() {
 }
 
 #[test]
-fn so_it_is_with_a_lock() {
+fn the_same_for_a_lock() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut theirs = ConsulLock::start(&consul, &[]);
@@ -127,7 +127,7 @@ fn so_it_is_with_a_lock() {
 }
 
 #[test]
-fn the_dead_are_taken_out_at_once_and_their_slot_given_on() {
+fn the_dead_are_pruned_at_once_and_their_slot_is_granted() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(&format!("{PREFIX}/.lock"), r#"{"Limit":1,"Holders":["dead-1"]}"#, Put::Cas(0), 0);
@@ -142,7 +142,7 @@ fn the_dead_are_taken_out_at_once_and_their_slot_given_on() {
 }
 
 #[test]
-fn one_that_does_not_answer_is_taken_out_by_force_and_learns_when_it_does() {
+fn an_unresponsive_client_is_evicted_by_force_and_learns_it_later() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut agent) = start(&consul, "", "");
@@ -169,7 +169,7 @@ fn one_that_does_not_answer_is_taken_out_by_force_and_learns_when_it_does() {
 }
 
 #[test]
-fn a_waiter_is_taken_out_by_force_and_comes_back_at_the_end_of_the_line() {
+fn a_waiter_evicted_by_force_returns_at_the_end_of_the_queue() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut holder) = start(&consul, "", "");

@@ -13,7 +13,7 @@ use crate::terminal::Shell;
 use crate::wait_for;
 
 #[test]
-fn nobody_is_evicted_unasked() {
+fn an_eviction_without_confirmation_changes_nothing() {
     let consul = Consul::start();
     let (_home, mut agent) = start(&consul, "", "");
     agent.await_ready();
@@ -48,7 +48,7 @@ fn nobody_is_evicted_unasked() {
 }
 
 #[test]
-fn what_is_not_so_any_more_when_the_answer_comes_is_not_done() {
+fn an_eviction_that_is_outdated_when_confirmed_changes_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let (_home, mut holder) = start(&consul, "", "");
@@ -79,7 +79,7 @@ fn what_is_not_so_any_more_when_the_answer_comes_is_not_done() {
 }
 
 #[test]
-fn whoever_is_not_there_is_said_with_those_who_are() {
+fn an_unknown_client_is_reported_with_the_known_ones() {
     let consul = Consul::start();
     let Said(code, _, errors) = evict(&consul, &[PREFIX, "nobody", "--yes"]);
     assert_eq!(code, Some(1));
@@ -101,7 +101,7 @@ fn whoever_is_not_there_is_said_with_those_who_are() {
 
 /// Those who took other slots have not got this one.
 #[test]
-fn who_has_come_to_hold_meanwhile_is_said_and_no_more() {
+fn a_waiter_that_acquired_meanwhile_is_only_reported() {
     let consul = Consul::start();
     let of_three = |pod: &str| crate::inspect::agent(&consul, pod, "limit: 3, format: list");
     let holder = of_three("batch-7");

@@ -82,7 +82,7 @@ fn each_lease_has_a_session_and_a_slot_of_its_own_and_leaves_nothing() {
 }
 
 #[test]
-fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_timed_out() {
+fn a_waiter_gets_a_released_lease_or_times_out() {
     let consul = Consul::start();
     let agent = Lender::of(&consul, 1);
     let first = agent.acquire(60).unwrap();
@@ -102,7 +102,7 @@ fn who_waits_is_let_in_when_a_lease_is_given_back_or_told_that_it_was_timed_out(
 }
 
 #[test]
-fn nothing_is_left_of_a_client_that_goes_away() {
+fn a_client_that_disconnects_leaves_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 1);
@@ -130,7 +130,7 @@ fn nothing_is_left_of_a_client_that_goes_away() {
 }
 
 #[test]
-fn a_lease_lasts_while_it_is_renewed_and_is_given_back_when_it_is_not() {
+fn a_lease_lasts_while_it_is_renewed_and_is_then_released() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 2);
@@ -149,7 +149,7 @@ fn a_lease_lasts_while_it_is_renewed_and_is_given_back_when_it_is_not() {
 }
 
 #[test]
-fn what_is_lost_is_told_and_not_taken_again() {
+fn a_lost_lease_is_reported_and_not_acquired_again() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 3);
@@ -180,7 +180,7 @@ fn what_is_lost_is_told_and_not_taken_again() {
 }
 
 #[test]
-fn who_looks_sees_who_takes_part_by_now() {
+fn the_status_lists_current_participants() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 2);
@@ -202,7 +202,7 @@ fn who_looks_sees_who_takes_part_by_now() {
 }
 
 #[test]
-fn the_bounds_hold_and_what_cannot_be_had_is_refused_at_once() {
+fn the_limits_hold_and_an_impossible_lease_is_refused_at_once() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::start(
@@ -275,7 +275,7 @@ fn a_drain_ends_waits_and_leases() {
 
 /// The real binary, with nothing of its own.
 #[test]
-fn an_agent_that_only_lends_has_no_session_and_says_what_it_lends() {
+fn an_agent_with_leases_alone_has_no_session_of_its_own() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = Home::new();
@@ -365,7 +365,7 @@ fn a_lease_of_what_is_renamed_goes_on_under_the_new_name() {
 }
 
 #[test]
-fn a_name_that_passes_to_another_prefix_leaves_the_leases_where_they_are() {
+fn a_name_moved_to_another_prefix_leaves_the_leases_in_place() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let of = |entries: &[(&str, &str)]| {
@@ -410,7 +410,7 @@ fn a_name_that_passes_to_another_prefix_leaves_the_leases_where_they_are() {
 }
 
 #[test]
-fn a_lease_below_another_prefix_is_in_the_way_of_it() {
+fn a_lease_blocks_a_new_prefix_above_it() {
     let consul = Consul::start();
     let of = |name: &str, prefix: &str, mode: &str| {
         format!(
@@ -466,7 +466,7 @@ fn a_mode_changes_once_the_leases_have_ended() {
 }
 
 #[test]
-fn what_is_held_counts_as_it_was_taken() {
+fn a_lease_keeps_the_number_of_slots_that_it_acquired() {
     let consul = Consul::start();
     let of = |slots: u32| {
         format!(
@@ -522,7 +522,7 @@ fn while_consul_is_away_a_wait_ends_in_time_and_a_lease_is_lost_at_its_end() {
 }
 
 #[test]
-fn a_wait_ends_in_time_also_where_consul_stands_still() {
+fn a_wait_ends_in_time_while_consul_is_stopped() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let agent = Lender::of(&consul, 1);
@@ -542,7 +542,7 @@ fn a_wait_ends_in_time_also_where_consul_stands_still() {
 }
 
 #[test]
-fn many_clients_never_hold_more_than_there_are() {
+fn many_clients_never_hold_more_slots_than_the_limit() {
     const LIMIT: u32 = 3;
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());

@@ -16,7 +16,7 @@ const LEASES: usize = 64;
 const CONNECTIONS: usize = 72 + 1;
 
 #[test]
-fn as_many_leases_as_there_may_be_leave_their_neighbours_connections() {
+fn the_maximum_of_leases_leaves_connections_to_other_agents() {
     let consul = Consul::start_with(Setup { default_limits: true, ..Setup::default() });
     let operator = Operator::at(&consul.address());
     // On a busy machine each part of this takes longer than 10 s.

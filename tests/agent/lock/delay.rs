@@ -40,7 +40,7 @@ fn lost(consul: &Consul, operator: &Operator, delay: &str, behavior: &str, befor
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test has no lease")]
-fn who_saw_it_come_free_waits_it_out_in_one_go() {
+fn a_waiter_that_saw_the_release_acquires_when_the_lock_delay_ends() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for behavior in ["release", "delete"] {
@@ -72,7 +72,7 @@ fn who_saw_it_come_free_waits_it_out_in_one_go() {
 }
 
 #[test]
-fn who_comes_later_tries_now_and_then_and_takes_it_too() {
+fn a_later_waiter_retries_and_acquires_too() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     lost(&consul, &operator, "2s", "release", || {});
@@ -85,7 +85,7 @@ fn who_comes_later_tries_now_and_then_and_takes_it_too() {
 }
 
 #[test]
-fn without_a_delay_it_is_there_at_once() {
+fn without_a_lock_delay_the_lock_is_acquired_at_once() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = home(&consul, "0s", "delete");

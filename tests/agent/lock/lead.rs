@@ -19,7 +19,7 @@ fn at_home(consul: &Consul, rest: &str) -> Home {
 }
 
 #[test]
-fn holds_by_consuls_own_flags_says_so_everywhere_and_leaves_nothing() {
+fn a_lock_with_consuls_flags_is_reported_everywhere_and_nothing_is_left() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = at_home(&consul, LEADER);
@@ -71,7 +71,7 @@ fn a_lock_of_behavior_release_stays_and_counts_its_owners() {
 }
 
 #[test]
-fn who_follows_sees_who_leads_and_takes_over() {
+fn a_follower_sees_the_leader_and_takes_over() {
     let consul = Consul::start();
     let hook = "hooks: {on_leader_changed: [sh, -c, 'echo $SLOTKEEPER_SEMAPHORE ${SLOTKEEPER_LEADER_POD:-nobody} \
                 $SLOTKEEPER_LEADER_SELF >> $HOME/told']}";
@@ -100,7 +100,7 @@ fn who_follows_sees_who_leads_and_takes_over() {
 }
 
 #[test]
-fn what_is_no_lock_is_left_alone_and_described() {
+fn a_key_that_is_no_lock_is_unchanged_and_described() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     operator.put(KEY, "10", Put::Plain, 0);
@@ -127,7 +127,7 @@ fn what_is_no_lock_is_left_alone_and_described() {
 }
 
 #[test]
-fn who_loses_it_says_why_and_asks_again() {
+fn a_lost_lock_is_reported_with_its_reason_and_acquired_again() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let home = at_home(&consul, &format!("{LEADER}\nsession: {{lock_delay: 0s}}"));
@@ -156,7 +156,7 @@ fn who_loses_it_says_why_and_asks_again() {
 }
 
 #[test]
-fn a_restarted_agent_takes_its_lock_up_again() {
+fn a_restarted_agent_resumes_its_lock() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let state = "session: {state_file: $HOME/session.json}";

@@ -55,7 +55,7 @@ fn one_at_a_time_and_each_token_is_higher() {
 }
 
 #[test]
-fn a_command_whose_lock_is_taken_away_is_stopped() {
+fn a_command_whose_lock_is_lost_is_stopped() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let arguments = ["p/one", "--kill-after", "500ms", "--ttl", "10s"];
@@ -146,7 +146,7 @@ fn a_crowd_of_both_kinds_never_overlaps() {
 }
 
 #[test]
-fn a_black_hole_ends_the_command_before_its_successor_begins_even_without_a_lock_delay() {
+fn without_packets_the_command_ends_before_its_successor_starts_even_without_a_lock_delay() {
     let consul = Consul::start();
     let hole = Freezer::start_apart(consul.address().parse().unwrap());
     let arguments = ["p/one", "--ttl", "10s", "--kill-after", "1s", "--lock-delay", "0s"];

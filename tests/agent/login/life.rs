@@ -81,7 +81,7 @@ fn with_a_kubernetes_service_account() {
 }
 
 #[test]
-fn a_restarted_agent_logs_in_anew_and_takes_its_session_up_again() {
+fn a_restarted_agent_logs_in_again_and_resumes_its_session() {
     let fortress = Fortress::start();
     let home = Home::new();
     fortress.configure(&home, &BOTH.replace("ttl: 10s", "ttl: 60s, state_file: '$HOME/state'"));

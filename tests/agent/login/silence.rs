@@ -92,7 +92,7 @@ fn ask(consul: &Consul, line: &str, body: &str) -> String {
 }
 
 #[test]
-fn one_costs_no_slot() {
+fn a_silent_login_costs_no_slot() {
     let mut scene = Scene::start();
     scene.forget();
     wait_for("another login", || scene.accessors().len() == 1);
@@ -105,7 +105,7 @@ fn one_costs_no_slot() {
 }
 
 #[test]
-fn one_leaves_nothing_behind_at_a_drain() {
+fn a_silent_login_leaves_nothing_behind_at_a_drain() {
     let mut scene = Scene::start();
     scene.forget();
     scene.agent.signal(Signal::TERM);

@@ -6,7 +6,7 @@ use crate::support::authority::Authority;
 use crate::wait_for;
 
 #[test]
-fn who_is_not_trusted_is_told_of_and_no_token_is_made() {
+fn an_untrusted_server_is_reported_and_no_token_is_created() {
     let fortress = Fortress::start();
     let other = Authority::new();
     let authority = other.file("consul-agent-ca.pem");

@@ -16,7 +16,7 @@ use crate::wait_for;
 const ONE: [&str; 3] = ["p/one", "-n", "1"];
 
 #[test]
-fn the_code_is_the_commands_own_and_nothing_is_left() {
+fn run_exits_with_the_commands_code_and_leaves_nothing() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
@@ -33,7 +33,7 @@ fn the_code_is_the_commands_own_and_nothing_is_left() {
 }
 
 #[test]
-fn the_command_is_told_of_its_slot() {
+fn the_command_gets_its_slot_in_its_environment() {
     let consul = Consul::start();
     let config = "consul: {address: '$CONSUL'}\nhttp: {listen: off}\nsemaphores:\n\
                   - {name: a-b, prefix: p/a, limit: 2}\n- {name: c.d, prefix: p/c, limit: 2, slots: 2}\n";
@@ -71,7 +71,7 @@ fn the_command_is_told_of_its_slot() {
 }
 
 #[test]
-fn its_streams_are_ours() {
+fn the_command_inherits_the_streams() {
     let consul = Consul::start();
     let mut child = run(&consul.address(), &ONE, &["sh", "-c", "tr a-z A-Z; echo oh >&2"])
         .stdin(Stdio::piped())
@@ -86,7 +86,7 @@ fn its_streams_are_ours() {
 }
 
 #[test]
-fn a_shell_takes_the_words_as_one_line() {
+fn a_shell_gets_the_words_as_one_line() {
     let consul = Consul::start();
     let mut job =
         Job::start(&consul.address(), &["p/one", "-n", "1", "--shell"], &["echo", "$((1+1))", "|", "cat"]);
@@ -118,7 +118,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let consul = Consul::start();
     let folder = tempfile::tempdir().unwrap();
     let mut nohup = std::process::Command::new("sh");
@@ -140,7 +140,7 @@ fn what_was_ignored_stays_ignored() {
 }
 
 #[test]
-fn whatever_it_has_started_is_gone_before_the_slot_is() {
+fn all_descendants_end_before_the_slot_is_released() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // One in its group and one in a session of its own, both deaf to SIGTERM.
@@ -180,7 +180,7 @@ fn a_signal_ends_the_waiting_and_nothing_is_left() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_so() {
+fn a_single_try_without_a_free_slot_says_so() {
     let consul = Consul::start();
     let mut first = Job::live(&consul.address(), &ONE, MEEK);
     first.await_life();
@@ -208,7 +208,7 @@ fn a_file_in_the_environment_counts_only_where_no_prefix_is_given() {
 }
 
 #[test]
-fn what_another_one_has_said_of_its_slots_is_not_passed_on() {
+fn variables_of_an_outer_run_are_not_passed_on() {
     let consul = Consul::start();
     let mut command =
         run(&consul.address(), &ONE, &["sh", "-c", "echo ${SLOTKEEPER_FENCING_TOKEN_OTHER:-none}"]);
@@ -331,7 +331,7 @@ fn stop_guard(job: &mut Job) -> Option<Pid> {
 }
 
 #[test]
-fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
+fn a_slow_start_of_the_guard_costs_neither_lease_nor_command() {
     let consul = Consul::start();
     let (mut job, guard) = with_a_slow_guard(&consul);
     let renewed = |log: String| log.matches(log_events::SESSION_RENEWED).count();
@@ -346,7 +346,7 @@ fn a_guard_that_is_slow_to_come_up_costs_neither_the_lease_nor_the_command() {
 }
 
 #[test]
-fn a_signal_ends_what_waits_for_its_guard_and_nothing_is_left() {
+fn a_signal_ends_a_wait_for_the_guard_and_nothing_is_left() {
     let consul = Consul::start();
     let (mut job, guard) = with_a_slow_guard(&consul);
     job.signal(Signal::TERM);

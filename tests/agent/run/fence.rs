@@ -45,7 +45,7 @@ fn a_black_hole() {
 }
 
 #[test]
-fn an_agent_that_stands_still() {
+fn a_stopped_agent() {
     let consul = Consul::start();
     let (mut first, mut second) = two(&consul.address(), &consul.address());
     first.signal(Signal::STOP);
@@ -57,7 +57,7 @@ fn an_agent_that_stands_still() {
 }
 
 #[test]
-fn an_agent_that_is_killed() {
+fn a_killed_agent() {
     let consul = Consul::start();
     let (mut first, mut second) = two(&consul.address(), &consul.address());
     first.signal(Signal::KILL);
@@ -70,7 +70,7 @@ fn an_agent_that_is_killed() {
 }
 
 #[test]
-fn a_guard_that_is_killed() {
+fn a_killed_guard() {
     let consul = Consul::start();
     let (mut first, mut second) = two(&consul.address(), &consul.address());
     kill_process(first.guard(), Signal::KILL).unwrap();
@@ -79,7 +79,7 @@ fn a_guard_that_is_killed() {
 }
 
 #[test]
-fn a_guard_that_is_killed_lets_nothing_get_away() {
+fn no_descendant_survives_a_killed_guard() {
     let consul = Consul::start();
     // One in the command's group and one in a session of its own; the kernel ends only the command itself.
     let script = format!("sh -c '{0}' $0 & setsid sh -c '{0}' $1 & wait", STUBBORN.replace('\'', "\""));
@@ -97,7 +97,7 @@ fn a_guard_that_is_killed_lets_nothing_get_away() {
 }
 
 #[test]
-fn a_guard_that_stands_still_in_a_black_hole() {
+fn a_stopped_guard_without_packets() {
     let consul = Consul::start();
     let hole = Freezer::start_apart(consul.address().parse().unwrap());
     let (mut first, mut second) = two(&hole.addr().to_string(), &consul.address());
@@ -107,7 +107,7 @@ fn a_guard_that_stands_still_in_a_black_hole() {
 }
 
 #[test]
-fn what_operators_do() {
+fn changes_by_operators() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let hurt: [fn(&Operator, &str); 3] = [
@@ -150,7 +150,7 @@ fn a_short_outage_costs_nothing() {
 }
 
 #[test]
-fn of_several_slots_none_is_given_back_before_the_command_has_ended() {
+fn no_slot_of_several_is_released_before_the_command_has_ended() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     for acquire in ["together", "independently"] {
@@ -183,7 +183,7 @@ fn of_several_slots_none_is_given_back_before_the_command_has_ended() {
 }
 
 #[test]
-fn what_is_left_of_a_lost_slot_keeps_others_out_until_the_command_has_ended() {
+fn the_rest_of_a_lost_slot_blocks_others_until_the_command_has_ended() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let two = ["p/one", "-n", "2", "--slots", "2", "--kill-after", "1s"];
@@ -247,7 +247,7 @@ fn answers_that_take_seconds_cost_nothing() {
 }
 
 #[test]
-fn one_that_is_cut_off_in_line_does_not_begin_on_a_slot_that_it_has_lost_again() {
+fn a_waiter_that_was_cut_off_does_not_start_on_a_lost_slot() {
     let consul = Consul::start();
     let (hole, address) = through_a_proxy(&consul);
     let operator = Operator::at(&consul.address());
@@ -274,7 +274,7 @@ fn one_that_is_cut_off_in_line_does_not_begin_on_a_slot_that_it_has_lost_again()
 }
 
 #[test]
-fn where_the_answer_to_leaving_is_lost_the_slot_is_given_on_once() {
+fn a_lost_answer_to_the_release_hands_the_slot_off_once() {
     let consul = Consul::start();
     let (proxy, address) = through_a_proxy(&consul);
     let mut first = Job::live(&address, &["p/one", "-n", "1"], MEEK);
@@ -296,7 +296,7 @@ fn where_the_answer_to_leaving_is_lost_the_slot_is_given_on_once() {
 }
 
 #[test]
-fn where_the_news_of_a_grant_is_lost_the_slot_is_found_to_be_held() {
+fn a_lost_answer_about_a_grant_is_recovered() {
     let consul = Consul::start();
     let (proxy, address) = through_a_proxy(&consul);
     let operator = Operator::at(&consul.address());
@@ -322,7 +322,7 @@ fn where_the_news_of_a_grant_is_lost_the_slot_is_found_to_be_held() {
 }
 
 #[test]
-fn where_the_answers_to_entering_are_lost_nothing_is_held_twice_and_nothing_leaks() {
+fn lost_answers_to_the_join_hold_nothing_twice_and_leak_nothing() {
     let consul = Consul::start();
     let (proxy, address) = through_a_proxy(&consul);
     let operator = Operator::at(&consul.address());
@@ -341,7 +341,7 @@ fn where_the_answers_to_entering_are_lost_nothing_is_held_twice_and_nothing_leak
 }
 
 #[test]
-fn a_log_that_nobody_reads() {
+fn an_unread_log() {
     let consul = Consul::start();
     let (hole, address) = through_a_proxy(&consul);
     let folder = tempfile::tempdir().unwrap();
@@ -367,7 +367,7 @@ fn a_log_that_nobody_reads() {
 }
 
 #[test]
-fn a_guard_that_stands_still_as_the_session_is_destroyed() {
+fn a_stopped_guard_as_the_session_is_destroyed() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut job = Job::live(&consul.address(), &ONE, STUBBORN);
@@ -384,7 +384,7 @@ fn a_guard_that_stands_still_as_the_session_is_destroyed() {
 }
 
 #[test]
-fn without_time_for_stopping_a_lost_slot_is_told_of_all_the_same() {
+fn without_time_to_stop_a_lost_slot_is_still_reported() {
     let consul = Consul::start();
     let (hole, address) = through_a_proxy(&consul);
     let folder = tempfile::tempdir().unwrap();

@@ -131,7 +131,7 @@ fn a_lock_is_released_without_its_lock_delay_and_its_key_goes_by_the_sessions_be
 }
 
 #[test]
-fn several_semaphores_and_a_lock_are_released_together_with_what_is_only_waited_for() {
+fn several_semaphores_a_lock_and_waits_are_released_together() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let mut other = Job::live(&consul.address(), &["p/other", "-n", "1"], MEEK);
@@ -157,7 +157,7 @@ fn several_semaphores_and_a_lock_are_released_together_with_what_is_only_waited_
 }
 
 #[test]
-fn what_is_another_ones_by_now_is_left_alone() {
+fn keys_of_other_clients_are_unchanged() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let first = Job::live(&consul.address(), &ONE, MEEK);
@@ -183,7 +183,7 @@ fn what_is_another_ones_by_now_is_left_alone() {
 }
 
 #[test]
-fn it_is_released_too_where_the_agent_is_killed_as_its_command_has_just_ended() {
+fn the_slot_is_released_too_if_the_agent_is_killed_just_after_its_command_ended() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     let script = "touch $0/begun; until [ -e $0/done ]; do sleep 0.02; done; touch $0/over";
@@ -207,7 +207,7 @@ pub(super) fn children(of: Pid) -> String {
 }
 
 #[test]
-fn where_consul_does_not_answer_the_guard_ends_all_the_same() {
+fn the_guard_ends_although_consul_does_not_answer() {
     let consul = Consul::start();
     let hole = Freezer::start_apart(consul.address().parse().unwrap());
     let mut job = Job::live(&hole.addr().to_string(), &ONE, MEEK);
@@ -221,7 +221,7 @@ fn where_consul_does_not_answer_the_guard_ends_all_the_same() {
 }
 
 #[test]
-fn where_nobody_listens_any_more_the_guard_ends_all_the_same() {
+fn the_guard_ends_although_no_server_listens() {
     let mut consul = Consul::start();
     let mut job = Job::live(&consul.address(), &ONE, MEEK);
     job.await_life();

@@ -18,7 +18,7 @@ fn job(consul: &Consul, unshare: &[&str]) -> Job {
 }
 
 #[test]
-fn with_a_proc_of_another_pid_namespace_it_refuses_to_start() {
+fn run_refuses_to_start_with_the_proc_of_another_pid_namespace() {
     let consul = Consul::start();
     let mut job = job(&consul, &[]);
     assert_eq!(job.code(), Some(78), "{}", job.log());
@@ -28,7 +28,7 @@ fn with_a_proc_of_another_pid_namespace_it_refuses_to_start() {
 }
 
 #[test]
-fn with_a_proc_of_its_own_it_ends_what_the_command_leaves_behind() {
+fn with_its_own_proc_run_ends_what_the_command_leaves_behind() {
     let consul = Consul::start();
     let mut job = job(&consul, &["--mount-proc"]);
     assert_eq!(job.code(), Some(3), "{}", job.log());

@@ -98,7 +98,7 @@ fn whatever_ends_the_wait_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_log_in_between_and_hostile_names_garble_nothing() {
+fn log_lines_and_untrusted_names_garble_nothing() {
     let consul = Consul::start();
     let mut holder = run(&consul.address(), &ONE, &FOR_EVER);
     holder.env("SLOTKEEPER_POD_NAME", "batch\x1b[2J\x07-7");
@@ -157,7 +157,7 @@ fn in_the_background_it_is_silent_and_suspended_it_leaves_the_terminal_to_the_sh
 
 /// The shell's terminal stands still, by Ctrl-S, from before the slot is free.
 #[test]
-fn a_terminal_that_stands_still_holds_nothing_up() {
+fn a_stopped_terminal_delays_nothing() {
     let consul = Consul::start();
     let ahead = crowd(&consul, 0);
     let operator = Operator::at(&consul.address());
@@ -178,7 +178,7 @@ fn a_terminal_that_stands_still_holds_nothing_up() {
 
 /// Nobody reads the terminal, and the line itself fills it up.
 #[test]
-fn a_terminal_that_nobody_reads_holds_nothing_up() {
+fn an_unread_terminal_delays_nothing() {
     let consul = Consul::start();
     let mut ahead = crowd(&consul, 0);
     let operator = Operator::at(&consul.address());
@@ -209,7 +209,7 @@ fn a_terminal_that_nobody_reads_holds_nothing_up() {
 }
 
 #[test]
-fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes() {
+fn without_a_terminal_a_line_reports_the_wait_and_each_new_position() {
     let consul = Consul::start();
     let mut ahead = crowd(&consul, 1);
     let waiter = |level: &str| {
@@ -243,7 +243,7 @@ fn without_a_terminal_a_line_is_said_where_it_waits_and_where_its_place_changes(
 
 /// A log that tells of the wait is enough, and one for programs is for them alone.
 #[test]
-fn beside_a_log_that_tells_of_the_wait_or_is_json_no_line_is_said() {
+fn no_line_is_printed_beside_a_log_that_reports_the_wait_or_is_json() {
     let consul = Consul::start();
     let ahead = crowd(&consul, 0);
     let waiter = |settings: &[(&str, &str)]| {
@@ -271,7 +271,7 @@ fn beside_a_log_that_tells_of_the_wait_or_is_json_no_line_is_said() {
 
 /// A terminal that cannot move its cursor is none to draw on.
 #[test]
-fn on_a_dumb_terminal_lines_are_said() {
+fn on_a_dumb_terminal_lines_are_printed() {
     let consul = Consul::start();
     let _ahead = crowd(&consul, 0);
     let mut shell = Shell::start_on(Some("dumb"));
@@ -280,7 +280,7 @@ fn on_a_dumb_terminal_lines_are_said() {
 }
 
 #[test]
-fn of_a_lock_it_says_who_has_it() {
+fn the_line_names_the_holder_of_a_lock() {
     let consul = Consul::start();
     let holder = Job::start(&consul.address(), &["p/two"], &FOR_EVER);
     let operator = Operator::at(&consul.address());
@@ -295,7 +295,7 @@ fn of_a_lock_it_says_who_has_it() {
 }
 
 #[test]
-fn wait_tells_of_the_agents_wait_in_the_same_way() {
+fn wait_shows_the_agents_wait_in_the_same_way() {
     let consul = Consul::start();
     let ahead = crowd(&consul, 1);
     let ports = crate::support::ports::Ports::reserve();
@@ -337,7 +337,7 @@ fn impostor() -> Stub {
 }
 
 #[test]
-fn what_an_impostor_says_of_the_wait_is_only_shown() {
+fn an_impostors_text_about_the_wait_is_only_shown() {
     let stub = impostor();
     let shown = "evil\\u{1b}[2J\\u{202e}\\nx: evil\\u001b[2J\\u202e x";
     let mut shell = Shell::start_on(Some("xterm"));

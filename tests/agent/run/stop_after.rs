@@ -20,7 +20,7 @@ fn deaf() -> String {
 }
 
 #[test]
-fn a_command_that_does_not_end_is_killed_with_all_that_it_has_started_and_the_next_one_begins() {
+fn a_command_that_does_not_end_is_killed_with_its_descendants_and_the_next_one_starts() {
     let consul = Consul::start();
     let operator = Operator::at(&consul.address());
     // One in its group and one in a session of its own.
@@ -124,7 +124,7 @@ fn where_the_lease_ends_earlier_that_counts() {
 }
 
 #[test]
-fn it_holds_where_the_agent_stands_still() {
+fn the_limit_holds_while_the_agent_is_stopped() {
     let consul = Consul::start();
     let tells = STUBBORN.replace("trap '' TERM", "trap 'echo told' TERM");
     let mut job = Job::live(&consul.address(), &TWO_SECONDS, &tells);
@@ -139,7 +139,7 @@ fn it_holds_where_the_agent_stands_still() {
 }
 
 #[test]
-fn the_environment_may_say_it_too() {
+fn the_environment_may_set_it_too() {
     let consul = Consul::start();
     let with = |arguments: &[&str], variable: &str| {
         let folder = tempfile::tempdir().unwrap();

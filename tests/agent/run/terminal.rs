@@ -12,7 +12,7 @@ const SHOWS_INT: &str =
     r#"sh -c 'trap "echo interrupted; exit 9" INT; echo "up and" "running"; while :; do sleep 0.05; done'"#;
 
 #[test]
-fn ctrl_c_is_the_commands() {
+fn ctrl_c_reaches_the_command() {
     let consul = Consul::start();
     let mut shell = Shell::start();
     shell.press(&format!("{}; echo \"code\" $?\n", run(&consul, SHOWS_INT)));
@@ -47,7 +47,7 @@ fn ctrl_z_suspends_the_job_and_fg_goes_on_with_it() {
 }
 
 #[test]
-fn in_the_background_it_stands_still_only_where_it_reads_the_terminal() {
+fn in_the_background_the_command_stops_only_when_it_reads_the_terminal() {
     let consul = Consul::start();
     let mut shell = Shell::start();
     shell.press(&format!(
@@ -68,7 +68,7 @@ fn in_the_background_it_stands_still_only_where_it_reads_the_terminal() {
 }
 
 #[test]
-fn a_program_behind_it_keeps_the_terminal_until_the_command_reads_it() {
+fn a_program_in_the_pipe_keeps_the_terminal_until_the_command_reads_it() {
     let consul = Consul::start();
     let mut shell = Shell::start();
     // The one behind reads the terminal first, as a pager does, then the command.
