@@ -12,13 +12,13 @@ use slotkeeper_semaphore::{Identity, Moment, Wall};
 /// One single-key lock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Lock {
+    /// What it has in common with a semaphore.
+    #[serde(flatten)]
+    pub entry: Entry,
     /// Its key.
     #[serde(default)]
     #[schema(required = true)]
     pub key: String,
-    /// What it has in common with a semaphore.
-    #[serde(flatten)]
-    pub entry: Entry,
     /// How often it was acquired since its key was created (Consul's LockIndex); null if there is no key, or it was not
     /// read yet.
     #[schema(required = true)]

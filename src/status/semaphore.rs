@@ -12,13 +12,13 @@ use slotkeeper_semaphore::{Identity, Moment, Wall};
 /// One semaphore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Semaphore {
+    /// What it has in common with a lock.
+    #[serde(flatten)]
+    pub entry: Entry,
     /// Its key prefix.
     #[serde(default)]
     #[schema(required = true)]
     pub prefix: String,
-    /// What it has in common with a lock.
-    #[serde(flatten)]
-    pub entry: Entry,
     /// Slots that this workload needs.
     #[serde(default)]
     #[schema(required = true)]
