@@ -91,7 +91,7 @@ impl Agent {
     }
 
     /// Ends the wait for the workload at its deadline.
-    pub(super) fn mind_drain_deadlines(&mut self, now: Moment) {
+    pub(super) fn advance_drain_deadlines(&mut self, now: Moment) {
         match self.holds_on().filter(|deadlines| deadlines.hold_until <= now) {
             Some(DrainDeadlines { until_done: true, .. }) => {
                 warn!("{WORKLOAD_NOT_DONE}: its slots are released while it may still run");

@@ -278,7 +278,7 @@ impl Agent {
             self.leases.give_answers();
             self.check_tasks()?;
             self.advance_command(now).await;
-            self.mind_drain_deadlines(now);
+            self.advance_drain_deadlines(now);
             self.advance_beside(now);
             self.advance_evictions(now).await;
             let runs = self.running.is_some() || self.withholds() || self.workload_lives();

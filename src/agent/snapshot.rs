@@ -2,11 +2,11 @@
 
 mod lent;
 mod lock;
-mod pending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::lent::Lent;
 use super::labels::Labels;
 use super::leases::Leases;
 use super::translate;
@@ -85,13 +85,15 @@ pub(super) fn snapshot(
         if let Some(shown) = before.semaphore(place, &wanted.entry.key, &id) {
             return shown;
         }
+        let configured = translate::semaphore_status(wanted);
         let mut semaphore = match (pending.get(&id), wanted.entry.mode, keeper.machine(&id)) {
-            (None, Mode::Hold, Some(machine)) => semaphore(machine, wanted, keeper, labels),
-            (None, Mode::OnDemand, _) => {
-                lent::semaphore(&wanted.entry.name, &translate::settings(wanted), leases)
-            }
+            (None, Mode::Hold, Some(machine)) => semaphore(configured, machine, keeper, labels),
+            (None, Mode::OnDemand, _) => lent::semaphore(configured, leases),
             // Without a machine it is not held either.
-            (reason, ..) => pending::semaphore(wanted, reason, leases),
+            (reason, ..) => {
+                let entry = not_applied(configured.entry, &wanted.entry, reason, leases);
+                Semaphore { entry, ..configured }
+            }
         };
         semaphore.entry.deferred = deferred.get(&id).cloned();
         Arc::new(semaphore)
@@ -101,10 +103,14 @@ pub(super) fn snapshot(
         if let Some(shown) = before.lock(place, &wanted.key, &id) {
             return shown;
         }
+        let configured = translate::lock_status(wanted);
         let mut lock = match (pending.get(&id), wanted.mode, keeper.machine(&id)) {
-            (None, Mode::Hold, Some(machine)) => lock::held(machine, wanted, keeper),
-            (None, Mode::OnDemand, _) => lock::lent(&wanted.name, &wanted.key, leases),
-            (reason, ..) => pending::lock(wanted, reason, leases),
+            (None, Mode::Hold, Some(machine)) => lock::held(configured, machine, keeper),
+            (None, Mode::OnDemand, _) => lock::lent(configured, leases),
+            (reason, ..) => {
+                let entry = not_applied(configured.entry, wanted, reason, leases);
+                status::Lock { entry, ..configured }
+            }
         };
         lock.entry.deferred = deferred.get(&id).cloned();
         Arc::new(lock)
@@ -116,13 +122,21 @@ pub(super) fn snapshot(
         config.locks.iter().map(|one| one.key.as_str()).collect(),
     );
     for (lease, settings) in leases.one_of_each() {
-        let key = &settings.prefix;
+        let (prefix, slots, configured_limit) = (&settings.prefix, settings.slots, settings.limit);
+        let entry = status::Entry {
+            name: lease.name().to_string(),
+            mode: status::Mode::OnDemand,
+            ..status::Entry::default()
+        };
         match lease.kind() {
-            Kind::Semaphore if !shown.contains(key.as_str()) => {
-                semaphores.push(Arc::new(lent::semaphore(lease.name(), settings, leases)));
+            Kind::Semaphore if !shown.contains(prefix.as_str()) => {
+                let prefix = prefix.clone();
+                let had = Semaphore { entry, prefix, slots, configured_limit, ..Semaphore::default() };
+                semaphores.push(Arc::new(lent::semaphore(had, leases)));
             }
-            Kind::Lock if !shown_locks.contains(key.as_str()) => {
-                locks.push(Arc::new(lock::lent(lease.name(), key, leases)));
+            Kind::Lock if !shown_locks.contains(prefix.as_str()) => {
+                let had = status::Lock { entry, key: prefix.clone(), ..status::Lock::default() };
+                locks.push(Arc::new(lock::lent(had, leases)));
             }
             Kind::Semaphore | Kind::Lock => {}
         }
@@ -181,13 +195,10 @@ impl WaiterState {
     }
 
     /// The part that semaphores and locks have in common.
-    fn entry(&self, machine: &Machine, wanted: &config::Entry, reason: Option<String>) -> status::Entry {
+    fn entry(&self, configured: status::Entry, machine: &Machine, reason: Option<String>) -> status::Entry {
         let held =
             if let Phase::Held { since, token, .. } = machine.phase() { Some((since, token)) } else { None };
         status::Entry {
-            name: wanted.name.clone(),
-            required: wanted.required,
-            mode: status::Mode::Hold,
             state: self.state,
             reason,
             fencing_token: held.map(|(_, token)| token),
@@ -197,9 +208,20 @@ impl WaiterState {
                 seen_at: machine.listed_at().filter(|_| !self.rests()),
                 ..Moments::default()
             },
-            ..status::Entry::default()
+            ..configured
         }
     }
+}
+
+/// A configured entry that the agent has not applied yet.
+fn not_applied(
+    configured: status::Entry,
+    wanted: &config::Entry,
+    reason: Option<&String>,
+    leases: &Leases,
+) -> status::Entry {
+    let leases = Lent::of(wanted.kind, &wanted.key, leases).shown;
+    status::Entry { state: State::Pending, reason: reason.cloned(), leases, ..configured }
 }
 
 /// The failure of a request for it, or for its session.
@@ -207,7 +229,9 @@ fn failure(machine: &Machine, keeper: &Keeper) -> Option<String> {
     machine.failure().or(keeper.failure()).map(str::to_owned)
 }
 
-fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, labels: &Labels) -> Semaphore {
+/// A semaphore that the agent acquires itself.
+fn semaphore(configured: Semaphore, machine: &Machine, keeper: &Keeper, labels: &Labels) -> Semaphore {
+    let slots = configured.slots;
     let me = keeper.session();
     let waiter = WaiterState::of(machine);
     let slot_indexes = if let Phase::Held { indexes, .. } = machine.phase() { indexes } else { Vec::new() };
@@ -217,26 +241,21 @@ fn semaphore(machine: &Machine, wanted: &config::Semaphore, keeper: &Keeper, lab
     let reason = waiter
         .why
         .clone()
-        .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, wanted.slots)))
+        .or_else(|| record.filter(|_| waiting).and_then(|record| never_fits(record.limit, slots)))
         .or_else(|| failure(machine, keeper))
         .or_else(|| missing_members(&keeper.blocking_members(machine.name()), labels).filter(|_| waiting))
-        .or_else(|| {
-            view.zip(me).filter(|_| waiting).and_then(|(view, me)| group_ahead(view, me, wanted.slots))
-        });
+        .or_else(|| view.zip(me).filter(|_| waiting).and_then(|(view, me)| group_ahead(view, me, slots)));
     Semaphore {
-        entry: waiter.entry(machine, &wanted.entry, reason),
-        prefix: wanted.entry.key.clone(),
-        slots: wanted.slots,
+        entry: waiter.entry(configured.entry, machine, reason),
         slot_indexes,
-        limit: view.and_then(|view| limit(view, wanted.limit)),
-        configured_limit: wanted.limit,
+        limit: view.and_then(|view| limit(view, configured.configured_limit)),
         slots_taken: view.and_then(taken),
         holders: view.map(|view| holders(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         holder_count: view.and_then(holder_count),
         queue_length: view.map(View::waiting),
         queue: view.map(|view| queue(view, |one| Some(one) == me, keeper.who())).unwrap_or_default(),
         queue_position: view.zip(me).filter(|_| waiting).and_then(|(view, me)| view.position(me)),
-        ..Semaphore::default()
+        ..configured
     }
 }
 

@@ -1,13 +1,14 @@
-//! Translates the configuration into settings of the core and of a session.
+//! Translates the configuration into settings of the core and of a session, and into the configured part of the status. The patterns
+//! have no `..`, so that no key is forgotten.
 
 use std::time::Duration;
 
 use crate::clock;
 use crate::config::{self, Acquire, Entry, Mode, Wait};
+use crate::status;
 use slotkeeper_consul::{self, SessionSpec};
 use slotkeeper_semaphore::{Form, Identity, LimitPolicy, Name, OnLost, Primitive, Resume, Settings, Start};
 
-/// The patterns here have no `..`, so that no key is forgotten.
 pub(super) fn settings(semaphore: &config::Semaphore) -> Settings {
     let config::Semaphore { entry, limit, slots, priority, limit_policy, prune_delay, format } = semaphore;
     let Entry { kind: _, name: _, mode: _, required: _, key, wait, on_lost, body } = entry;
@@ -41,6 +42,37 @@ pub(super) fn lock(lock: &Entry, session: &config::Session) -> Settings {
         on_lost: to_core(*on_lost),
         body: body.clone(),
         ..Settings::of_lock(key.clone(), stays, session.lock_delay)
+    }
+}
+
+/// The part of a semaphore's status that is configured.
+pub(super) fn semaphore_status(semaphore: &config::Semaphore) -> status::Semaphore {
+    let config::Semaphore { priority: _, limit_policy: _, prune_delay: _, format: _, entry, limit, slots } =
+        semaphore;
+    status::Semaphore {
+        entry: entry_status(entry),
+        prefix: entry.key.clone(),
+        slots: *slots,
+        configured_limit: *limit,
+        ..status::Semaphore::default()
+    }
+}
+
+/// The part of a lock's status that is configured.
+pub(super) fn lock_status(lock: &Entry) -> status::Lock {
+    status::Lock { entry: entry_status(lock), key: lock.key.clone(), ..status::Lock::default() }
+}
+
+fn entry_status(entry: &Entry) -> status::Entry {
+    let Entry { kind: _, key: _, wait: _, on_lost: _, body: _, name, required, mode } = entry;
+    status::Entry {
+        name: name.clone(),
+        required: *required,
+        mode: match mode {
+            Mode::Hold => status::Mode::Hold,
+            Mode::OnDemand => status::Mode::OnDemand,
+        },
+        ..status::Entry::default()
     }
 }
 

@@ -6,8 +6,8 @@ use super::{holder_count, holders, limit, never_fits, queue, taken};
 use crate::agent::labels;
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::control::request::Kind;
-use crate::status::{self, Mode, Moments, Semaphore, State};
-use slotkeeper_semaphore::{Keeper, Machine, Moment, SessionId, Settings, View};
+use crate::status::{self, Moments, Semaphore, State};
+use slotkeeper_semaphore::{Keeper, Machine, Moment, SessionId, View};
 
 /// The leases of one semaphore or lock.
 pub(super) struct Lent<'a> {
@@ -61,34 +61,29 @@ impl<'a> Lent<'a> {
     }
 
     /// The part that semaphores and locks have in common. Without a `reason`, the failure of a request is one.
-    pub(super) fn entry(self, name: &str, reason: Option<String>) -> status::Entry {
+    pub(super) fn entry(self, configured: status::Entry, reason: Option<String>) -> status::Entry {
         let failure =
             || self.machines.iter().find_map(|(keeper, machine)| machine.failure().or(keeper.failure()));
         status::Entry {
-            name: name.to_owned(),
-            mode: Mode::OnDemand,
             state: self.state(),
             reason: reason.or_else(|| failure().map(str::to_owned)),
             moments: Moments { seen_at: self.freshest().map(|(_, at, _)| at), ..Moments::default() },
             leases: self.shown,
-            ..status::Entry::default()
+            ..configured
         }
     }
 }
 
-/// `settings` are those of the next lease.
-pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Semaphore {
-    let lent = Lent::of(Kind::Semaphore, &settings.prefix, leases);
+/// An on-demand semaphore.
+pub(super) fn semaphore(configured: Semaphore, leases: &Leases) -> Semaphore {
+    let lent = Lent::of(Kind::Semaphore, &configured.prefix, leases);
     let freshest = lent.freshest();
     let record = freshest.and_then(|(view, ..)| view.record());
     let too_small = record
         .filter(|_| lent.any(State::Waiting))
-        .and_then(|record| never_fits(record.limit, settings.slots));
+        .and_then(|record| never_fits(record.limit, configured.slots));
     Semaphore {
-        prefix: settings.prefix.clone(),
-        slots: settings.slots,
-        limit: freshest.and_then(|(view, ..)| limit(view, settings.limit)),
-        configured_limit: settings.limit,
+        limit: freshest.and_then(|(view, ..)| limit(view, configured.configured_limit)),
         slots_taken: freshest.and_then(|(view, ..)| taken(view)),
         holders: freshest
             .map(|(view, _, keeper)| holders(view, |one| lent.has(one), keeper.who()))
@@ -98,8 +93,8 @@ pub(super) fn semaphore(name: &str, settings: &Settings, leases: &Leases) -> Sem
         queue: freshest
             .map(|(view, _, keeper)| queue(view, |one| lent.has(one), keeper.who()))
             .unwrap_or_default(),
-        entry: lent.entry(name, too_small),
-        ..Semaphore::default()
+        entry: lent.entry(configured.entry, too_small),
+        ..configured
     }
 }
 

@@ -3,39 +3,31 @@
 use super::lent::Lent;
 use super::{WaiterState, failure, shown_session};
 use crate::agent::leases::Leases;
-use crate::config;
 use crate::control::request::Kind;
 use crate::status::{Leader, Lock, State};
 use slotkeeper_semaphore::{Keeper, Machine, SessionId, SingleKeyLock};
 
 /// A lock that the agent acquires itself.
-pub(super) fn held(machine: &Machine, wanted: &config::Entry, keeper: &Keeper) -> Lock {
+pub(super) fn held(configured: Lock, machine: &Machine, keeper: &Keeper) -> Lock {
     let waiter = WaiterState::of(machine);
     let single = machine.single().filter(|_| !waiter.rests());
     let leader = single.and_then(|single| leader(single, |owner| keeper.session() == Some(owner)));
     let free = waiter.state == State::Waiting && leader.is_none();
     let reason = waiter.why.clone().or_else(|| failure(machine, keeper));
-    let mut entry = waiter.entry(machine, wanted, reason);
+    let mut entry = waiter.entry(configured.entry, machine, reason);
     entry.moments.delayed_until = machine.delayed_until().filter(|_| free);
-    Lock {
-        entry,
-        key: wanted.key.clone(),
-        lock_index: single.map(|single| single.times_locked),
-        leader,
-        ..Lock::default()
-    }
+    Lock { entry, lock_index: single.map(|single| single.times_locked), leader, ..configured }
 }
 
 /// An on-demand lock: the combined state of its leases.
-pub(super) fn lent(name: &str, key: &str, leases: &Leases) -> Lock {
-    let lent = Lent::of(Kind::Lock, key, leases);
+pub(super) fn lent(configured: Lock, leases: &Leases) -> Lock {
+    let lent = Lent::of(Kind::Lock, &configured.key, leases);
     let single = lent.freshest().and_then(|(view, ..)| view.single());
     Lock {
-        key: key.to_owned(),
         lock_index: single.map(|single| single.times_locked),
         leader: single.and_then(|single| leader(single, |owner| lent.has(owner))),
-        entry: lent.entry(name, None),
-        ..Lock::default()
+        entry: lent.entry(configured.entry, None),
+        ..configured
     }
 }
 
