@@ -307,7 +307,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Worker that have written "mine".
+    /// A worker that has written "mine".
     fn worker(path: &std::path::Path) -> Worker {
         let claim = Claim::take(path).unwrap();
         let id = Arc::new(Mutex::new(claim.id()));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_written_again_and_what_was_replaced_is_left_alone() {
+    fn a_removed_file_is_written_again_and_a_replaced_one_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/ready");
         make_folder(&path).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_lost_its_claim_touches_the_file_no_more() {
+    fn a_worker_that_has_lost_its_claim_leaves_the_file_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         let mut worker = worker(&path);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_had_claimed_becomes_what_is_wanted_once_that_has_ended() {
+    fn a_file_claimed_by_another_process_is_written_once_that_has_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         let text = || std::fs::read_to_string(&path).ok();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wanted_before_the_file_was_replaced_is_not_written_afterwards() {
+    fn earlier_content_is_not_written_after_the_file_was_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         let mut worker = worker(&path);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_renewal_it_is_asked_and_then_ended_before_the_lease_is_over() {
+    fn without_a_renewal_the_command_gets_sigterm_and_sigkill_before_the_lease_expires() {
         let mut fence = Fence::new(at(27), KILL_AFTER, None);
         assert_eq!(fence.due(at(21)), None);
         assert_eq!(fence.deadline(), at(21) + SLACK);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_moves_it_on_but_not_once_it_is_being_stopped() {
+    fn a_renewal_extends_the_limit_but_not_of_a_command_that_is_being_stopped() {
         let mut fence = Fence::new(at(27), KILL_AFTER, None);
         fence.renewed(at(37));
         assert_eq!(fence.due(at(30)), None);
@@ -192,16 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wakes_too_late_kills_at_once() {
+    fn a_guard_that_wakes_too_late_kills_at_once() {
         let mut fence = Fence::new(at(27), KILL_AFTER, None);
         assert_eq!(fence.due(at(100)), Some(Act::Kill));
         assert_eq!(fence.stopping(), Some(Why::Lease));
     }
 
     #[test]
-    fn asked_to_end_it_has_its_time_once_and_is_then_killed() {
+    fn a_command_asked_to_end_has_its_time_once_and_is_then_killed() {
         let mut fence = Fence::new(at(100), KILL_AFTER, Some(Duration::from_secs(10)));
-        assert_eq!(fence.due(at(50)), None, "nobody has asked");
+        assert_eq!(fence.due(at(50)), None, "no signal has come");
         fence.asked_to_end(at(50));
         fence.asked_to_end(at(55));
         assert_eq!((fence.due(at(59)), fence.deadline()), (None, at(60)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_bound_ends_first_counts() {
+    fn the_earlier_limit_counts() {
         // The lease does.
         let mut fence = Fence::new(at(27), KILL_AFTER, Some(Duration::from_secs(60)));
         fence.asked_to_end(at(1));
@@ -257,8 +257,8 @@ mod tests {
     proptest! {
         #![proptest_config(slotkeeper_test_seed::cases())]
 
-        /// Whatever happens and whenever it is looked at: who is prompt has killed before the last lease that it knew
-        /// of is over, and before one that was asked to end has had more than its time.
+        /// In any order of events, a prompt guard has killed before the last lease that it knew
+        /// expires, and before a command that was asked to end has had more than its time.
         #[test]
         fn a_prompt_guard_kills_before_the_lease_ends(
             kill_after in 0_u64..20_000,

@@ -125,7 +125,7 @@ async fn a_loss_kills_what_says_that_the_slot_was_acquired_with_all_of_its_group
     let (child, own) = (folder.path().join("child"), folder.path().join("own"));
     until_so(&mut hooks, || own.exists() && lives(&own)).await;
     let lost = hooks.call(shell("s", Event::Lost, "echo lost >> $FOLDER/log", folder.path()));
-    assert!(acquired.await.is_err(), "nobody waits for it to be reaped");
+    assert!(acquired.await.is_err(), "no task waits to reap it");
     until(&mut hooks, lost).await.unwrap();
     until(&mut hooks, other).await.unwrap();
     until_so(&mut hooks, || !lives(&child) && !lives(&own)).await;
