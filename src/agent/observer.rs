@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tracing::{info, warn};
 
+use crate::bridge;
 use crate::config::Config;
 use crate::log_events::{
     CONSUL_ADDRESS_CHANGED, CONSUL_ADDRESS_FOREIGN, CONSUL_ADDRESS_WITHOUT_SESSION, LOGGED_IN, LOGIN_FAILED,
@@ -16,7 +17,7 @@ use slotkeeper_consul::{AddressNews, Client, Code, Error, Observer, Operation};
 /// The client of Consul, whose requests are counted and whose changes of address and login are logged.
 pub(super) fn client(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Client> {
     let observer = AgentObserver { metrics: Arc::clone(metrics) };
-    Client::new(&config.consul, Arc::new(observer)).context("cannot make a client of Consul")
+    Client::new(&config.consul, Arc::new(observer)).context("cannot create a client of Consul")
 }
 
 struct AgentObserver {
@@ -34,9 +35,9 @@ impl Observer for AgentObserver {
 
     fn login_failed(&self, error: &Error, has_token: bool) {
         if has_token {
-            warn!(%error, "{LOGIN_FAILED}; still using the current token");
+            warn!(error = bridge::message(error), "{LOGIN_FAILED}; still using the current token");
         } else {
-            warn!(%error, "{LOGIN_FAILED}");
+            warn!(error = bridge::message(error), "{LOGIN_FAILED}");
         }
     }
 
