@@ -120,14 +120,11 @@ impl Error {
 
     /// For a request that was not sent, since there is no token.
     pub(super) fn without_token(tried: Tried, error: TokenError) -> Self {
-        match error {
-            TokenError::Login(login) => {
-                // Other errors of a login need a fix.
-                let kind = if login.is_transient() { login.kind } else { Kind::Token };
-                Self { tried, kind, detail: login.to_string(), login: Some(login) }
-            }
-            error => Self::new(tried, Kind::Token, error.to_string()),
-        }
+        let detail = error.to_string();
+        let TokenError::Login(login) = error else { return Self::new(tried, Kind::Token, detail) };
+        // Other errors of a login need a fix.
+        let kind = if login.is_transient() { login.kind } else { Kind::Token };
+        Self { tried, kind, detail, login: Some(login) }
     }
 
     /// True if Consul is unreachable or overloaded. The same request may succeed a moment later.

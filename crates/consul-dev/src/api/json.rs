@@ -40,6 +40,11 @@ impl<'a> Fields<'a> {
         value.as_str().map(Some).ok_or_else(|| self.wrong(value, name, "string"))
     }
 
+    /// The text of a field, empty without one.
+    pub(crate) fn text_or_empty(&self, name: &str) -> Result<String, String> {
+        Ok(self.text(name)?.unwrap_or_default().to_owned())
+    }
+
     pub(crate) fn number(&self, name: &str) -> Result<u64, String> {
         let Some(value) = self.get(name) else { return Ok(0) };
         value.as_u64().ok_or_else(|| self.wrong(value, name, "uint64"))

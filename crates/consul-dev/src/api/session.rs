@@ -231,18 +231,14 @@ fn request(dialect: Dialect, body: &[u8]) -> Result<Request, String> {
         }
     };
     let fields = Fields::new(object, dialect.session_body());
-    let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
-    let behavior = match fields.text("Behavior")? {
-        Some(behavior) => behavior.to_owned(),
-        None => "release".to_owned(),
-    };
+    let behavior = fields.text("Behavior")?.unwrap_or("release").to_owned();
     let (node_checks, checks) = checks(&fields)?;
     Ok(Request {
-        name: owned("Name")?,
+        name: fields.text_or_empty("Name")?,
         node: fields.text("Node")?.map(str::to_owned),
         lock_delay: lock_delay(&fields)?,
         behavior,
-        ttl: owned("TTL")?,
+        ttl: fields.text_or_empty("TTL")?,
         node_checks,
         service_checks: service_checks(&fields)?,
         checks,
@@ -275,8 +271,10 @@ fn service_checks(fields: &Fields<'_>) -> Result<Option<Vec<ServiceCheck>>, Stri
         let object =
             value.as_object().ok_or_else(|| fields.wrong(value, "ServiceChecks", "structs.ServiceCheck"))?;
         let check = Fields::new(object, "ServiceCheck.ServiceChecks");
-        let owned = |name| check.text(name).map(|text| text.unwrap_or_default().to_owned());
-        checks.push(ServiceCheck { id: owned("ID")?, namespace: owned("Namespace")? });
+        checks.push(ServiceCheck {
+            id: check.text_or_empty("ID")?,
+            namespace: check.text_or_empty("Namespace")?,
+        });
     }
     Ok(Some(checks))
 }

@@ -135,8 +135,8 @@ fn parse(app: &App, body: &[u8]) -> Result<Vec<Op>, Refusal> {
 }
 
 fn op(dialect: Dialect, fields: &Fields<'_>) -> Result<Op, String> {
-    let owned = |name| fields.text(name).map(|text| text.unwrap_or_default().to_owned());
-    let (verb, key, session) = (owned("Verb")?, owned("Key")?, owned("Session")?);
+    let [verb, key, session] = ["Verb", "Key", "Session"].map(|name| fields.text_or_empty(name));
+    let (verb, key, session) = (verb?, key?, session?);
     let (flags, index) = (fields.number("Flags")?, fields.number("Index")?);
     let value = match fields.text("Value")? {
         Some(text) => STANDARD.decode(text).map(Bytes::from).map_err(|error| illegal(&error))?,
