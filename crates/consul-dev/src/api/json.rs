@@ -25,12 +25,12 @@ impl<'a> Fields<'a> {
         Self { object, path }
     }
 
-    /// A field that is there and not null.
+    /// A field that is present and not null.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.get_or_null(name).filter(|value| !value.is_null())
     }
 
-    /// A field that is there, be it null.
+    /// A field that is present. It may be null.
     pub(crate) fn get_or_null(&self, name: &str) -> Option<&'a Value> {
         self.object.iter().rev().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What Go calls a value's type.
+/// Go's name for the type of a value.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
